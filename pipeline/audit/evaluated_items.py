@@ -30,7 +30,7 @@ def write_items(run_directory: Path, model: str, step: int, raw: Path | None, ou
         raise InputError(f"{run_directory} has no evaluation of {model} {step}: {known}")
     tasks = next(values[1:] for _, values in command_options(evaluation.command) if values[:1] == ["tasks"])
     if raw is None and (outside := [word for word in tasks if word.startswith(OUTSIDE_PREFIX)]):
-        raise InputError(f"{outside[0]} lies outside of the project: name its folder with --raw FOLDER")
+        raise InputError(f"{outside[0]} is outside of the project: name its folder with --raw FOLDER")
     files = [
         raw / word.removeprefix(OUTSIDE_PREFIX) if raw and word.startswith(OUTSIDE_PREFIX) else Path(word)
         for word in tasks

@@ -91,7 +91,7 @@ def compare_code_versions(records: list[Record]) -> EvidenceComparison:
                     compared.count_absent(f"of commit {commit[:12]}, which versions code otherwise or lacks the step")
                 elif others:
                     compared.problems += [
-                        f"{file} says that {step} ran code {version} of commit {commit}, whose tree has {expected}."
+                        f"{file} says that {step} ran code {version} of commit {commit}, but its tree has {expected}."
                         for version, file in sorted(others.items())
                     ]
                 else:

@@ -117,12 +117,12 @@ class StepRerun:
         """Return a word of the command with paths in the folder of the rerun.
 
         Raises:
-            InputError: it lies outside of the project, and nobody said where.
+            InputError: it is outside of the project and --raw is missing.
         """
         listing, path = word[: word.startswith("@")], word.removeprefix("@").replace("%unit", self.unit)
         if path.startswith(OUTSIDE_PREFIX):
             if self.raw is None:
-                raise InputError(f"{path} lies outside of the project: name its folder with --raw FOLDER")
+                raise InputError(f"{path} is outside of the project: name its folder with --raw FOLDER")
             return f"{listing}{self.raw / path.removeprefix(OUTSIDE_PREFIX)}"
         below = path == self.prefix or path.startswith(f"{self.prefix}/")
         return (
@@ -391,7 +391,7 @@ def choose_records(
         raise InputError(f"--sample {sample}: the run has {len(records)} steps, name a number up to that")
     crate = run_directory / layout.CRATE
     if seed is None and not crate.is_file():
-        raise InputError(f"{crate} is missing, whose hash is the seed of the draw: name one with --seed")
+        raise InputError(f"{crate} is missing, and its hash is the seed of the sample: give another one with --seed")
     seed = seed or hash_file(crate)
     chosen = sample_records(records, sample, seed)
     return chosen, sorted(record.name for record in records if record not in chosen), seed

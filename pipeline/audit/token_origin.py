@@ -1,8 +1,8 @@
 """From a text to its sources: `polder provenance quote RUN MODEL "a text"`.
 
-Told are the longest parts of the text that stand in the documents that a model was trained on, with source, licence,
-holder and training steps of each document. Nothing is printed of a document but its name and what was asked for.
-The origin of one token of a training step is told with its text, document and raw file, each link proven anew.
+It prints the longest parts of the text in the training documents of a model, with source, license, holder and training
+steps of each document, and no other text of a document. For one token of a training step it prints text, document and
+raw file, and verifies each link.
 """
 
 from __future__ import annotations

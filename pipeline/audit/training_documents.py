@@ -196,16 +196,16 @@ class TrainingAudit:
 
     def verify_steps(self, steps: Iterable[int]) -> tuple[str, bool]:
         """Return a sentence on the batch hashes of some steps, and whether one contradicts the rebuilt batch."""
-        asked = sorted(set(steps))
-        known = [step for step in asked if step in self.logged_hashes]
+        steps = sorted(set(steps))
+        known = [step for step in steps if step in self.logged_hashes]
         if differing := self.mismatched_steps(known):
             return (
                 f"WRONG: in {len(differing)} of {len(known)} steps, the first of them {differing[0]}, the processes "
                 "logged the hash of another batch: what records and tokens say is not what was trained on",
                 True,
             )
-        without = f"; {len(asked) - len(known)} have no hash" if len(known) < len(asked) else ""
-        return f"checked: {len(known)} of {len(asked)} steps logged the hash of this very batch{without}", False
+        without = f"; {len(steps) - len(known)} have no hash" if len(known) < len(steps) else ""
+        return f"checked: {len(known)} of {len(steps)} steps logged the hash of this batch{without}", False
 
 
 def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:

@@ -68,12 +68,12 @@ def compress_numbered_paths(paths: Iterable[str]) -> list[str]:
         if match is None:
             stretches.append(path)
             continue
-        head, number, tail = match[1], int(match[2]), match[3]
+        start, number, end = match[1], int(match[2]), match[3]
         last = stretches[-1] if stretches else ""
-        if isinstance(last, tuple) and last[0] == head and last[2] + 1 == number and last[3] == tail:
-            stretches[-1] = (head, last[1], number, tail)
+        if isinstance(last, tuple) and last[0] == start and last[2] + 1 == number and last[3] == end:
+            stretches[-1] = (start, last[1], number, end)
         else:
-            stretches.append((head, number, number, tail))
+            stretches.append((start, number, number, end))
     return [
         stretch
         if isinstance(stretch, str)

@@ -124,10 +124,10 @@ def find_modified_files(folder: Path) -> Iterator[str]:
     try:
         rows = list(csv.reader((folder / "RECORD").read_text(encoding="utf-8").splitlines()))
     except OSError:
-        yield f"{name} has no RECORD: nobody can tell whether its files are as they were installed"
+        yield f"{name} has no RECORD: its files cannot be compared with what was installed"
         return
-    for path, told, *_ in rows:
-        algorithm, _, expected = told.partition("=")
+    for path, recorded, *_ in rows:
+        algorithm, _, expected = recorded.partition("=")
         if not expected or "__pycache__/" in path:
             continue
         try:

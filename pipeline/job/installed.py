@@ -146,11 +146,11 @@ def find_distribution(name: str) -> Distribution | None:
             return None
     try:
         with (folder / "METADATA").open(encoding="utf-8") as lines:
-            head = [line.partition(":") for line in itertools.takewhile(str.strip, lines)]
-        version = next(value.strip() for key, _, value in head if key == "Version")
+            header = [line.partition(":") for line in itertools.takewhile(str.strip, lines)]
+        version = next(value.strip() for key, _, value in header if key == "Version")
     except (OSError, StopIteration):  # what an installation that was broken off leaves behind
         return None
-    required = [value.strip() for key, _, value in head if key == "Requires-Dist" and "extra ==" not in value]
+    required = [value.strip() for key, _, value in header if key == "Requires-Dist" and "extra ==" not in value]
     return Distribution(version, tuple(map(_parse_requirement, required)), folder)
 
 

@@ -37,7 +37,7 @@ from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
 HashIndex = npt.NDArray[np.uint64]
 HASHES_IN_MEMORY = 500_000  # hashes that are held before they are sorted
 ROWS_PER_BATCH = 10_000
-# What the later of two documents with one id has at its end, and the number of one whose id is withheld.
+# The suffix of the later of two documents with one id, and the number of a document with a withheld id.
 _NUMBER_SUFFIX = re.compile(rf"#\d+$|(?<=/{WITHHELD_ID})-\d+$")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pipeline import layout
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
-FINISHED_PATTERN = "[!.]*"  # what a job that runs beside has begun has a name with a dot before it
+FINISHED_PATTERN = "[!.]*"  # partial files of running jobs begin with a dot
 # What people and other steps put there or take away without a record.
 FOLDER_PATTERNS = (
     *(f"{folder.pattern()}/*" for folder in (layout.CORPUS, layout.TOKEN_SET)),

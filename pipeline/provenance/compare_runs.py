@@ -27,7 +27,7 @@ from pipeline.provenance.content_differences import (
 )
 
 IGNORED_FIELDS = ("started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt")
-INVOCATION_FIELDS = ("git", "frozen")  # alike for all jobs of a start, so told once
+INVOCATION_FIELDS = ("git", "frozen")  # equal for all jobs of an invocation
 FIELD_LABELS = {
     "code_version": "code",
     "environment_version": "environment version",

@@ -247,7 +247,7 @@ def run(
     """Write the RO-Crate metadata of the run whose folder is that of `crate`, and return counts.
 
     The jobs of the run are the records among `files` (all records of the folder if there is none among them);
-    what else lies in the folder is listed as a file without a job. Joules are those of `report/energy.json`.
+    other files in the folder are listed without a job. Joules are those of `report/energy.json`.
     `workflow` is the Snakefile and what it includes; they are copied to the folder `kept`. `readme` tells a person what
     the folder is, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
     """

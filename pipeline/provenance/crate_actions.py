@@ -30,8 +30,8 @@ COMPLETED_STATUS = "http://schema.org/CompletedActionStatus"
 FAILED_STATUS = "http://schema.org/FailedActionStatus"
 ENERGY_TITLES = {
     "total": "energy of the run",
-    "finished": "energy of attempts whose outputs stand",
-    "lost": "energy of attempts whose result was lost",
+    "finished": "energy of attempts with valid outputs",
+    "lost": "energy of attempts without a result",
     "idle": "energy of nodes that were held and idle",
     "snakemake": "energy of Snakemake's own process",
 }
@@ -240,7 +240,7 @@ class CrateActions:
         identifier = self.graph.add(
             f"#attempt/{quote(name)}",
             "ActivateAction",
-            name=f"{attempt.title}, an attempt whose outputs do not stand",
+            name=f"{attempt.title}, an attempt without valid outputs",
             description=shlex.join(shorten_command(attempt.command)),
             instrument=reference(self.workflow.add_tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),

@@ -96,7 +96,7 @@ class LogCheck:
         try:
             owner = str(parse_json((self.run_directory / SIGNER).read_bytes())["owner"])
         except (OSError, ValueError, KeyError, TypeError):
-            self.report(SIGNER, f"{SIGNER} is missing or was changed: it says whose key it is.")
+            self.report(SIGNER, f"{SIGNER} is missing or was changed: it names the owner of the key.")
             owner = "not stated"
         is_others = given is not None and not given.resolve().is_relative_to(self.run_directory.resolve())
         return LogSignature(owner, name, is_others)
@@ -114,7 +114,7 @@ class LogCheck:
             try:
                 time = read_timestamp(file, certificates)
             except ValueError as error:
-                self.report(path, f"{path} is no timestamp of that head: {error}.")
+                self.report(path, f"{path} is no timestamp of that line: {error}.")
                 continue
             if file.stem in hashes:
                 times.append(time)

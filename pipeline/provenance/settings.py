@@ -18,14 +18,14 @@ class Provenance(Settings):
     """Signing key, owner, timestamps and public log of checkpoints; none of them changes a result."""
 
     key: str | None = Field(None, description="the private key that signs, a PEM file that every node can read")
-    owner: str | None = Field(None, min_length=1, description="whose key it is, as readers know them")
+    owner: str | None = Field(None, min_length=1, description="the owner of the key, as readers know them")
     timestamps: Timestamps | None = None
     log: str | None = Field(None, description="a file outside the results to which each log checkpoint is appended")
 
     @model_validator(mode="after")
     def _whose(self) -> Provenance:
         if (self.key is None) != (self.owner is None):
-            raise ValueError("key and owner belong together: say whose key it is, and give the key of who is named")
+            raise ValueError("key and owner belong together: give both")
         return self
 
 

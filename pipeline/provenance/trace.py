@@ -309,16 +309,16 @@ def _file_state(
     if file.is_dir():
         return f"a folder of {len(list(file.iterdir()))} files"
     if not file.is_file():
-        return "which is missing: nothing can be recomputed from it"
+        return "missing: nothing can be recomputed from it"
     if path in made:
         recorded, who = made[path][1].sha256, "its record"
     elif path in read:
         recorded, who = read[path], "the job that read it"
     else:
-        return "which no record lists"
+        return "in no record"
     if hash_file(file) != recorded:
         return f"ALTERED: {who} says {recorded}"
-    return "whose bytes are those of its record" if path in made else "whose bytes are those that a job of the run read"
+    return "unaltered by its record" if path in made else "unaltered by the record of the job that read it"
 
 
 def _flatten_file(file: Path) -> dict[str, str]:

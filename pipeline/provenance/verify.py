@@ -345,7 +345,7 @@ def verify_run(run_directory: Path, trusted: TrustAnchors = NO_TRUST_ANCHORS) ->
     statements.append(f"{run_directory}: {looked_at} are as the crate and the records say.")
     statements.append(f"{run_directory}: {_format_signature(done.signed)}.")
     if done.timestamps:
-        whose = "of the certificate given" if trusted.timestamp_certificates else "whose certificate was not given"
+        checked = "with the given certificate" if trusted.timestamp_certificates else "without a given certificate"
         seen = f"{max(done.timestamps):%Y-%m-%d %H:%M:%S} UTC"
-        statements.append(f"{run_directory}: timestamped by an authority {whose}, last at {seen}.")
+        statements.append(f"{run_directory}: timestamped by an authority {checked}, last at {seen}.")
     return Verified(problems, statements, uncovered)

@@ -36,7 +36,7 @@ EVIDENCE = (
     *("data/provenance/environments/", "data/provenance/frozen/", "data/provenance/readings/"),
     *("data/provenance/signatures/", "data/provenance/signer."),
 )
-TIMESTAMPS = "data/provenance/timestamps/"  # the newest is asked for when the log has ended
+TIMESTAMPS = "data/provenance/timestamps/"  # the newest one comes after the last line of the log
 
 
 def escape_to_one_line(text: str) -> str:
@@ -199,7 +199,7 @@ def main(arguments: list[str]) -> int:
     verdict = f"problems: {len(problems)}" if problems else "all that is here is as it was packed"
     print(f"{count} files checked, {len(elsewhere)} elsewhere: {verdict}.")
     if not problems and (given.log_checkpoint is None or given.crate_sha256 is None):
-        print("Whether this is the run that was published, --log-checkpoint and --crate-sha256 of its owner tell.")
+        print("Give --log-checkpoint and --crate-sha256 of the owner to check that this is the published run.")
     return 1 if problems else 0
 
 

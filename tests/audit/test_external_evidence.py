@@ -72,7 +72,7 @@ def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
     assert compare_code_versions([honest]).problems == [] and compare_code_versions([honest]).agreed == 1
     other = replace(honest, code_version="0" * 16, file="two.json")
     assert compare_code_versions([honest, other]).problems == [
-        f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, whose tree has {version}."
+        f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, but its tree has {version}."
     ]
     edited = (repository / "pipeline/corpus/statistics.py").read_text().replace("def run(", "x = 1\n\n\ndef run(", 1)
     later = commit(

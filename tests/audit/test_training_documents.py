@@ -183,7 +183,7 @@ def test_what_is_told_of_a_training_is_what_its_processes_read(
     audit = TrainingAudit(trained, "tiny")
     assert len(audit.logged_hashes) == 20 and audit.skips, "some batches were left out, else nothing is shown"
     assert main(["audit", str(trained), "tiny", "--check"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this very batch"
+    assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this batch"
     for question in (["--step", "16"], ["--document", audit.sample_documents(16, 0)[0]["id"]]):
         assert main(["audit", str(trained), "tiny", *question]) == 0
         assert capsys.readouterr().out.splitlines()[-1].startswith("checked: ")
@@ -247,7 +247,7 @@ def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> No
     seen = [row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").sample(12, sample)]
     visits = [visit for name in seen for visit in audit.find_visits(name)]
     assert visits and all(visit["step"] is None or visit["step"] > 12 for visit in visits)
-    assert audit.verify_steps(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this very batch", False)
+    assert audit.verify_steps(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this batch", False)
 
 
 def test_a_ramp_has_fewer_samples_in_its_steps(
@@ -268,6 +268,6 @@ def test_a_ramp_has_fewer_samples_in_its_steps(
 
 def test_a_training_without_hashes_says_so(run_directory: Path) -> None:
     assert TrainingAudit(run_directory, "tiny").proof([1, 2]) == (
-        "checked: 0 of 2 steps logged the hash of this very batch; 2 have no hash",
+        "checked: 0 of 2 steps logged the hash of this batch; 2 have no hash",
         False,
     )

@@ -223,7 +223,7 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
     assert main(["verify", str(run.folder), *given]) == 0
     _, signed, stamped, *_ = capsys.readouterr().out.splitlines()
     assert "signed by Stichting Proef with the key given" in signed
-    assert "timestamped by an authority of the certificate given" in stamped
+    assert "timestamped by an authority with the given certificate" in stamped
 
 
 def test_a_key_out_of_the_run_is_the_runs_own_word(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
@@ -524,10 +524,10 @@ def test_a_timestamp_of_another_head_or_authority_is_none(run: Signed, authority
     (stamp,) = (run.folder / "provenance/timestamps").iterdir()
     with Authority(tmp_path / "other") as other:
         (problem,) = run.problems(timestamp_certificates=other.certificate)
-        assert problem.startswith(f"provenance/timestamps/{stamp.name} is no timestamp of that head")
+        assert problem.startswith(f"provenance/timestamps/{stamp.name} is no timestamp of that line")
     renamed = stamp.with_name("f" * 64 + ".tsr")
     stamp.rename(renamed)
     problems = run.problems(timestamp_certificates=authority.certificate)
     assert any(renamed.name in problem for problem in problems)
     renamed.write_bytes(b"none")
-    assert any("is no timestamp of that head" in problem for problem in run.problems())
+    assert any("is no timestamp of that line" in problem for problem in run.problems())

@@ -102,7 +102,7 @@ def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Pat
     checked, unknown = said.splitlines()
     assert code == 0
     assert checked == f"{done.inside + 4} files checked, 0 elsewhere: all that is here is as it was packed."
-    assert unknown.startswith("Whether this is the run that was published, --log-checkpoint and --crate-sha256")
+    assert unknown.startswith("Give --log-checkpoint and --crate-sha256 of the owner to check")
 
 
 def test_the_same_run_gives_the_same_bytes(large: Path, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixtu
         "corpus.documents: Documents",
         "  15 documents, counted",
         "  command: python -m pipeline corpus statistics",
-        "  from corpus/main/statistics.json, whose bytes are those of its record",
+        "  from corpus/main/statistics.json, unaltered by its record",
         "  recomputed: corpus/main/statistics.json has it under totals.documents_in, totals.stages.0.in",
     ]
     assert any("made by corpus.statistics" in line for line in lines) and "wiki: CC-BY-SA-4.0" in lines[-1]
