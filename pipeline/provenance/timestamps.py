@@ -50,9 +50,9 @@ def request_timestamp(checkpoint: str, settings: Timestamps) -> bytes:
     """
     request = TimestampRequestBuilder().data(checkpoint.encode()).build().as_bytes()
     headers = {"Content-Type": "application/timestamp-query"}
-    request_ = urllib.request.Request(settings.url, request, headers, method="POST")
+    http_request = urllib.request.Request(settings.url, request, headers, method="POST")
     try:
-        with urllib.request.urlopen(request_, timeout=TIMEOUT_SECONDS) as answer:
+        with urllib.request.urlopen(http_request, timeout=TIMEOUT_SECONDS) as answer:
             content: bytes = answer.read()
         _verify_response(decode_timestamp_response(content), checkpoint, Path(settings.certificates).expanduser())
     except (OSError, ValueError) as error:

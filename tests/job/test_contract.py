@@ -167,12 +167,12 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
     )
     monkeypatch.setenv("NODE_DISK", "/scratch-node/ada.7")
     monkeypatch.setenv("LARGE", "/scratch-shared/ada")
-    _, _, keywords = stage.Job("pretrain.segment", arguments).bind()
+    _, _, keywords = stage.Job("pretrain.segment", arguments).bind_arguments()
     assert keywords["staging"] == Path("/scratch-node/ada.7/tokens")
     assert keywords["recovery_folder"] == Path("/scratch-shared/ada/polder/micro")
     monkeypatch.delenv("NODE_DISK")
     with pytest.raises(InputError, match="needs the variable NODE_DISK, which is not set"):
-        stage.Job("pretrain.segment", arguments).bind()
+        stage.Job("pretrain.segment", arguments).bind_arguments()
 
 
 def test_what_a_killed_start_left_behind_is_removed_and_other_outputs_are_not(tmp_path: Path, raw: Path) -> None:

@@ -130,8 +130,8 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
     _, rows, _ = read(tmp_path, opt_out)
     assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
     index = hash_entries("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
-    assert ListedEntries(opt_out, "someone").relevant(index).ids == [entry]
-    assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").relevant(index).ids == []
+    assert ListedEntries(opt_out, "someone").entries_in_unit(index).ids == [entry]
+    assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").entries_in_unit(index).ids == []
 
 
 def test_a_list_is_published_and_refused_without_its_persons(tmp_path: Path) -> None:
