@@ -181,7 +181,7 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     readings.parent.mkdir()
     readings.write_text("".join([*lines, '{"ended": 6']))  # as a node leaves it that loses its power
     step = object.__new__(again_module.StepRerun)
-    step.run_directory, step.again = readings.parent, tmp_path / "again"
+    step.run_directory, step.rerun_folder = readings.parent, tmp_path / "again"
     step.record = cast(Any, SimpleNamespace(ended_seconds=10.0))
     step.copy_readings(readings.name)
     assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
