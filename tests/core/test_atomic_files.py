@@ -13,7 +13,7 @@ from pipeline.core.errors import DiskFull
 def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "new/folder/told.json"
     atomic_files.write_json(file, {"b": "é", "a": [1]})
-    assert file.read_bytes() == '{\n "a": [\n  1\n ],\n "b": "é"\n}\n'.encode()
+    assert file.read_bytes() == '{"a":[1],"b":"é"}\n'.encode()
     atomic_files.write_atomically(file, b"other")
     assert file.read_bytes() == b"other" and [*file.parent.iterdir()] == [file]
 

@@ -121,11 +121,13 @@ def check(found: Tried) -> str:
     """Check what holds for every step; return its sentence."""
     assert found.code == EXIT_DISK_FULL, (found.code, found.log, found.printed)
     *_, sentence = found.log.splitlines()
-    assert sentence.startswith("error: ") and "make room" in sentence
+    assert sentence.startswith("error: ") and "free space there" in sentence
     assert "Traceback" not in found.log
     (attempt,) = found.attempts
     assert (
-        attempt["status"] == "failed" and attempt["error"].startswith("DiskFull: ") and "make room" in attempt["error"]
+        attempt["status"] == "failed"
+        and attempt["error"].startswith("DiskFull: ")
+        and "free space there" in attempt["error"]
     )
     assert found.code_then == 0, found.printed_then
     assert found.record()["outputs"] and not list(found.results.rglob(".partial*"))

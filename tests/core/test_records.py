@@ -37,7 +37,7 @@ STEP = "corpus.filter"
 
 def write(path: Path, content: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    path.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False, sort_keys=True) + "\n")
     return path
 
 

@@ -88,7 +88,7 @@ def test_a_step_that_somebody_runs_by_hand_names_nothing() -> None:
 
 
 def test_a_job_of_other_code_than_was_planned_refuses(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"plans pretrain\.segment with .* start snakemake again"):
+    with pytest.raises(InputError, match=r"plans pretrain\.segment with .* run snakemake again"):
         run_snapshot.load_job_plan("pretrain.segment", code="other", environment="cpu-1", variables=variables(tmp_path))
 
 

@@ -97,7 +97,7 @@ def test_a_path_from_the_working_folder_and_a_directory_are_found(
 
 
 def test_a_file_that_nobody_made_is_a_sentence(finished: Path) -> None:
-    with pytest.raises(InputError, match=r"where tokens/other\.arrow comes from"):
+    with pytest.raises(InputError, match=r"has tokens/other\.arrow: give a file of the run"):
         RunTracer(finished).trace_file("tokens/other.arrow")
 
 
