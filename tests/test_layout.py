@@ -23,6 +23,7 @@ WITH_DOTS = ("job", "attempt", "name")
 ALLOWED = {
     "provenance/verify_attestations.py": "runs without this package",
     "provenance/verify_files.py": "runs without this package",
+    "scaffold/new_parts.py": "names files of the project",
 }
 # What looks like a path of a results folder and is none, or is translated as it stands.
 OTHER_WORDS = re.compile(

@@ -40,6 +40,7 @@ CALLED_BY_LIBRARIES = {
     "filter_batch",  # datatrove's steps
     "tok_batch_encode",  # lm-eval's models
     "format_help",  # Typer's groups
+    "emit",  # handlers of logging
 }
 FOR_TESTS = {"ACCEPTED_WITHOUT_VOUCHER"}
 VALIDATORS = re.compile(r"((model|field)_(validator|serializer)\b|command\()")

@@ -78,13 +78,13 @@ ASKED = """
 import sys
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
-from pipeline.pretrain.parallel.process_layout import layout
+from pipeline.pretrain.parallel.process_layout import make_layout
 from pipeline.pretrain.settings import Training
 
 numbers = {"sequence_length": 8, "batch_size": 8, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
 chosen = {**numbers, "strategy": "added", "mesh": {"shard": 2}}
 assert TrainingPlan.model_validate(chosen).strategy == "added"
-sizes = layout(Training.model_validate(chosen), 8, 4)
+sizes = make_layout(Training.model_validate(chosen), 8, 4)
 assert (sizes.replicate, sizes.shard) == (4, 2)
 state = formulas.model_state_bytes(100, strategy="added", precision="bf16", devices=8, node=2)
 assert state == (2 / 2 + 2 + 12 / 2) * 100

@@ -108,7 +108,7 @@ def test_what_a_cpus_tensors_free_is_used_again() -> None:
 import resource, sys, torch
 from pipeline.pretrain.processes import rendezvous, launch
 if "keep" in sys.argv:
-    rendezvous.keep_memory()
+    rendezvous.keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
