@@ -75,7 +75,7 @@ def _archive_commit(commit: str) -> bytes:
     try:
         return run_git("archive", "--format=tar", commit, "pipeline")
     except InputError as error:
-        raise InputError(f"git has commit {commit} but cannot read its tree ({error}): run `git fsck`") from None
+        raise InputError(f"commit {commit} has no pipeline/ that git can read ({error})") from None
 
 
 def recorded_commit(record: Record) -> str:

@@ -106,7 +106,9 @@ def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
 
 def test_where_git_refuses_or_is_missing_the_commit_is_not_blamed(repository: Path, tmp_path_factory: Any) -> None:
     name = commit(repository, {"text": "no code"})
-    assert f"not compared (commit {name} is not in this repository: fetch it" in asked_for_code(repository, name)
+    assert f"not compared (commit {name} has no pipeline/ that git can read (" in asked_for_code(repository, name)
+    gone = "f" * 40
+    assert f"not compared (commit {gone} is not in this repository: fetch it" in asked_for_code(repository, gone)
     assert "there is no git on this machine" in asked_for_code(repository, name, PATH="/nowhere")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert f"({elsewhere} is no checkout of the repository" in asked_for_code(elsewhere, name)

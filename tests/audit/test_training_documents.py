@@ -222,7 +222,7 @@ def test_what_was_not_trained_on_is_told_to_be_wrong(
     assert said.startswith("WRONG: in ") and f" of 20 steps, the first of them {first}, the processes logged" in said
     assert main(["audit", str(other), "tiny", "--step", str(first)]) == 1
     assert "WRONG: in 1 of 1 steps" in capsys.readouterr().out
-    document = TrainingAudit(other, "tiny").sample(first, 0)[0]["id"]
+    document = TrainingAudit(other, "tiny").sample_documents(first, 0)[0]["id"]
     assert main(["audit", str(other), "tiny", "--document", document]) == 1
 
 
@@ -231,7 +231,7 @@ def test_metrics_that_were_altered_prove_nothing(trained: Path, tmp_path: Path) 
     with (other / "models/tiny/milestones/12/metrics.jsonl").open("a") as file:
         file.write("{}\n")
     with pytest.raises(InputError, match=r"12/metrics\.jsonl is gone or no longer what .* names: put it back"):
-        TrainingAudit(other, "tiny").proof([1])
+        TrainingAudit(other, "tiny").verify_steps([1])
 
 
 def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> No
     assert "trained from step 12 of model other to step 20" in audit.describe_training()
     with pytest.raises(InputError, match="there is no step 12: name one from 13 to 20"):
         audit.sample_documents(12, 0)
-    seen = [row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").sample(12, sample)]
+    seen = [row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").sample_documents(12, sample)]
     visits = [visit for name in seen for visit in audit.find_visits(name)]
     assert visits and all(visit["step"] is None or visit["step"] > 12 for visit in visits)
     assert audit.verify_steps(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this batch", False)
@@ -267,7 +267,7 @@ def test_a_ramp_has_fewer_samples_in_its_steps(
 
 
 def test_a_training_without_hashes_says_so(run_directory: Path) -> None:
-    assert TrainingAudit(run_directory, "tiny").proof([1, 2]) == (
+    assert TrainingAudit(run_directory, "tiny").verify_steps([1, 2]) == (
         "checked: 0 of 2 steps logged the hash of this batch; 2 have no hash",
         False,
     )
