@@ -21,8 +21,9 @@ def program(folder: Path, name: str, answer: str, code: int = 0) -> None:
 def test_a_machine_without_gpus_and_slurm_is_one_screen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program(tmp_path, "g++", "")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    for name in ("g++", "stat"):
+        program(tmp_path, name, "xfs")
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(doctor, "find_environment_problems", lambda *_, **__: [])
     monkeypatch.setattr(doctor, "NEEDED_BYTES", 1)
     assert main(["doctor"]) == 0

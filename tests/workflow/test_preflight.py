@@ -226,8 +226,8 @@ def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_
         )
 
     refused = start()
-    assert refused.returncode == 2 and f"error: {sentence}\n" in refused.stderr
+    assert refused.returncode == 2 and f"error: {sentence}" in refused.stderr
     assert not [*project.results.glob("provenance/attempts/*")]
     dry = start("--dry-run")
-    assert dry.returncode == 2 and f"error: {sentence}\n" in dry.stderr
+    assert dry.returncode == 2 and f"error: {sentence}" in dry.stderr
     assert start("plan").returncode == 0
