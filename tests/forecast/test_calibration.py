@@ -311,7 +311,7 @@ def test_a_folder_that_is_no_finished_run_is_named(tmp_path: Path, pilots: list[
 
 
 def test_a_run_is_no_calibration_of_itself_and_counts_once(tmp_path: Path, pilots: list[Path]) -> None:
-    with pytest.raises(InputError, match="this run itself"):
+    with pytest.raises(InputError, match="the folder of this run"):
         make_forecast_plan(planned(tmp_path, [Path("results/of_100000")]))
     with pytest.raises(InputError, match="twice"):
         planned(tmp_path, [pilots[0], pilots[0]])

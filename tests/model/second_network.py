@@ -40,7 +40,7 @@ def initial_weight(
     return draw_normal(name, shape, 0.1, seed, part)
 
 
-def configuration(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
+def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
     sizes = {theirs: getattr(architecture, own) for own, theirs in SIZES.items()}
     others = {"vocab_size": vocabulary_size, "max_position_embeddings": sequence_length}
     return {"model_type": "side_by_side", **sizes, **others}
@@ -62,6 +62,6 @@ NETWORK = Network(
     },
     model_types=("side_by_side",),
     huggingface_name=lambda name: f"transformer.{name}",
-    configuration=configuration,
+    huggingface_config=huggingface_config,
     read_huggingface_config=read_huggingface_config,
 )

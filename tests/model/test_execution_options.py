@@ -180,7 +180,7 @@ def without_a_fixed_order() -> torch.Tensor:
 def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() -> None:
     set_determinism(True)
     assert is_deterministic()
-    match = r"put_ has no kernel .*: set training\.deterministic to false"
+    match = r"put_ has no deterministic kernel .*: set training\.deterministic to false"
     with pytest.raises(InputError, match=match), explain_missing_kernel("training.deterministic"):
         without_a_fixed_order()
 

@@ -129,7 +129,7 @@ def test_the_table_names_every_model_and_its_units():
     assert row.split() == ["time", "8nd", "35.7", "days", "41.2", "minutes"]
     (stated,) = [row for row in rows if row.startswith("platform a cluster: ")]
     assert "model_flops_utilization 0.4" in stated
-    assert any("of their own tokenizers and of English text" in row for row in rows)
+    assert any("for their own tokenizers and English text" in row for row in rows)
 
 
 def test_the_table_says_where_the_published_laws_were_not_fitted():

@@ -51,7 +51,7 @@ def test_what_lies_outside_of_the_fitted_range_is_told_with_its_factor_and_the_e
 
 @pytest.mark.parametrize(("exponent", "noun"), [("alpha", "parameters"), ("beta", "tokens")])
 def test_a_law_that_is_flat_has_no_best_split(exponent: str, noun: str) -> None:
-    with pytest.raises(InputError, match=f"does not fall with {noun}"):
+    with pytest.raises(InputError, match=f"does not fall with more {noun}"):
         replace(LAW, **{exponent: 1e-9}).compute_optimal(1e15)
 
 
