@@ -141,14 +141,18 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
     damage(saver.folder / "2")
     assert recovery.find_newest(saver.folder, "mine", 2) == saver.folder / "1"
     warning = capsys.readouterr().err
-    assert warning.startswith(f"warning: {saver.folder}/2/") and message in warning and "the one before" in warning
+    assert (
+        warning.startswith(f"warning: {saver.folder}/2/")
+        and message in warning
+        and "the previous one is used" in warning
+    )
     assert names(saver) == ["1", "damaged-2"]
 
 
 def test_one_of_another_training_is_removed_aloud(saver: Saver, capsys: pytest.CaptureFixture[str]) -> None:
     save(saver, 1)
     assert recovery.find_newest(saver.folder, "other", 1) is None
-    assert f"warning: {saver.folder}/1 is of other settings" in capsys.readouterr().err and not names(saver)
+    assert f"warning: {saver.folder}/1 belongs to other settings" in capsys.readouterr().err and not names(saver)
 
 
 def test_a_checkpoint_of_another_shape_is_refused_by_name(saver: Saver, settings: Make, tmp_path: Path) -> None:
