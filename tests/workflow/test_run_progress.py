@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.layout import PROGRESS
 from pipeline.workflow.run_progress import (
     FailedJob,
     JobProgress,
@@ -47,10 +48,10 @@ def train(run: Path, steps: int) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert RunProgress.load(tmp_path) is None
-    (tmp_path / "scratch").mkdir()
+    PROGRESS.path(tmp_path).parent.mkdir(parents=True)
     example().write(tmp_path)
     assert RunProgress.load(tmp_path) == example()
-    (tmp_path / "scratch/progress.json").write_text("{")
+    PROGRESS.path(tmp_path).write_text("{")
     with pytest.raises(InputError, match="delete it; the next snakemake writes it"):
         RunProgress.load(tmp_path)
 

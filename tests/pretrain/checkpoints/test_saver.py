@@ -82,7 +82,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(saver: Saver, monkeypatc
     save(saver, 1)
     usage = shutil.disk_usage(saver.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**6))
-    with pytest.raises(CheckpointError, match=r"has 0.00 GB free and a checkpoint takes 0.02 GB: make room"):
+    with pytest.raises(CheckpointError, match=r"has 0.00 GB free and a checkpoint takes 0.02 GB: free space there"):
         saver.save(2, {})
     assert names(saver) == ["1"] and recovery.find_damage(saver.folder / "1") is None
     monkeypatch.undo()
