@@ -56,7 +56,7 @@ def test_an_interrupted_run_leaves_no_job_in_the_queue(cluster: Cluster, tmp_pat
     run.send_signal(signal.SIGINT)
     assert run.wait(300) != 0
     wait_until(lambda: not cluster.jobs(), "the jobs are gone")
-    assert "Slurm is asked to cancel the jobs of this run" in log.read_text()
+    assert "Slurm cancels the jobs of this run" in log.read_text()
 
 
 def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(cluster: Cluster, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(clu
     wait_until(lambda: tries(tmp_path, "1") + tries(tmp_path, "2") == 1, "one runs")
     run.send_signal(signal.SIGTERM)
     assert run.wait(300) != 0
-    assert "1 jobs are not submitted; those in Slurm go on" in log.read_text()
+    assert "1 jobs are not submitted; those in Slurm continue" in log.read_text()
     assert len([*tmp_path.glob("*.done")]) == 1 and not cluster.jobs()
 
 

@@ -90,7 +90,7 @@ def planned(process_layers: Sequence[int], processes: int, parts: int, micro_bat
     work = StepWork(
         forward=(Kernel(second, 0),),
         backward=(Kernel(BACKWARD * second, 0),),
-        again=(),
+        recomputed=(),
         tensor_bytes=0,
         context_bytes=0,
         head=(Kernel(output * (1 + BACKWARD) * second, 0),),
@@ -167,8 +167,8 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
             return sum(info.buffer is not None for infos in received for info in infos)
 
         seen: list[int] = []
-        make = stage._make_room
-        stage._make_room = lambda infos: seen.append(make(infos) or rooms())
+        make = stage._allocate_buffers
+        stage._allocate_buffers = lambda infos: seen.append(make(infos) or rooms())
         with skip_neighbor_communication():
             pipeline.step([Batch(batch, batch, None)] * 8, 8 * 16)
         assert pipeline._schedule(8, batch.shape, trains=True)[1] == [stage]
