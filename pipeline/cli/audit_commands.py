@@ -69,12 +69,17 @@ def trace(
     step: Annotated[int | None, typer.Option(help="A training step of the model WHAT; from 1.")] = None,
     sample: Annotated[int, typer.Option(help="A sample of the step; from 0.")] = 0,
     token: Annotated[int, typer.Option(help="An input token of the sample; from 0.")] = 0,
+    commands: Annotated[bool, typer.Option("--commands", help="Print whole command lines.")] = False,
 ) -> None:
     """Print where a file, a figure or a training token comes from, or everything that a source went into."""
     from pipeline.audit.token_origin import trace_token
     from pipeline.provenance.trace import RunTracer
 
-    lines = RunTracer(run).trace(what) if step is None else trace_token(run, what, step, sample, token)
+    lines = (
+        RunTracer(run, whole_commands=commands).trace(what)
+        if step is None
+        else trace_token(run, what, step, sample, token)
+    )
     print("\n".join(lines))
 
 

@@ -30,6 +30,7 @@ from pipeline.provenance.crate_graph import format_license, read_source_descript
 SHOWN_FILES = 6
 INDENT = "  "
 SHOWN_PATHS = 4
+COMMAND_CHARACTERS = 60  # up to the settings, which fill screens
 STAGE_ORDER = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain", "evaluate", "report", "provenance")
 RELATIVE_TOLERANCE = 1e-9  # of a number that was written as text and read again
 
@@ -37,8 +38,9 @@ RELATIVE_TOLERANCE = 1e-9  # of a number that was written as text and read again
 class _FileLineage:
     """Writes the tree of jobs behind a file; a job that occurs again is only referred to."""
 
-    def __init__(self, run_directory: Path, records: list[Record]) -> None:
+    def __init__(self, run_directory: Path, records: list[Record], whole_commands: bool) -> None:
         self.run_directory = run_directory
+        self.whole_commands = whole_commands
         self.made = map_producers(records)
         page = next((record for record in records if record.step == "report.page"), None)
         taken = (page.settings.get("pretrained") or {}) if page else {}
@@ -79,7 +81,9 @@ class _FileLineage:
         self.written[record.file] = record
         self.write(depth, f"made by {record.title}")
         self.write(depth + 1, f"record: {record.file}")
-        self.write(depth + 1, f"command: {shlex.join(record.full_command)}")
+        command = shlex.join(record.full_command)
+        is_cut = len(command) > COMMAND_CHARACTERS and not self.whole_commands
+        self.write(depth + 1, f"command: {command[:COMMAND_CHARACTERS]} …" if is_cut else f"command: {command}")
         self.write(depth + 1, f"code: {record.code_version}, environment: {record.environment_version}")
         self.write(depth + 1, f"energy: {self.format_energy(self.energy(record))}")
         for attempt, figure in self.lost_attempts(record):
@@ -129,10 +133,16 @@ def _find_inside(path: str, files: Iterable[str]) -> list[str]:
 
 
 class RunTracer:
-    """Traces files, sources and figures of one run, whose records are read once."""
+    """Traces files, sources and figures of one run, whose records are read once.
 
-    def __init__(self, run_directory: Path) -> None:
+    Args:
+        run_directory: the folder of the run.
+        whole_commands: whether the lineage of a file shows command lines with their settings and files.
+    """
+
+    def __init__(self, run_directory: Path, *, whole_commands: bool = False) -> None:
         self.run_directory = run_directory
+        self.whole_commands = whole_commands
 
     @cached_property
     def records(self) -> list[Record]:
@@ -170,7 +180,7 @@ class RunTracer:
         Raises:
             InputError: no record has the file.
         """
-        lineage = _FileLineage(self.run_directory, self.records)
+        lineage = _FileLineage(self.run_directory, self.records, self.whole_commands)
         path = self._relative_path(file)
         inside = _find_inside(path, lineage.made)
         if not inside:

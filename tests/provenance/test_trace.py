@@ -32,6 +32,20 @@ def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
     ]
 
 
+def test_long_command_lines_are_shown_whole_where_they_are_asked_for(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = "models/base/milestones/10/model.safetensors"
+    (record,) = finished.glob("provenance/records/pretrain.segment.base.10.json")
+    content = json.loads(record.read_text())
+    words = ["python", "-m", "pipeline", "pretrain", "segment", "--code", "c" * 80]
+    record.write_text(json.dumps({**content, "command": words}))
+    assert main(["trace", str(finished), file]) == 0
+    assert f"command: {' '.join(words)[:60]} …\n" in capsys.readouterr().out
+    assert main(["trace", str(finished), file, "--commands"]) == 0
+    assert f"command: {' '.join(words)}\n" in capsys.readouterr().out
+
+
 def test_what_a_training_began_with_is_told_with_its_licence(finished: Path) -> None:
     """The last milestone is taken for one that another model's weights began."""
     (path,) = finished.glob("provenance/records/pretrain.segment.base.10.json")
