@@ -248,7 +248,7 @@ def _settings(config: Config, step: str) -> dict[str, Any]:
 def test_without_calibration_runs_one_sentence_says_how_to_get_a_forecast(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path / "mine.yaml", raw(tmp_path, 1000))
+    path = write(tmp_path / "mine.yaml", raw(tmp_path, 100_000))
     assert main(["plan", str(path), "--details"]) == 0
     assert "No forecast by measured runs: make two" in capsys.readouterr().out
     assert plan_of(load(raw(tmp_path, 1000)))["forecast"] is None

@@ -356,7 +356,7 @@ def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_
         ({"batch_size": 6}, "torchrun --nproc-per-node=4", "batch_size 6 is not divisible by 4 processes"),
         ({"sequence_length": 10**6}, "", "sequence_length 1000000"),
         ({}, "torchrun --nproc-per-node=auto", "--nproc-per-node"),
-        ({}, "torchrun '--nproc-per-node=2", "no command line .*: close its quotes"),
+        ({}, "torchrun '--nproc-per-node=2", "torchrun '.* is not a command line .*: close its quotes"),
         ({"mesh": {"tensor": 2}}, "torchrun --nproc-per-node=3", "3 processes are not divisible by training.mesh"),
     ],
 )
@@ -432,7 +432,9 @@ def test_a_missing_or_wrong_previous_milestone_is_refused(
     content = bytearray((altered / "rank-00000.safetensors").read_bytes())
     content[-1] ^= 1
     (altered / "rank-00000.safetensors").write_bytes(content)
-    with pytest.raises(InputError, match=r"rank-00000.safetensors was altered .*: remove .*/altered, so that it is"):
+    with pytest.raises(
+        InputError, match=r"rank-00000.safetensors was altered .*: remove .*/altered, and the run trains"
+    ):
         train(settings(**last), tokens, tmp_path, previous=[altered])
     with pytest.raises(InputError, match="another tokenizer"):
         train(settings(), {**tokens, "tokenizer": tokens["configuration"]}, tmp_path)
