@@ -31,6 +31,13 @@ def with_keys(project: Project, *keys: str) -> None:
     project.edit(MICRO, "learning_rate:", "\n      ".join([*keys, "learning_rate:"]))
 
 
+def _another_platform(project: Project) -> None:
+    platforms = project.path("workflow/platforms")
+    local = (platforms / "local.yaml").read_text()
+    (platforms / "elsewhere.yaml").write_text(local.replace("name: local", "name: elsewhere"))
+    append(project.path(MICRO), "platform: elsewhere\n")
+
+
 # Edits after which nothing runs, and which are therefore looked at together.
 NOTHING: dict[str, Callable[[Project], object]] = {
     "nothing": lambda p: None,
@@ -64,8 +71,8 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "the verifier's code": lambda p: rewrite_in(p, "pipeline/provenance/verify.py", "verify"),
     "the watchdog of a training": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/watchdog.py", "Watchdog.beat"),
     "its telemetry": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/telemetry.py", "Telemetry.line"),
-    "its advice on memory": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/memory_estimate.py", "advice"),
-    "its line for a person": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/metrics.py", "MetricsLog.tell"),
+    "its advice on memory": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/memory_estimate.py", "format_advice"),
+    "its line for a person": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/metrics.py", "MetricsLog.print_progress"),
     "which checkpoints it keeps": lambda p: rewrite_in(p, "pipeline/pretrain/checkpoints/recovery.py", "prune"),
     "libraries that log": lambda p: newer(p, "loguru", "tqdm", "rich"),
     "libraries that draw for others": lambda p: newer(p, "pillow", "markdown", "grpcio", "werkzeug"),
@@ -100,7 +107,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"corpus_publish": 1, **SUITES},
     ),
     "another platform": (
-        lambda p: append(p.path(MICRO), "platform: snellius\n"),
+        _another_platform,
         {"plan_estimate": 1, **REPORT},
     ),
     "PUE": (lambda p: append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),

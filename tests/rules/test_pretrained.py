@@ -36,8 +36,8 @@ def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
     first = json.loads((results / "provenance/records/pretrain.segment.longer.2.json").read_text())
     assert "models/longer/milestones/0/state.json" in {entry["path"] for entry in first["inputs"]}
     page = re.sub(r"<[^>]+>", "", (results / "report/index.html").read_text())
-    assert f"The training of longer began with the weights of {folder} (licence Apache-2.0)." in page
-    assert "Adopted is the model that its training began with." in page
+    assert f"The training of longer began with the weights of {folder} (license Apache-2.0)." in page
+    assert "Adopted is the model that training began with." in page
     crate = {entity["@id"]: entity for entity in json.loads((results / "ro-crate-metadata.json").read_text())["@graph"]}
     taken = crate[crate["models/longer/"]["isBasedOn"]["@id"]]
     assert taken["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"} and len(taken["mentions"]) >= 4

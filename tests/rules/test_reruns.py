@@ -121,7 +121,7 @@ def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(
     assert dict(project.planned()) == {} and verify(project.results) == []
     table.write_text("time,grams\n2020-01-01 00:00,100\n")
     printed = project.run(check=False)
-    assert project.returncode and "grid.csv, line 2: time is '2020-01-01 00:00', which may be of any" in printed
+    assert project.returncode and "grid.csv, line 2: time is '2020-01-01 00:00', without a time zone: write" in printed
 
 
 # Edits before a checkpoint: what follows it is known only when it has run, so these run for real.
