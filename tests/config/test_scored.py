@@ -97,7 +97,7 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
         ({"quality": {"fr": SEEDS}}, "quality: the corpus has no language 'fr'"),
         ({"quality": {"nl": {"good": [SET], "bad": []}}}, "corpus.second.quality.nl.bad"),
         ({"quality": {"nl": {"good": [HELD_OUT], "bad": [SET]}}}, "each need a file without held_out"),
-        ({"quality": {"nl": {"good": [SET, HELD_OUT], "bad": [SET]}}}, "held_out needs good files and bad ones"),
+        ({"quality": {"nl": {"good": [SET, HELD_OUT], "bad": [SET]}}}, "held_out needs good and bad files"),
         ({"quality": {"nl": {"good": [{"path": "a.jsonl"}], "bad": [SET]}}}, "license"),
         ({"quality": {"nl": {"good": [{**SET, "license": "free"}], "bad": [SET]}}}, "no SPDX license"),
         (

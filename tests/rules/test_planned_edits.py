@@ -72,7 +72,9 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "the watchdog of a training": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/watchdog.py", "Watchdog.beat"),
     "its telemetry": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/telemetry.py", "Telemetry.line"),
     "its advice on memory": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/memory_estimate.py", "format_advice"),
-    "its line for a person": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/metrics.py", "MetricsLog.print_progress"),
+    "its line for a person": lambda p: rewrite_in(
+        p, "pipeline/pretrain/monitors/metrics.py", "MetricsLog.print_progress"
+    ),
     "which checkpoints it keeps": lambda p: rewrite_in(p, "pipeline/pretrain/checkpoints/recovery.py", "prune"),
     "libraries that log": lambda p: newer(p, "loguru", "tqdm", "rich"),
     "libraries that draw for others": lambda p: newer(p, "pillow", "markdown", "grpcio", "werkzeug"),

@@ -97,10 +97,16 @@ def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(pr
     assert done.returncode == 2 and "delete provenance/records/tokens.suffixes.main.0.json, and start" in done.stderr
     (project.results / "provenance/records/tokens.suffixes.main.0.json").unlink()
     assert dict(project.ran()) == {"tokens_suffixes": 1, "tokens_index": 1, **REPORT}
-    assert array.read_bytes() == before and "most likely. Copied is what" in page.read_text()
+    assert (
+        array.read_bytes() == before
+        and "the most probable text. Copied text is <mark>marked</mark>" in page.read_text()
+    )
     project.edit(MICRO, "{shards: 2, ", "{shards: 2, suffixes: false, ")
     assert dict(project.ran()) == {"tokens_index": 1, **REPORT}
-    assert dict(project.planned()) == {} and "most likely. Copied is what" not in page.read_text()
+    assert (
+        dict(project.planned()) == {}
+        and "the most probable text. Copied text is <mark>marked</mark>" not in page.read_text()
+    )
     assert verify(project.results) == []
 
 
