@@ -187,7 +187,7 @@ class Reruns:
                     if label not in jobs:
                         settings = step.settings(config, instance)
                         read = [] if jobs else input_files(step, dag, instance)  # of the first job, for speed
-                        jobs[label] = settings.of_result(), read
+                        jobs[label] = settings.result_settings(), read
                         self.classes[name] = sections_in(type(settings))
                 found[name] = jobs
         except (InputError, ValueError, KeyError, OSError, TypeError, AttributeError) as error:
