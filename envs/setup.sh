@@ -24,6 +24,6 @@ echo "Setting up $venv from $lock: some minutes the first time"
 # A lock names all that its packages need: pip need not look for it, which takes longer than to install it.
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$lock"
 # The project itself, which gives the command polder: without its dependencies and without a network.
-grep -q '^typer==' "$lock" || exit 0 # the tools of auditors
+grep -q '^snakemake==' "$lock" || exit 0 # the tools of auditors
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index \
     --editable .

@@ -38,7 +38,7 @@ install() {
     [ -x "$venv/bin/python" ] || "$python" -m venv $share "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$folder" \
         --no-deps --require-hashes --requirement "$folder/requirements.txt"
-    if grep -q '^typer==' "$folder/requirements.txt"; then # a lock of the project: the command polder, from this checkout
+    if grep -q '^snakemake==' "$folder/requirements.txt"; then # a lock of the project: the command polder, from this checkout
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation \
             --editable "$(dirname "$0")/.."
     fi

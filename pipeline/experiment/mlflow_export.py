@@ -26,7 +26,7 @@ MLFLOW_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", 
 
 NOT_INSTALLED = (
     "MLflow cannot be imported ({error}), so nothing was written: `python -m pip install mlflow-skinny jinja2 "
-    "pydantic`, best in an environment of its own, whose Python then runs this command"
+    "pydantic typer`, best in an environment of its own, whose Python then runs this command"
 )
 
 

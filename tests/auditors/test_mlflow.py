@@ -18,6 +18,10 @@ pytestmark = pytest.mark.slow
 KEEP = Path(__file__).parent / "keep_in_mlflow.py"
 Keep = Callable[..., dict[str, Any]]
 NEEDED = {
+    "typer",
+    "rich",
+    "shellingham",
+    "annotated_doc",
     "jinja2",
     "markupsafe",
     "pydantic",

@@ -178,7 +178,7 @@ def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Pat
     rungs, _ = find_rungs(results)
     flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
     assert (
-        "the law does not fall with parameters, so that no split of compute is best: vary them more"
+        "the fitted loss does not fall with more parameters, so no split of compute is optimal: vary them more"
         in format_ladder(flat, hold_out=False)
     )
 

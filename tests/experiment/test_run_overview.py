@@ -113,6 +113,7 @@ def test_without_mlflow_one_sentence_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "mlflow", None)
     for name in MLFLOW_VARIABLES:
         monkeypatch.setenv(name, "")  # and not what the command sets, after the test
-    with pytest.raises(InputError, match="nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic`"):
+    install = "nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic typer`"
+    with pytest.raises(InputError, match=install):
         main(["runs", str(results), "--mlflow", str(tmp_path / "store")])
     assert capsys.readouterr().out == "" and not (tmp_path / "store").exists()
