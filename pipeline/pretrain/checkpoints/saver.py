@@ -131,7 +131,7 @@ class Saver:
             if free < self._bytes:
                 return CheckpointDiskFull(
                     f"{partial.parent} has {free / 1e9:.2f} GB free and a checkpoint takes {self._bytes / 1e9:.2f} GB: "
-                    "free space there and start again; earlier checkpoints are intact"
+                    "free space there; earlier checkpoints are intact"
                 )
             if partial.parent == self.folder:
                 shutil.rmtree(partial, ignore_errors=True)  # of a failed attempt

@@ -32,7 +32,7 @@ def test_a_slow_process_has_a_name_and_a_node() -> None:
     expected = {"probe_seconds": 0.0105, "slowest_process": 2, "slowest_process_ratio": 0.025 / 0.0105}
     assert line == pytest.approx(expected)
     said = format_slow_process(line, ["a", "a", "b", "b"]) or ""
-    assert said.startswith("process 2 on b takes 2.38 times as long as the median of all for the same work")
+    assert said.startswith("process 2 on b takes 2.38 times as long as the median of all processes for the same work")
     assert format_slow_process(summarize_probes([1.0, 1.0, SLOW_RATIO - 0.01]), ["a"] * 3) is None
     assert format_slow_process(summarize_probes([1.0, 1.0, SLOW_RATIO]), ["a"] * 3)
     assert format_slow_process({}, ["a"]) is None

@@ -191,4 +191,4 @@ def test_a_full_scratch_costs_checkpoints_and_not_the_training(
     training.finish()
     counts = json.loads((tmp_path / "run/counts").read_text())
     assert counts["steps"] == 30 and counts["failed_checkpoints"] > 0
-    assert "make room; earlier checkpoints are intact; the training continues without it" in training.said()
+    assert "free space there; earlier checkpoints are intact; the training continues without it" in training.said()
