@@ -106,7 +106,7 @@ def describe_job(
 
 def _list_written_jobs(paths: list[Path], prefix: str) -> tuple[set[str], set[str]]:
     """Return the jobs that have a file, and those of them whose energy is not final."""
-    late = {path for path in paths if '"energy_final": false' in path.read_text(encoding="utf-8", errors="replace")}
+    late = {path for path in paths if re.search(rb'"energy_final": ?false', path.read_bytes())}
     known, unsure = ({path.stem.removeprefix(prefix) for path in some} for some in (paths, late))
     return known, unsure
 

@@ -61,7 +61,7 @@ def test_a_licence_that_is_edited_while_jobs_wait_is_that_of_the_next_start(clus
 
     said = project.run("sources", "--dry-run")
     assert "since the last invocation: configuration.sources" in said and "CC-BY-4.0" in said
-    assert "sources_manifest" in said
+    assert "sources.manifest" in said
     project.edit(CONFIGURATION, "CC-BY-4.0", "CC0-1.0")
     said = project.run("sources", "--dry-run")
     assert "since the last invocation" not in said and "Nothing to be done" in said
@@ -77,7 +77,7 @@ def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_nex
     rewrite(project.path("pipeline/sources/fingerprint.py"))
     assert held.go() != 0
     said = held.log.read_text()
-    assert said.count("It was refused, and is not retried") == 4 and "Trying to restart" not in said
+    assert said.count("The step refused its inputs, and is not retried") == 4 and "Trying to restart" not in said
     assert "the code of sources.fingerprint changed while the job waited" in said
     attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/[!.]*.json")]
     assert [a["status"] for a in attempts if a["step"] == "sources.fingerprint"] == ["refused"] * 4

@@ -168,7 +168,7 @@ def test_a_job_that_does_not_start_is_told_with_the_reason_once(
 
 def test_nodes_that_are_not_there_are_told() -> None:
     said: list[str] = []
-    WaitMonitor(0.0, said.append).look(
+    WaitMonitor(0.0, said.append).update(
         {"7": QueuedJob("PENDING", "ReqNodeNotAvail, UnavailableNodes:node2", "rule_patient")}
     )
     (sentence,) = said

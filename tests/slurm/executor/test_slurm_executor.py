@@ -173,7 +173,7 @@ def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -
 @pytest.mark.slow
 def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
     log = (many / "log").read_text()
-    assert len(tries(many, "refused")) == 1 and "It was refused, and is not retried" in log
+    assert len(tries(many, "refused")) == 1 and "The step refused its inputs, and is not retried" in log
     assert "Trying to restart job" in log, "another one was"
 
 
