@@ -73,7 +73,7 @@ def test_what_no_node_and_no_disk_holds_is_told(monkeypatch: pytest.MonkeyPatch)
     assert "corpus.find_duplicates main needs 401,500 MB and a node of genoa has 344,064" in problems[-2]
     assert problems[-2].endswith("lower corpus.main.deduplication.memory_bytes")
     assert "corpus.filter main en_guide 0 may take 139 h and genoa allows 120 h: give the source a lower" in problems[0]
-    assert "MB" not in problems[-1] and "GB are free in" in problems[-1] and "set run.results to a folder" in problems[-1]
+    assert "MB" not in problems[-1] and "GB are free in" in problems[-1] and "set run.results to" in problems[-1]
     assert len(problems) == 6  # four units, memory, disk
 
 

@@ -57,7 +57,7 @@ class OnSlurm(Project):
 def differing(found: Path, expected: Path) -> set[str]:
     """Return the artefacts that are not the same in both runs."""
     ours, theirs = hashes(found), hashes(expected)
-    return {name for name in ours.band_keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+    return {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 
 
 @pytest.mark.demo
