@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from benchmarks.power_model import ObservedPower, WattRange, fit_power_model
 from pipeline.energy.energy_forecast import CostForecast
 from pipeline.energy.power_model import PowerModel
+from tests.energy.power_fit import ObservedPower, WattRange, fit_power_model
 
 STEPS = ("data_splitting", "string_normalization", "heuristic_filtering")
 SMALL, LARGE = (1_000, 100_000), (400_000, 1_400_000)

@@ -9,11 +9,11 @@ from statistics import fmean
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.power_model import ObservedPower, WattRange, fit_power_model
 from pipeline.config import platforms
 from pipeline.core.errors import InputError
 from pipeline.energy.power_model import GENERIC, PowerModel
 from tests.energy.ear_jobs import LARGE, SMALL, calibrated, model_errors, shared_errors, table
+from tests.energy.power_fit import ObservedPower, WattRange, fit_power_model
 
 JOBS = table(Path(__file__).with_name("ear_jobs.csv"))
 MODEL = calibrated(JOBS)
