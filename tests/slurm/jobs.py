@@ -34,8 +34,9 @@ def write_project(folder: Path, units: int, jobs: int, queue: int) -> None:
     new_project(folder)
     (folder / "workflow/platforms/loopback.yaml").write_text(PLATFORM)
     (folder / "data").mkdir()
+    text = 100 * " Het is mooi weer."  # enough for a tokenizer
     for number in range(units):
-        (folder / f"data/{number}.txt").write_text(f"Brief {number}.")
+        (folder / f"data/{number}.txt").write_text(f"Brief {number}.{text}")
     rights = {"basis": "public-domain", "holder": "nobody"}
     source = {"name": "many", "path": "data/*.txt", "language": "nl", "license": "CC0-1.0", "rights": rights}
     configuration = {

@@ -134,7 +134,7 @@ def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Pat
 
 def test_a_missing_image_is_refused_before_anything_starts_and_a_dry_run_says_so(copy: Project, tmp_path: Path) -> None:
     written(copy, {"container": f"{tmp_path}/gone.sif"})
-    sentence = f"there is no image {tmp_path}/gone.sif: write one that is there into workflow/platforms/image.yaml"
+    sentence = f"there is no image {tmp_path}/gone.sif: write an existing one into workflow/platforms/image.yaml"
     for options, code in (((), 2), (("--dry-run",), 0)):
         command = copy.command("plan", *options, "--config", "platform=image")
         environment = copy.environment()
