@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.records import load_records
 from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, fit_rates
-from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.slurm.corpus_estimate import CorpusPlan
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 import atexit
 
-from pipeline.slurm import job_environment, platform_check
-from pipeline.slurm.job_environment import JobModules
+from pipeline.slurm import job_software, platform_check
+from pipeline.slurm.job_software import JobModules
 from pipeline.workflow import dry_run, preflight
 from pipeline.workflow.plan_summary import PlannedJob
 
@@ -16,7 +16,7 @@ supervisor = "python"
 if run.platform.container:
     # `python` is then that of the image in all jobs; Snakemake itself stays outside, where Slurm's commands are.
     supervisor = shlex.quote(sys.executable)
-    PREFIX = job_environment.command_prefix(run.platform)
+    PREFIX = job_software.command_prefix(run.platform)
     shell.prefix(PREFIX)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snakemake.logging import logger
 
-from pipeline.slurm import job_environment, invocations
+from pipeline.slurm import job_software, invocations
 from pipeline.workflow import snakemake_output
 from pipeline.workflow.snakemake_internals import MEMORY_FOLDER, SnakemakeWorkflow
 from pipeline.workflow.stale_records import StaleRecords
@@ -33,7 +33,7 @@ with report_mistakes():
         run_output.show_progress(run, snakemake_workflow)
     dag = startup.build_dag(
         run,
-        lambda run: job_environment.image_environments(
+        lambda run: job_software.image_environments(
             run.platform, run.run.environment
         ),
     )
@@ -42,7 +42,7 @@ with report_mistakes():
     frozen_now = startup.take_snapshot(
         dag,
         config,
-        lambda last: job_environment.describe_image(
+        lambda last: job_software.describe_image(
             run.platform, last, hashed=startup.executes
         ),
     )

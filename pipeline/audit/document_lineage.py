@@ -178,7 +178,7 @@ class _DocumentLineage:
 
     def _describe_masks(self, corpus: str, unit: str) -> None:
         """Describe how many items of each kind of personal data were masked, without their content."""
-        from pipeline.audit.masked_counts import count_masked_data  # the filter's libraries take seconds
+        from pipeline.audit.masked_personal_data import count_masked_data  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
         path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)

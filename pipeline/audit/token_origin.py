@@ -94,7 +94,7 @@ class QuoteSearch:
         return f"{format_count(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 
-def quote(
+def locate_text(
     run_directory: Path, model: str, text: str, minimum: int = MINIMUM_CHARACTERS, *, all_documents: bool = False
 ) -> Iterator[str]:
     """Yield where the longest parts of a text occur in the training documents of a model, in lines of text.

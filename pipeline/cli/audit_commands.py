@@ -162,7 +162,7 @@ def quote(
     all_documents: Annotated[bool, typer.Option("--all", help="Name all documents, not the first.")] = False,
 ) -> None:
     """Find the longest parts of a text in a model's training documents, with license, source and training steps."""
-    from pipeline.audit.token_origin import quote as quote_text
+    from pipeline.audit.token_origin import locate_text as quote_text
     from pipeline.core.errors import InputError
     from pipeline.tokens.settings import MINIMUM_CHARACTERS
 

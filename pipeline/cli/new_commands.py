@@ -46,25 +46,25 @@ def run(
     holder: Annotated[str, typer.Option(metavar="NAME", help="Who holds the rights.")] = "",
 ) -> None:
     """Write config/NAME.yaml, a run that trains a small model in minutes."""
-    from pipeline.scaffold.new_parts import new_run
+    from pipeline.scaffold.new_parts import run_edits
 
-    _write(new_run(name, dict.fromkeys(text or (), language), license_id, holder))
+    _write(run_edits(name, dict.fromkeys(text or (), language), license_id, holder))
 
 
 @command(new, PANEL, "A filter rule", "polder new filter capital_letters", name="filter")
 def filter_rule(name: Name) -> None:
     """Write a rule of the set quality: its threshold, its measure and its test."""
-    from pipeline.scaffold.new_parts import new_filter
+    from pipeline.scaffold.new_parts import filter_edits
 
-    _write(new_filter(name))
+    _write(filter_edits(name))
 
 
 @command(new, PANEL, "A step", "polder new step corpus.lengths")
 def step(name: Annotated[str, typer.Argument(metavar="corpus.NAME")]) -> None:
     """Write a step that reads a corpus's final documents: its module, its declaration and its test."""
-    from pipeline.scaffold.new_parts import new_step
+    from pipeline.scaffold.new_parts import step_edits
 
-    _write(new_step(name))
+    _write(step_edits(name))
 
 
 @command(new, PANEL, "An evaluation task", "polder new task polder_nl_spreekwoorden --suite dutch")
@@ -72,22 +72,22 @@ def task(
     name: Name, suite: Annotated[str, typer.Option(metavar="NAME", help="A folder of config/tasks.")] = "dutch"
 ) -> None:
     """Write an evaluation task with four items, its row in the list of tasks, and its test."""
-    from pipeline.scaffold.new_parts import new_task
+    from pipeline.scaffold.new_parts import task_edits
 
-    _write(new_task(name, suite))
+    _write(task_edits(name, suite))
 
 
 @command(new, PANEL, "A platform's file", "polder new platform dune", name="platform")
 def new_platform_file(name: Name) -> None:
     """Write workflow/platforms/NAME.yaml, with every key as a comment, and its test."""
-    from pipeline.scaffold.new_parts import new_platform
+    from pipeline.scaffold.new_parts import platform_edits
 
-    _write(new_platform(name))
+    _write(platform_edits(name))
 
 
 @command(new, PANEL, "An architecture", "polder new architecture my_llama")
 def architecture(name: Name) -> None:
     """Write an architecture that is a Llama until you change it: two modules and a test."""
-    from pipeline.scaffold.new_parts import new_architecture
+    from pipeline.scaffold.new_parts import architecture_edits
 
-    _write(new_architecture(name))
+    _write(architecture_edits(name))

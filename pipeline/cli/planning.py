@@ -17,10 +17,10 @@ from pipeline.core.formatting import align_columns, escape_to_one_line
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import format_corpus_plan, format_notes_and_sizes, format_plan, format_quantity
 from pipeline.plan.settings import EstimateSettings
-from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
-from pipeline.workflow.memory_plan import MemoryPlan, plan_memory
 from pipeline.workflow.steps import step_settings
+from pipeline.workflow.training_memory import MemoryPlan, plan_memory
 
 SHOWN = {
     "parameters": "parameters",

@@ -54,11 +54,11 @@ def follow(
     """Show the progress of a run, its trainings and its waiting jobs until you press Ctrl-C."""
     from pipeline.pretrain.follow import TrainingFollower
     from pipeline.slurm.invocations import list_waiting_jobs
-    from pipeline.workflow import live_progress
+    from pipeline.workflow import live_view
 
     announce = partial(print, file=sys.stderr) if as_json else print
-    follower = live_progress.Follower(run, list_waiting_jobs, TrainingFollower(run, announce).describe)
-    live_progress.follow(follower, once=once, as_json=as_json)
+    follower = live_view.Follower(run, list_waiting_jobs, TrainingFollower(run, announce).describe)
+    live_view.follow(follower, once=once, as_json=as_json)
 
 
 @command(commands, PANEL, "Energy used and to come", "polder energy results/demo")

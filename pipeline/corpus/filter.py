@@ -58,7 +58,7 @@ RULE_BLOCKS: list[type[RuleBlock[Any]]] = [
 ]
 
 
-class KeptDocuments(PipelineStep):  # type: ignore[misc]
+class KeptDocumentCollector(PipelineStep):  # type: ignore[misc]
     """Collects the documents that pass all filters, and counts their masked personal data."""
 
     type = "💽 - WRITER"
@@ -178,7 +178,9 @@ def run(
 
     def judge(chosen: RawFiles) -> list[PipelineStep]:
         texts = open_removed_texts(settings, private)
-        return run_blocks([*filter_blocks(settings, chosen, content, language_model, harmful, texts), KeptDocuments()])
+        return run_blocks(
+            [*filter_blocks(settings, chosen, content, language_model, harmful, texts), KeptDocumentCollector()]
+        )
 
     executed, quarantined = raw.run_undamaged(judge, quarantine=settings.quarantine)
     read_from = raw.report(quarantined)

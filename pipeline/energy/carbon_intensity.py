@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.energy.energy_accounting import CarbonIntensity, IntensityPeriod
+from pipeline.energy.energy_figures import CarbonIntensity, IntensityPeriod
 from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, format_number, read_text
 from pipeline.energy.settings import CarbonIntensitySeries
 

@@ -16,10 +16,10 @@ from scipy import stats
 
 from pipeline import layout
 from pipeline.core.confidence_intervals import proportion_interval
+from pipeline.evaluate.answered_items import ItemAnswers, ItemKey
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.baseline_comparison import holm_correction
 from pipeline.evaluate.differences import compare_checkpoints, correct_comparisons
-from pipeline.evaluate.items import ItemAnswers, ItemKey
 
 
 def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:

@@ -12,8 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
+from pipeline.evaluate.answered_items import (
+    ANSWER_BITS,
+    BITS,
+    ItemAnswers,
+    ItemKey,
+    RuleScores,
+    TaskItem,
+    read_item_answers,
+)
 from pipeline.evaluate.baseline_comparison import SLOR, expected_credit, normalize_scores
-from pipeline.evaluate.items import ANSWER_BITS, BITS, ItemAnswers, ItemKey, RuleScores, TaskItem, read_item_answers
 from pipeline.evaluate.score_intervals import ItemStatistics, item_statistics
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.text_metrics import READABILITY, UNTESTED

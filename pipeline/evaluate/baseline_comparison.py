@@ -17,7 +17,7 @@ from scipy import stats
 
 from pipeline.core.confidence_intervals import cluster_indices
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.evaluate.items import TaskItem
+from pipeline.evaluate.answered_items import TaskItem
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, CorpusMetric, ItemStatistics, sum_clusters
 
 LEVEL = 0.05

@@ -15,7 +15,7 @@ from pipeline import layout
 from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Lease
-from pipeline.evaluate.items import write_items
+from pipeline.evaluate.answered_items import write_items
 from pipeline.evaluate.settings import BaselineSettings
 from pipeline.evaluate.suites import (
     answer_suites,

@@ -27,9 +27,9 @@ from pipeline.core.confidence_intervals import (
     ratio_interval,
     simulated_coverage,
 )
+from pipeline.evaluate.answered_items import BITS, ItemKey
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
-from pipeline.evaluate.items import BITS, ItemKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
 from pipeline.evaluate.score_trends import find_trends
 from pipeline.evaluate.settings import DifferencesSettings

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pipeline.core.atomic_files import write_atomically
 from pipeline.core.hashing import hash_file, hash_files
-from pipeline.evaluate.items import MeasuredTask, hash_prompts
+from pipeline.evaluate.answered_items import MeasuredTask, hash_prompts
 
 if TYPE_CHECKING:
     pass

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from pipeline.core import markup
 from pipeline.core.errors import InputError
-from pipeline.evaluate.items import SCHEMA, hash_prompts
+from pipeline.evaluate.answered_items import SCHEMA, hash_prompts
 from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.task_failures import blame_task
+from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_loader import find_task_sources
 from pipeline.evaluate.task_scores import seed_task
 

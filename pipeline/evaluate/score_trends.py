@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import cluster_indices
+from pipeline.evaluate.answered_items import ANSWER_BITS, BITS, ItemKey, ScoreKey
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, sign_flip_p_value
-from pipeline.evaluate.items import ANSWER_BITS, BITS, ItemKey, ScoreKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, jackknife_values, sum_clusters
 
 LEAST_CHECKPOINTS = 3  # checkpoints: of two, any noise is in order half of the time

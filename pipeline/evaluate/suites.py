@@ -18,18 +18,12 @@ from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
 from pipeline.core.lease import Lease
 from pipeline.core.process_lifetime import die_with_parent
+from pipeline.evaluate.answered_items import write_items
 from pipeline.evaluate.baseline_answers import read_baselines
 from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
-from pipeline.evaluate.items import write_items
 from pipeline.evaluate.mirror import MirrorFolders
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
-from pipeline.evaluate.task_failures import (
-    ProcessFailure,
-    SharedFailure,
-    blame_items,
-    blame_task,
-    gather_from_processes,
-)
+from pipeline.evaluate.task_errors import ProcessFailure, SharedFailure, blame_items, blame_task, gather_from_processes
 from pipeline.evaluate.task_loader import (
     TaskSource,
     failed_task_entry,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
+from pipeline.evaluate.answered_items import BITS, read_aim, read_metadata_field
 from pipeline.evaluate.baseline_answers import render_rule_answers
-from pipeline.evaluate.items import BITS, read_aim, read_metadata_field
 from pipeline.evaluate.mirror import find_data_sets, list_group_members, load_shipped_index
 from pipeline.evaluate.settings import SuiteSettings, TextSettings
-from pipeline.evaluate.task_failures import blame_task
+from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_files import (
     find_data_file,
     find_includes,

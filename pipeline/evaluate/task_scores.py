@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
+from pipeline.evaluate.answered_items import (
+    ANSWER_BITS,
+    BITS,
+    MeasuredTask,
+    TaskItem,
+    collect_items,
+    collect_metric_values,
+    read_aim,
+)
 from pipeline.evaluate.baseline_answers import BaselineAnswers, score_rules
 from pipeline.evaluate.baseline_comparison import (
     SLOR,
@@ -25,15 +34,6 @@ from pipeline.evaluate.baseline_comparison import (
     is_mostly_truncated,
     normalize_scores,
 )
-from pipeline.evaluate.items import (
-    ANSWER_BITS,
-    BITS,
-    MeasuredTask,
-    TaskItem,
-    collect_items,
-    collect_metric_values,
-    read_aim,
-)
 from pipeline.evaluate.score_intervals import (
     ADDITIVE_AGGREGATIONS,
     UNBOUNDED,
@@ -43,7 +43,7 @@ from pipeline.evaluate.score_intervals import (
     score_interval,
 )
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.task_failures import blame_task
+from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_loader import failed_task_entry
 from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, normalize_comparisons
 from pipeline.tokens.ngram_models import NgramModels, ScoredTokens

@@ -16,8 +16,8 @@ from scipy.special import stdtr, stdtrit
 
 from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
+from pipeline.evaluate.answered_items import BITS, ItemKey, ScoreKey
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
-from pipeline.evaluate.items import BITS, ItemKey, ScoreKey
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record
 from pipeline.core.training_steps import median_step_seconds
-from pipeline.energy.energy_accounting import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
+from pipeline.energy.energy_figures import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,

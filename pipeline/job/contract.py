@@ -21,10 +21,10 @@ from pipeline.core import lease
 from pipeline.core.attestation_log import load_signing_key
 from pipeline.core.command_lines import expand_numbered_path
 from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path, truncate_and_remove
-from pipeline.core.environment_files import write_environment
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import hash_files
 from pipeline.core.lease import Lease
+from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
 from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
 from pipeline.core.settings import Settings, merge_settings

@@ -126,7 +126,7 @@ def is_deterministic() -> bool:
 
 
 @contextmanager
-def explain_missing_kernel(key: str) -> Iterator[None]:
+def missing_kernel_as_input_error(key: str) -> Iterator[None]:
     """Turn the lack of a deterministic kernel into an InputError with the configuration key that allows others.
 
     Args:

@@ -87,7 +87,7 @@ def _decode_cell(cell: pa.Scalar) -> Any:
     return None
 
 
-def _read_part(path: Path) -> Iterator[RecordIdentity]:
+def _read_identities_of_part(path: Path) -> Iterator[RecordIdentity]:
     for full, original, url, holder in _read_columns(path, ["id", "original_id", "url", "holder"]):
         yield RecordIdentity(tuple(value for value in (full, original) if value is not None), url, holder)
 
@@ -133,7 +133,7 @@ def hash_entries(
     waiting: set[int] = set()
     for name, path in files:
         waiting.update(_hash_values("id", [f"{source}/{name}/{WITHHELD_ID}"]))
-        read = _read_part(path) if is_part else _read_file(path, name, f"{source}/{name}", keys, limit)
+        read = _read_identities_of_part(path) if is_part else _read_file(path, name, f"{source}/{name}", keys, limit)
         with suppress(DamagedFile):  # whether anything of a damaged file is used is for the filter to decide
             for ids, url, holder in read:
                 waiting.update(_hash_values("id", ids))

@@ -156,7 +156,7 @@ def _format_sizes(plan: dict[str, Any]) -> list[str]:
 
 
 def format_corpus_plan(plan: dict[str, Any]) -> list[str]:
-    """Format the plan of `pipeline.slurm.corpus_plan`; problems come last."""
+    """Format the plan of `pipeline.slurm.corpus_estimate`; problems come last."""
     lines = ["sources, estimated", *_format_steps(plan["sources"]["steps"]), ""]
     for name, corpus in plan["corpora"].items():
         lines += [f"corpus {name}, estimated, as if nothing were removed", *_format_volumes(corpus), ""]

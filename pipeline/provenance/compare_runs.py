@@ -14,10 +14,10 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
-from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
+from pipeline.core.package_records import read_environment
 from pipeline.core.records import Record, load_records
-from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, read_energy_accounting
+from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
     compare_file_contents,
     flatten_json,

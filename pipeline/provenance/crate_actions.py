@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 from pipeline import layout
 from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json, shorten_command
-from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError
+from pipeline.core.package_records import read_environment
 from pipeline.core.records import Attempt, Record, map_producers
-from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, EnergyFigure
+from pipeline.energy.energy_figures import JOULE, EnergyAccounting, EnergyFigure
 from pipeline.provenance.crate_graph import CrateFiles, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"

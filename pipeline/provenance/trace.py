@@ -23,7 +23,7 @@ from pipeline.core.formatting import format_count
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
-from pipeline.energy.energy_accounting import JOULE, EnergyAccounting, EnergyFigure, read_energy_accounting, sum_energy
+from pipeline.energy.energy_figures import JOULE, EnergyAccounting, EnergyFigure, read_energy_accounting, sum_energy
 from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.crate_graph import format_license, read_source_description
 

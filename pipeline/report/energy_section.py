@@ -22,7 +22,7 @@ from pipeline.core.records import is_training_segment
 from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
 from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_accounting import (
+from pipeline.energy.energy_figures import (
     AccountingEntry,
     EnergyAccounting,
     EnergyFigure,

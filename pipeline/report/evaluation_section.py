@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from markupsafe import Markup
 
-from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated
+from pipeline.evaluate.answered_items import ScoreKey, read_item_answers
 from pipeline.evaluate.baseline_comparison import is_mostly_truncated
-from pipeline.evaluate.items import ScoreKey, read_item_answers
 from pipeline.evaluate.score_trends import LEAST_CHECKPOINTS
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader

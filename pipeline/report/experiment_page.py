@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
-from pipeline.energy.energy_accounting import EnergyAccounting, sum_energy
+from pipeline.energy.energy_figures import EnergyAccounting, sum_energy
 from pipeline.evaluate.baseline_answers import read_checkpoint
 from pipeline.experiment.cell_comparison import compare_cells, correct_cell_comparisons, find_pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage, Values

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import format_number, format_percent
-from pipeline.energy.energy_accounting import NOT_MEASURED, CarbonIntensity, EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_figures import NOT_MEASURED, CarbonIntensity, EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
 from pipeline.report import amounts
 from pipeline.report.amounts import Amount, convert_energy, format_period

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import format_bytes, format_number
 from pipeline.core.records import Record
-from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, choose_energy_unit
+from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amounts
 from pipeline.report.footprint import Footprint, list_energy_sums
 from pipeline.report.run_reader import Artefact, Json, RunReader

@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.energy.energy_accounting import validate_accounting
+from pipeline.energy.energy_figures import validate_accounting
 from pipeline.evaluate.baseline_comparison import is_mostly_truncated
 from pipeline.report import amounts, charts, footprint, training_section
 from pipeline.report.energy_section import account_run_energy

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline import layout
-from pipeline.core.environment_files import read_environment
 from pipeline.core.errors import InputError, anonymize_paths
+from pipeline.core.package_records import read_environment
 from pipeline.core.records import SEGMENT_STEP, Attempt, Record, read_job_files
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.layout import Place

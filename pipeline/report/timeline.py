@@ -17,7 +17,7 @@ from markupsafe import Markup
 from pipeline.core.formatting import truncate_text
 from pipeline.core.markup import format_number, html_element
 from pipeline.energy.attribution.meter_corrections import merge_spans
-from pipeline.energy.energy_accounting import EnergyAccounting, NodePowerPeriod
+from pipeline.energy.energy_figures import EnergyAccounting, NodePowerPeriod
 from pipeline.report.charts import (
     BOX_CHARACTERS,
     MAXIMUM_POINTS,

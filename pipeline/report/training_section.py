@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.core.records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
 from pipeline.core.training_steps import median_step_seconds
-from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.records import Record
 from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
-from pipeline.energy.energy_accounting import EnergyAccounting, sum_energy
+from pipeline.energy.energy_figures import EnergyAccounting, sum_energy
 from pipeline.report import charts, timeline, training_section
 from pipeline.report.data_section import (
     compare_tokenizers,

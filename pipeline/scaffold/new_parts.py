@@ -44,7 +44,7 @@ def _check_name(name: str, pattern: str, hint: str) -> None:
         raise InputError(f"the name {name!r}: use {hint}")
 
 
-def new_run(name: str, texts: Mapping[str, str], license_id: str, holder: str) -> NewPart:
+def run_edits(name: str, texts: Mapping[str, str], license_id: str, holder: str) -> NewPart:
     """Return a configuration that trains a small model in minutes.
 
     Args:
@@ -71,7 +71,7 @@ def new_run(name: str, texts: Mapping[str, str], license_id: str, holder: str) -
     )
 
 
-def new_filter(name: str) -> NewPart:
+def filter_edits(name: str) -> NewPart:
     """Return a rule of the set `quality`: its threshold, its measure, its line among the rules, and its test.
 
     Raises:
@@ -98,7 +98,7 @@ def new_filter(name: str) -> NewPart:
     )
 
 
-def new_step(name: str) -> NewPart:
+def step_edits(name: str) -> NewPart:
     """Return a step corpus.NAME that reads a corpus's final documents: its module, its declaration and its test.
 
     Raises:
@@ -125,7 +125,7 @@ def new_step(name: str) -> NewPart:
     )
 
 
-def new_task(name: str, suite: str) -> NewPart:
+def task_edits(name: str, suite: str) -> NewPart:
     """Return an evaluation task of four items in a suite: its items, its task file, its row in the list and its test.
 
     Raises:
@@ -152,7 +152,7 @@ def new_task(name: str, suite: str) -> NewPart:
     )
 
 
-def new_platform(name: str) -> NewPart:
+def platform_edits(name: str) -> NewPart:
     """Return the file of a platform with every key as a comment, and its test.
 
     Raises:
@@ -176,7 +176,7 @@ def new_platform(name: str) -> NewPart:
     )
 
 
-def new_architecture(name: str) -> NewPart:
+def architecture_edits(name: str) -> NewPart:
     """Return an architecture that computes what a Llama does until you change it: two modules, two lines and a test.
 
     Raises:

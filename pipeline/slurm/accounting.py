@@ -171,7 +171,7 @@ def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda
     begun: dict[str | None, list[invocations.SlurmInvocation]] = {}
     for start in invocations.load_invocations(run_directory):
         begun.setdefault(start.cluster, []).append(start)
-    problems = write_meter_tables(run_directory, settings, [start for some in begun.values() for start in some])
+    problems = write_external_readings(run_directory, settings, [start for some in begun.values() for start in some])
     here, written = invocations.query_cluster_name() if begun else None, 0
     for cluster, of_cluster in begun.items():
         if here is None or cluster in (None, here):
@@ -264,7 +264,7 @@ def _read_tables(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadi
     return ExternalReadings(readings, problems)
 
 
-def write_meter_tables(run_directory: Path, settings: Energy, begun: list[SlurmInvocation]) -> list[str]:
+def write_external_readings(run_directory: Path, settings: Energy, begun: list[SlurmInvocation]) -> list[str]:
     """Write the readings of the meter tables that the settings name, and return the problems as sentences."""
     since, until = _run_start(run_directory, begun), time.time()
     kinds: dict[str, list[Callable[[], ExternalReadings]]] = {

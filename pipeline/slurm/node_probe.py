@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm import job_environment, site_checks
+from pipeline.slurm import job_software, site_checks
 
 MEGABYTES = {"gloo": 64, "nccl": 512}
 ROUNDS = 5
@@ -20,7 +20,7 @@ def probe_node(disk: str, device: str) -> dict[str, object]:
     """Return what this node has: its Python, the GPUs that Slurm gives and torch sees, and its own disk."""
     answer: dict[str, object] = {"node": os.environ["SLURMD_NODENAME"]}
     answer["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-    answer["lacks"] = [name for name in job_environment.REQUIRED_MODULES if find_spec(name) is None]
+    answer["lacks"] = [name for name in job_software.REQUIRED_MODULES if find_spec(name) is None]
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     answer["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:

@@ -20,7 +20,7 @@ from pipeline.config.platforms import Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import find_energy_plugin
-from pipeline.slurm import job_environment, site_checks
+from pipeline.slurm import job_software, site_checks
 from pipeline.slurm.executor.slurm_commands import query_configuration
 from pipeline.slurm.site_checks import SiteFinding
 from pipeline.workflow import preflight
@@ -38,11 +38,11 @@ def check_platform(platform: Platform, account: str | None, nodes: int, wait_sec
     yield from site_checks.check_scratch(platform, account)
     loads = None
     if platform.modules:
-        job_environment.export_module_function()
-        loads = job_environment.check_modules(platform.modules)
+        job_software.export_module_function()
+        loads = job_software.check_modules(platform.modules)
         yield loads
     if platform.container:
-        yield job_environment.check_image(platform)
+        yield job_software.check_image(platform)
     yield from check_energy_meters(platform)
     if any(finding.ok is False for finding in found):
         yield SiteFinding(None, "Python, GPUs and disk of the partitions, and the network: no small job was started")
@@ -101,7 +101,7 @@ def _srun_words(entry: Partition | None, account: str | None, wait_seconds: int)
 
 def _job_python(platform: Platform) -> str:
     """Return the Python that jobs run, the image's where the platform has one."""
-    return str(job_environment.IMAGE_PYTHON) if platform.container else sys.executable
+    return str(job_software.IMAGE_PYTHON) if platform.container else sys.executable
 
 
 def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
         InputError: it did not start in time, or failed.
     """
     variables = platform_files.platform_variables(platform.model_dump())
-    environment = {**variables, **job_environment.image_variables(platform), **os.environ}
+    environment = {**variables, **job_software.image_variables(platform), **os.environ}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
@@ -128,7 +128,7 @@ def check_node(platform: Platform, kind: str, srun: Sequence[str], load: bool) -
     device = platform.device or "" if entry is None or entry.gpus else ""
     probe = [_job_python(platform), "-m", "pipeline.slurm.node_probe", "node", platform.node_disk or "", device]
     if load:
-        probe = ["bash", "-c", f'{job_environment.load_command(platform.modules)} exec "$@"', "bash", *probe]
+        probe = ["bash", "-c", f'{job_software.load_command(platform.modules)} exec "$@"', "bash", *probe]
     try:
         answer = _run_probe(platform, [*srun, "--nodes=1", "--ntasks=1", *probe])
     except InputError as error:
@@ -190,8 +190,8 @@ def check_run(config: Config, *, slurm: bool, modules: bool, launched: Mapping[s
 
 def _run_findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFinding]:
     if modules:
-        job_environment.export_module_function()
-        yield job_environment.check_modules(config.platform.modules)
+        job_software.export_module_function()
+        yield job_software.check_modules(config.platform.modules)
     if not slurm:
         return
     yield site_checks.check_commands()

@@ -102,7 +102,7 @@ _CODEC_CORRECTIONS = {
 }
 
 
-def _decode_missing(error: UnicodeError) -> tuple[str, int]:
+def _decode_bytes_missing_in_python(error: UnicodeError) -> tuple[str, int]:
     """Decode bytes that are missing in Python's tables but not in the standard's: C1 controls, vendor Japanese, others.
 
     Returns:
@@ -136,7 +136,7 @@ def _to_shift_jis(row: int, cell: int) -> bytes:
     return bytes([lead, trail])
 
 
-codecs.register_error("polder_left_out", _decode_missing)
+codecs.register_error("polder_left_out", _decode_bytes_missing_in_python)
 
 
 class ContentType(NamedTuple):

@@ -155,7 +155,7 @@ def parse_license(written: str, names: Mapping[str, str]) -> str | None:
     try:
         return canonical_license(written)
     except ValueError:
-        return _parse_text(written)
+        return _parse_name_or_url(written)
 
 
 def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
@@ -170,7 +170,7 @@ def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
     return parse_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
 
 
-def _parse_text(text: str) -> str | None:
+def _parse_name_or_url(text: str) -> str | None:
     """Return the license of a URL, a name, or a name followed by its URL or another name of the same license."""
     addresses = _ADDRESS.findall(text)
     if len(addresses) > 1:

@@ -13,7 +13,7 @@ from pipeline.job import environments, versions
 from pipeline.job.attempt import recorded_git_state
 from pipeline.job.environments import Environment
 from pipeline.layout import BATCH, RECORD
-from pipeline.workflow.finished_training import FinishedTraining
+from pipeline.workflow.protected_training import FinishedTraining
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 

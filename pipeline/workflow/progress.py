@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.config.configuration import Config, load
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
-from pipeline.energy.energy_accounting import (
+from pipeline.energy.energy_figures import (
     EnergyAccounting,
     EnergyFigure,
     choose_energy_unit,

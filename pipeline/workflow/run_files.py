@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.command_lines import compress_numbered_paths
 from pipeline.evaluate.task_files import list_suite_files
 from pipeline.layout import Place
-from pipeline.workflow.finished_training import FinishedTraining, hash_tokens
+from pipeline.workflow.protected_training import FinishedTraining, hash_tokens
 
 Wildcards = Mapping[str, str]
 """The values of the wildcards of one job."""

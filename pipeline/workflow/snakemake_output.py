@@ -62,7 +62,7 @@ class OutputHandler(LogHandlerBase):
 
         view = None
         if self._stream.isatty():
-            from pipeline.workflow.live_progress import LiveView  # here, because it imports rich
+            from pipeline.workflow.live_view import LiveView  # here, because it imports rich
 
             view = LiveView()
         self.display = ProgressDisplay(config, workflow.planned_rules, self._stream, workflow.log_file, view=view)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import (
+from pipeline.energy.energy_figures import (
     AttemptEnergy,
     EnergyAccounting,
     EnergyFigure,

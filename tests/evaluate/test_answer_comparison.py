@@ -16,7 +16,14 @@ from scipy.stats import binomtest, hypergeom
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate.answer_comparison import compare_answers, compare_contaminated
-from pipeline.evaluate.items import ItemAnswers, ItemKey, MeasuredTask, TaskItem, read_item_answers, write_items
+from pipeline.evaluate.answered_items import (
+    ItemAnswers,
+    ItemKey,
+    MeasuredTask,
+    TaskItem,
+    read_item_answers,
+    write_items,
+)
 from tests.conftest import Project
 
 

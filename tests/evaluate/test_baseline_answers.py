@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines
-from pipeline.evaluate.items import read_item_answers
+from pipeline.evaluate.answered_items import read_item_answers
 from pipeline.evaluate.settings import KNOWN_SUITES, BaselineSettings, Suite
 from pipeline.evaluate.task_files import list_suite_files
 from tests.evaluate.test_suites import evaluate

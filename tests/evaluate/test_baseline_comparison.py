@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from pipeline.evaluate.answered_items import TaskItem
 from pipeline.evaluate.baseline_comparison import (
     ChoiceScorer,
     add_verdicts,
@@ -22,7 +23,6 @@ from pipeline.evaluate.baseline_comparison import (
     holm_correction,
     sign_flip_p_value,
 )
-from pipeline.evaluate.items import TaskItem
 
 
 def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> TaskItem:

@@ -15,10 +15,10 @@ from scipy import stats
 
 from pipeline.core.confidence_intervals import cluster_indices
 from pipeline.evaluate import score_intervals
+from pipeline.evaluate.answered_items import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.baseline_comparison import compare_corpus_metric_with_baselines, randomization_p_value
 from pipeline.evaluate.differences import compare_checkpoints, correct_comparisons
-from pipeline.evaluate.items import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.score_intervals import (
     CORPUS_METRICS,
     corpus_difference_interval,

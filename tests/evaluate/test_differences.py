@@ -15,6 +15,7 @@ from scipy import special, stats
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import differences
+from pipeline.evaluate.answered_items import SCHEMA, MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
 from pipeline.evaluate.differences import (
     compare_binary_metrics,
@@ -27,7 +28,6 @@ from pipeline.evaluate.differences import (
     pair_checkpoints,
     paired_shares_interval,
 )
-from pipeline.evaluate.items import SCHEMA, MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.settings import DifferencesSettings
 
 

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
+from pipeline.evaluate.answered_items import ANSWER_BITS, ItemAnswers, MeasuredTask, TaskItem, collect_items
 from pipeline.evaluate.baseline_answers import BaselineAnswers, read_checkpoint
-from pipeline.evaluate.items import ANSWER_BITS, ItemAnswers, MeasuredTask, TaskItem, collect_items
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suites import run
 from pipeline.evaluate.task_files import list_suite_files

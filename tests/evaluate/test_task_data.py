@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from pipeline.evaluate.answered_items import ANSWER_BITS, TaskItem
 from pipeline.evaluate.baseline_answers import read_checkpoint
 from pipeline.evaluate.baseline_comparison import baseline_credits
-from pipeline.evaluate.items import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.task_files import read_fewshot_file_name, read_rows, read_task
 from pipeline.evaluate.text_metrics import lix, normalize_answer, rouge_l

@@ -18,7 +18,7 @@ import torch
 from pipeline.core.errors import DiskFull, InputError
 from pipeline.evaluate import suites, task_scores
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_failures import is_task_error
+from pipeline.evaluate.task_errors import is_task_error
 from tests import warm_python
 from tests.evaluate.test_suites import PAIRS, QUESTIONS, evaluate
 

@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate import text_metrics
+from pipeline.evaluate.answered_items import TaskItem, _find_right_choices
 from pipeline.evaluate.baseline_comparison import find_constant_answer, majority_credits, normalize_scores
-from pipeline.evaluate.items import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import score_text
 from tests.evaluate.test_baseline_answers import asked

@@ -16,8 +16,8 @@ import yaml
 from pipeline.config.configuration import leaving, load
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
+from pipeline.evaluate.answered_items import TaskItem
 from pipeline.evaluate.baseline_comparison import add_verdicts, compare_bits_with_baselines
-from pipeline.evaluate.items import TaskItem
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
 from pipeline.evaluate.task_files import ItemFile, list_item_files, list_suite_files
 from tests.evaluate.test_suites import log_likelihoods

@@ -9,8 +9,8 @@ from torch import Tensor
 from pipeline.core.errors import InputError
 from pipeline.model.attention import attention_limits, list_kernels
 from pipeline.model.execution_options import (
-    explain_missing_kernel,
     is_deterministic,
+    missing_kernel_as_input_error,
     set_determinism,
     set_execution_options,
 )
@@ -181,7 +181,7 @@ def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() ->
     set_determinism(True)
     assert is_deterministic()
     match = r"put_ has no deterministic kernel .*: set training\.deterministic to false"
-    with pytest.raises(InputError, match=match), explain_missing_kernel("training.deterministic"):
+    with pytest.raises(InputError, match=match), missing_kernel_as_input_error("training.deterministic"):
         without_a_fixed_order()
 
 
@@ -196,5 +196,5 @@ def test_a_warning_alone_is_not_determinism() -> None:
 
 
 def test_another_error_stays_what_it_is() -> None:
-    with pytest.raises(RuntimeError, match="must match"), explain_missing_kernel("training.deterministic"):
+    with pytest.raises(RuntimeError, match="must match"), missing_kernel_as_input_error("training.deterministic"):
         torch.ones(2) + torch.ones(3)

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.pretrain.bad_batches import BadBatchDetector, Rewind, spike_threshold
-from pipeline.pretrain.checkpoints.recovery import Rewinds, last_regular_step, list_recovery_checkpoints, merge_rewinds
+from pipeline.pretrain.checkpoints.recovery import (
+    Rewinds,
+    add_rewinds_to_skips,
+    last_regular_step,
+    list_recovery_checkpoints,
+)
 from pipeline.pretrain.settings import Stability, Training
 from pipeline.tokens.sampler import data_step
 
@@ -99,8 +104,8 @@ def test_a_rewind_leaves_out_all_from_the_regular_checkpoint_and_drops_newer_one
     again = Rewinds(tmp_path / "rewinds.json", "this")
     again.discard(tmp_path)
     assert [step for step, _ in list_recovery_checkpoints(tmp_path)] == [9, 5]
-    assert merge_rewinds(again.entries, [6]) == ([5, 6, 7, 8], [rewind])
-    assert merge_rewinds(again.entries, [5, 6, 7, 8]) == ([5, 6, 7, 8], [])
+    assert add_rewinds_to_skips(again.entries, [6]) == ([5, 6, 7, 8], [rewind])
+    assert add_rewinds_to_skips(again.entries, [5, 6, 7, 8]) == ([5, 6, 7, 8], [])
     assert Rewinds(tmp_path / "rewinds.json", "another").entries == []
     again.add(rewind, 2)
     with pytest.raises(RuntimeError, match="after 3 rewinds: lower learning_rate"):

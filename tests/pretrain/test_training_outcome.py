@@ -12,7 +12,7 @@ import torch
 
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.evaluate import baselines, samples, suites
-from pipeline.evaluate.items import read_item_answers
+from pipeline.evaluate.answered_items import read_item_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
 from pipeline.pretrain import export, segment, training_outcome
 from pipeline.pretrain.checkpoints.recovery import Rewinds

@@ -15,7 +15,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.command_lines import shorten_command
-from pipeline.core.environment_files import write_environment
+from pipeline.core.package_records import write_environment
 from pipeline.core.records import Attempt, Record
 from pipeline.provenance import signing
 from pipeline.provenance.crate import run as write_crate

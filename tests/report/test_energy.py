@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.energy.attribution.job_use import MeteredJob
-from pipeline.energy.energy_accounting import EnergyAccounting
+from pipeline.energy.energy_figures import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
 from pipeline.report import energy_section as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, format_home_equivalent

@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.config.configuration import load
 from pipeline.core.records import load_records
-from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.slurm.corpus_estimate import CorpusPlan
 from tests.conftest import Project
 
 

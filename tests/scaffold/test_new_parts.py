@@ -19,12 +19,12 @@ from pipeline.scaffold.project_edits import NewFile, apply_edits
 
 ROOT = Path(__file__).parents[2]
 PARTS = {
-    "filter": lambda: new_parts.new_filter("capital_letters"),
-    "step": lambda: new_parts.new_step("corpus.lengths"),
-    "task": lambda: new_parts.new_task("polder_nl_proef", "dutch"),
-    "task of a new suite": lambda: new_parts.new_task("polder_nl_nieuw", "nieuw"),
-    "platform": lambda: new_parts.new_platform("dune"),
-    "architecture": lambda: new_parts.new_architecture("my_llama"),
+    "filter": lambda: new_parts.filter_edits("capital_letters"),
+    "step": lambda: new_parts.step_edits("corpus.lengths"),
+    "task": lambda: new_parts.task_edits("polder_nl_proef", "dutch"),
+    "task of a new suite": lambda: new_parts.task_edits("polder_nl_nieuw", "nieuw"),
+    "platform": lambda: new_parts.platform_edits("dune"),
+    "architecture": lambda: new_parts.architecture_edits("my_llama"),
 }
 ALSO = ["tests/corpus/test_removal_reasons.py", "tests/workflow/test_steps.py"]
 
@@ -54,7 +54,7 @@ def test_the_tests_of_new_parts_pass_in_the_project_that_has_them_all(tmp_path: 
 
 @pytest.mark.parametrize("texts", [{}, {'config/corpus/nl "x".jsonl': "nl", "config/corpus/en_guide.jsonl.gz": "en"}])
 def test_a_new_run_is_a_valid_configuration(texts: dict[str, str]) -> None:
-    (edit,) = new_parts.new_run("own", texts, "CC-BY-4.0", 'Somebody "quoted"').edits
+    (edit,) = new_parts.run_edits("own", texts, "CC-BY-4.0", 'Somebody "quoted"').edits
     assert isinstance(edit, NewFile) and edit.path == "config/own.yaml"
     config = load(yaml.safe_load(edit.content))
     assert config.run.name == "own"
@@ -67,14 +67,14 @@ def test_a_new_run_is_a_valid_configuration(texts: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        (lambda name: new_parts.new_run(name, {}, "CC0-1.0", "x"), "My Run"),
-        (new_parts.new_filter, "capital-letters"),
-        (new_parts.new_step, "report.page"),
-        (new_parts.new_step, "corpus.Lengths"),
-        (lambda name: new_parts.new_task(name, "dutch"), "../escape"),
-        (lambda name: new_parts.new_task("fine", name), "../escape"),
-        (new_parts.new_platform, "Dune"),
-        (new_parts.new_architecture, "2net"),
+        (lambda name: new_parts.run_edits(name, {}, "CC0-1.0", "x"), "My Run"),
+        (new_parts.filter_edits, "capital-letters"),
+        (new_parts.step_edits, "report.page"),
+        (new_parts.step_edits, "corpus.Lengths"),
+        (lambda name: new_parts.task_edits(name, "dutch"), "../escape"),
+        (lambda name: new_parts.task_edits("fine", name), "../escape"),
+        (new_parts.platform_edits, "Dune"),
+        (new_parts.architecture_edits, "2net"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(make: object, name: str) -> None:
@@ -86,4 +86,4 @@ def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(make: object, nam
 @pytest.mark.parametrize(("license_id", "holder"), [("", "Somebody"), ("CC-BY-4.0", "")])
 def test_text_without_a_license_or_a_holder_is_refused(license_id: str, holder: str) -> None:
     with pytest.raises(InputError, match=r"letters/\*.txt needs a license and a holder"):
-        new_parts.new_run("own", {"letters/*.txt": "nl"}, license_id, holder)
+        new_parts.run_edits("own", {"letters/*.txt": "nl"}, license_id, holder)

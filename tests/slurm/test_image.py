@@ -15,7 +15,7 @@ import yaml
 from pipeline.config.platforms import Platform
 from pipeline.pretrain.processes.rendezvous import find_first_node
 from pipeline.slurm import accounting
-from pipeline.slurm.job_environment import describe_image
+from pipeline.slurm.job_software import describe_image
 from tests.conftest import Project, new_project
 from tests.slurm import image
 from tests.slurm.cluster import CLIENTS, Cluster
@@ -153,7 +153,7 @@ def test_an_image_is_known_by_its_hash_which_is_computed_once(tmp_path: Path, mo
     sha256 = subprocess.run(["sha256sum", path], capture_output=True, text=True).stdout.split()[0]
     assert first["image"]["sha256"] == sha256 and first["image"]["bytes"] == 8
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.slurm.job_environment.hash_file", lambda path: pytest.fail(f"{path} is hashed again"))
+        patched.setattr("pipeline.slurm.job_software.hash_file", lambda path: pytest.fail(f"{path} is hashed again"))
         assert describe_image(platform, first) == first
         path.write_bytes(b"another image")
         assert describe_image(platform, first, hashed=False)["image"]["sha256"] is None, "a dry run leaves it"

@@ -19,7 +19,7 @@ from pipeline.config import platforms
 from pipeline.config.configuration import load
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm import job_environment, platform_check, site_checks
+from pipeline.slurm import job_software, platform_check, site_checks
 from tests.conftest import Project, is_lacking, new_project
 from tests.slurm.cluster import ACCOUNT, Cluster
 
@@ -246,9 +246,9 @@ def test_modules_reach_a_job_through_a_shell_that_drops_functions(
 ) -> None:
     monkeypatch.setenv("BASH_ENV", "")  # to be undone
     monkeypatch.delenv("BASH_ENV")
-    job_environment.export_module_function()
-    assert job_environment.check_modules(["tool/1.0"]).ok
-    command = job_environment.JobModules("tool/1.0").shellcmd("echo tool is $POLDER_TEST_TOOL")
+    job_software.export_module_function()
+    assert job_software.check_modules(["tool/1.0"]).ok
+    command = job_software.JobModules("tool/1.0").shellcmd("echo tool is $POLDER_TEST_TOOL")
     (tmp_path / "job.sh").write_text(f"#!/bin/sh\nexec bash -c 'set -euo pipefail; {command}'\n")
     environment = {**cluster.environment(), "BASH_ENV": os.environ["BASH_ENV"]}
     words = ["sbatch", "--wait", f"--output={tmp_path}/out", "--chdir=/", str(tmp_path / "job.sh")]
@@ -257,19 +257,17 @@ def test_modules_reach_a_job_through_a_shell_that_drops_functions(
 
 
 def test_a_job_without_module_fails(tmp_path: Path) -> None:
-    command = job_environment.JobModules("tool/1.0").shellcmd("echo went on")
+    command = job_software.JobModules("tool/1.0").shellcmd("echo went on")
     shell = ["bash", "-c", f"set -euo pipefail; {command}"]
     done = subprocess.run(shell, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert done.returncode == 1 and "went on" not in done.stdout
 
 
 def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (
-        "the modules tool/2.0 do not load (ERROR: Unable to locate" in job_environment.check_modules(["tool/2.0"]).what
-    )
+    assert "the modules tool/2.0 do not load (ERROR: Unable to locate" in job_software.check_modules(["tool/2.0"]).what
     for name in [name for name in os.environ if "MODULE" in name.upper()]:
         monkeypatch.delenv(name)
-    job_environment.export_module_function()
+    job_software.export_module_function()
     with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
         platform_check.check_run(load(MICRO), slurm=False, modules=True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.workflow.live_progress import Follower, LiveView, follow, render
+from pipeline.workflow.live_view import Follower, LiveView, follow, render
 from pipeline.workflow.run_progress import FailedJob
 from tests.workflow.test_run_progress import example, train
 

@@ -10,7 +10,7 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting import EnergyAccounting, EnergyFigure, validate_accounting
+from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.energy.energy_forecast import CostRange, ForecastJob, forecast_remaining
 from pipeline.workflow.progress import (
     format_progress,

@@ -183,7 +183,7 @@ class Rewinds:
                 shutil.rmtree(path)
 
 
-def merge_rewinds(entries: list[dict[str, Any]], skips: list[int]) -> tuple[list[int], list[dict[str, Any]]]:
+def add_rewinds_to_skips(entries: list[dict[str, Any]], skips: list[int]) -> tuple[list[int], list[dict[str, Any]]]:
     """Return the skips including those of the rewinds, and the rewinds that are new to them."""
     new = [entry for entry in entries if not set(skips).issuperset(entry["data_steps"])]
     return sorted({*skips, *(number for entry in entries for number in entry["data_steps"])}), new

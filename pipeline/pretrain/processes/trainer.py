@@ -28,7 +28,7 @@ from pipeline.core.training_steps import StepRange
 from pipeline.model import execution_options, huggingface
 from pipeline.pretrain.bad_batches import BadBatchDetector, Rewind
 from pipeline.pretrain.checkpoints import checkpoint
-from pipeline.pretrain.checkpoints.recovery import last_regular_step, merge_rewinds
+from pipeline.pretrain.checkpoints.recovery import add_rewinds_to_skips, last_regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.data_loader import PrefetchingLoader, find_documents, make_micro_batches, split_batch
 from pipeline.pretrain.learning_rate import learning_rate_at
@@ -86,7 +86,7 @@ class Trainer:
         if "start" in self.paths:
             checkpoint.check_model_shape(self.paths["start"], self.settings.architecture, self.reader.vocabulary_size)
         self.start = checkpoint.SegmentStart(self.paths.get("start"), self.settings, self.reader.vocabulary_size)
-        skips, self.rewinds = merge_rewinds(arguments.rewinds, self.start.skips)
+        skips, self.rewinds = add_rewinds_to_skips(arguments.rewinds, self.start.skips)
         self.detector = BadBatchDetector(self.training.stability, skips, self.start.recent)
         shape = (self.training.sequence_length, self.training.batch_size, self.settings.seed)
         sampling, steps = self.training.sampling, self.training.steps
@@ -335,7 +335,7 @@ def main() -> int:
     watchdog = Watchdog(paths["scratch"], str(arguments.number), name, settings.training.stability.hang_seconds)
     memory = memory_estimate.explain_out_of_memory(settings, paths["index"], arguments.world_size)
     try:
-        with memory, execution_options.explain_missing_kernel("training.deterministic"):
+        with memory, execution_options.missing_kernel_as_input_error("training.deterministic"):
             worker = Trainer(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # the launcher ends the other processes

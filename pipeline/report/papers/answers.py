@@ -14,7 +14,7 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
-from pipeline.energy.energy_accounting import EnergyFigure, EnergyUnit
+from pipeline.energy.energy_figures import EnergyFigure, EnergyUnit
 from pipeline.report.footprint import group_power_models, list_meters
 from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
 from pipeline.report.papers.paper import Answer, Table

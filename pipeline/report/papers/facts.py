@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.core.records import Attempt, Record, is_training_segment
-from pipeline.energy.energy_accounting import EnergyFigure
+from pipeline.energy.energy_figures import EnergyFigure
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import Category

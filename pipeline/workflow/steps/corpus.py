@@ -158,12 +158,12 @@ def perplexity_model_index(run: RunFiles, w: Wildcards) -> str:
     return run.token_index(run.config.perplexity(w["corpus"]).model)
 
 
-def same_batch(step: str) -> Input:
+def wait_for_same_batch(step: str) -> Input:
     """Return that the same batch of another step is done."""
     return waits_for("batch", lambda run, w: run.batch_of(step, w["corpus"], w["source"], w["batch"]))
 
 
-FILTERED_BATCH = (SOURCES_READ, same_batch("corpus.filter"), untracked("documents", layout.FILTERED))
+FILTERED_BATCH = (SOURCES_READ, wait_for_same_batch("corpus.filter"), untracked("documents", layout.FILTERED))
 SIGNED_CORPUS = (
     SOURCES_READ,
     all_batches("batches", "corpus.signatures"),

@@ -24,7 +24,7 @@ from pipeline.report.settings import Stated
 from pipeline.sources.settings import Genre
 from pipeline.workflow.common_settings import common_values
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.corpus import CORPUS, CORPUS_BATCH, same_batch
+from pipeline.workflow.steps.corpus import CORPUS, CORPUS_BATCH, wait_for_same_batch
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
     UNIT_NEEDS,
@@ -91,7 +91,7 @@ def _score_steps(config: Config, corpus: str) -> list[tuple[str, layout.Place]]:
 
 DEDUPLICATED_BATCH = (
     SOURCES_READ,
-    same_batch("corpus.deduplicate"),
+    wait_for_same_batch("corpus.deduplicate"),
     untracked("documents", layout.FILTERED),
     untracked("deduplicated", layout.DEDUPLICATED),
 )

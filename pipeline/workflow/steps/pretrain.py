@@ -79,14 +79,14 @@ def previous_milestone(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.milestone(model, step)] if step or section.pretrained else []
 
 
-def _kept_first_segment(run: RunFiles, w: Wildcards) -> int | None:
+def _first_segment_if_kept(run: RunFiles, w: Wildcards) -> int | None:
     """Return the first segment of a model if it stays: what the model begins with stays as long as that."""
     step = run.config.models[w["model"]].training.milestones()[0]
     return step if run.finished.kept_versions(w["model"], step) else None
 
 
 def _imported_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
-    stays = _kept_first_segment(run, w)
+    stays = _first_segment_if_kept(run, w)
     made = run.finished.tokens_hash(w["model"], stays) if stays else None
     return made or run.tokens_hash(w["model"])
 
@@ -122,7 +122,7 @@ STEPS = (
             Input(
                 "model",
                 lambda run, w: [*map(str, run.config.pretrained_files(w["model"]))],
-                is_ancient=lambda run, w: _kept_first_segment(run, w) is not None,
+                is_ancient=lambda run, w: _first_segment_if_kept(run, w) is not None,
             ),
         ),
         outputs=(Output("milestone", layout.MILESTONE.fill(step=0), is_folder=True),),

@@ -15,7 +15,7 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import Config, load
 from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, JOIN_SHARES, CpuRate
 from pipeline.plan.plan_tables import format_corpus_plan
-from pipeline.slurm.corpus_plan import CorpusPlan
+from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 

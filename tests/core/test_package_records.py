@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.core.environment_files import read_environment, write_environment
 from pipeline.core.errors import InputError
+from pipeline.core.package_records import read_environment, write_environment
 from pipeline.core.records import Record
 from tests.record_content import record_content
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import load
-from pipeline.workflow.memory_plan import plan_memory
+from pipeline.workflow.training_memory import plan_memory
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
 MICRO = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text(encoding="utf-8"))

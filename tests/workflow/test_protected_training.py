@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config.configuration import Config, load
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.finished_training import FinishedTraining
+from pipeline.workflow.protected_training import FinishedTraining
 from tests.record_content import attempt_content, entries, record_content
 
 TRAINING = {
