@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.workflow.test_protected_training import ARCHITECTURE, TRAINING
 
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.workflow.protected_training import list_past_changes
+from tests.workflow.test_protected_training import ARCHITECTURE, TRAINING
 
 
 def segment(first: int = 20, last: int = 40, **changes: Any) -> SegmentSettings:
