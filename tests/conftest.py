@@ -60,7 +60,7 @@ def is_lacking(reason: str) -> NoReturn:
 # What a file of tests imports that takes seconds: it starts processes, trains, plans a run, asks a model, or loads
 # large libraries.
 LONG = {"subprocess", "concurrent", "multiprocessing", "warm_python", "segment", "memory_trace", "new_project"}
-LONG |= {"memory_plan", "corpus_plan", "test_suites", "torch", "datatrove", "spacy", "datasets"}
+LONG |= {"training_memory", "corpus_estimate", "test_suites", "torch", "datatrove", "spacy", "datasets"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
