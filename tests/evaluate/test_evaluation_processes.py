@@ -117,7 +117,7 @@ def test_three_processes_ask_no_finished_task_again(
 
 
 def test_what_the_processes_refuse_is_said_once(milestone: Path, suites: list[Suite], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no config\.json: give a milestone"):
+    with pytest.raises(InputError, match=r"has no config\.json: give a milestone"):
         evaluated(tmp_path, tmp_path / "x", LAUNCH, [])
     assert [*(tmp_path / "x").iterdir()] == []
     with pytest.raises(InputError, match="launch: nothing-here cannot be started"):

@@ -169,8 +169,8 @@ def test_a_qwen3_is_asked_as_a_llama_is_unless_it_sees_a_window(
     AutoTokenizer.from_pretrained(milestone / "huggingface").save_pretrained(tmp_path)
     model = load_model(tmp_path, 2)
     asked: list[int] = []
-    answers = Scorer._answers
-    monkeypatch.setattr(Scorer, "_answers", lambda *given: (asked.append(1), answers(*given))[1])
+    answers = Scorer._answer_batch
+    monkeypatch.setattr(Scorer, "_answer_batch", lambda *given: (asked.append(1), answers(*given))[1])
     context, choices = [*range(5, 25)], ([8, 9], [4], [8, 7, 6])
     found = model._loglikelihood_tokens([(None, context, choice) for choice in choices])
     assert bool(asked) == (window is None)

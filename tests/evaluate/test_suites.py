@@ -295,7 +295,7 @@ def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite,
 
 
 def test_a_model_that_does_not_load_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
-    with pytest.raises(InputError, match=r"holds no config\.json"):
+    with pytest.raises(InputError, match=r"has no config\.json"):
         evaluate(tmp_path, tmp_path / "x.json", suite)
     broken = tmp_path / "milestone"
     shutil.copytree(milestone, broken)
