@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.core import atomic_files
+from pipeline.core import atomic_files, lease
 from pipeline.core.errors import InputError
 from pipeline.model.networks import NETWORKS, network, parameter_shapes
 from pipeline.model.settings import Architecture
@@ -269,6 +270,20 @@ def _folders(command: str, arguments: list[str]) -> tuple[Path, Path]:
     return options.folder, options.out
 
 
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yield a hidden folder that is renamed to `out` at the end, or removed if the block raises."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    hidden = lease.partial(out)
+    hidden.mkdir()
+    try:
+        yield hidden
+        hidden.rename(out)
+    except BaseException:
+        shutil.rmtree(hidden)
+        raise
+
+
 def import_model(arguments: list[str]) -> int:
     """Write a model that Transformers saved in the own layout."""
     folder, out = _folders("import", arguments)
@@ -277,16 +292,12 @@ def import_model(arguments: list[str]) -> int:
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
     ends = {"eos_token_id": end_ids(folder)}
     content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
-    out.mkdir(parents=True)
-    try:
-        (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
-        write_weights(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
+    with _new_folder(out) as made:
+        (made / "architecture.json").write_text(content + "\n", encoding="utf-8")
+        write_weights(made, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
         for name in _TOKENIZER:
             if (folder / name).exists():
-                shutil.copyfile(folder / name, out / name)
-    except BaseException:
-        shutil.rmtree(out)  # a folder that is there would refuse the next import
-        raise
+                shutil.copyfile(folder / name, made / name)
     return 0
 
 
@@ -303,15 +314,15 @@ def export_model(arguments: list[str]) -> int:
     for name in _TOKENIZER:
         if not (folder / name).exists():
             raise InputError(f"{folder} has no {name}: put the model's tokenizer there")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    export(
-        Weights(folder, parameter_shapes(architecture, size), rename=str),
-        architecture,
-        size,
-        length,
-        tokenizer=folder / _TOKENIZER[0],
-        tokenizer_configuration=folder / _TOKENIZER[1],
-        folder=out,
-        ends=ends,
-    )
+    with _new_folder(out) as made:
+        export(
+            Weights(folder, parameter_shapes(architecture, size), rename=str),
+            architecture,
+            size,
+            length,
+            tokenizer=folder / _TOKENIZER[0],
+            tokenizer_configuration=folder / _TOKENIZER[1],
+            folder=made,
+            ends=ends,
+        )
     return 0
