@@ -100,7 +100,7 @@ def code(records: list[Record]) -> Compared:
 
 
 def at_hand(run_directory: Path, raw: Path | None) -> list[Compared]:
-    """Return what was compared with what lies beside a run.
+    """Return the comparisons of a run with its raw files and its code.
 
     Raises:
         InputError: the folder of raw files is none.

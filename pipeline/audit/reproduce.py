@@ -75,8 +75,8 @@ class Again:
     """One step that is done again in `folder`, which is empty.
 
     Args:
-        run_directory: of the run, which is only read.
-        raw: the folder of raw files that lay outside of the project; None where they are where they were.
+        run_directory: the folder of the run, which is only read.
+        raw: the folder of raw files from outside of the project; None if they have not moved.
     """
 
     def __init__(self, run_directory: Path, record: Record, folder: Path, raw: Path | None) -> None:
@@ -120,7 +120,7 @@ class Again:
         """A word of the command with the paths of the other folder.
 
         Raises:
-            InputError: it lies outside of the project, and nobody said where.
+            InputError: the path is outside of the project, and no folder of raw files is given.
         """
         listing, path = word[: word.startswith("@")], word.removeprefix("@").replace("%unit", self.unit)
         if path.startswith(ELSEWHERE):

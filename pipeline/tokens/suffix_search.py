@@ -253,7 +253,7 @@ def occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: In
 
 @compiled
 def of_token(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
-    """Return how often a token stands in the shard, `text` being its bytes; positions are written to `found`.
+    """Return how often the token with the bytes `text` occurs in the shard; positions are written to `found`.
 
     Raises:
         ValueError: the suffix array does not fit its shard.

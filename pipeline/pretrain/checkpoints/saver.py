@@ -38,9 +38,9 @@ class Saver:
     """Saves the state of a backend. Every process has one and calls the same methods in the same order.
 
     Args:
-        folder: where recovery checkpoints lie, one folder a step.
-        identity: what the training calls itself, see `recovery.identity`.
-        owner: whose number is in the names of what is being written, and who looks before a write; none asks nobody.
+        folder: the folder of recovery checkpoints, one folder per step.
+        identity: the training's identity, see `recovery.identity`.
+        owner: its number is in the names of unfinished files and checked before each write; None skips the check.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Saver:
         self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
     def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
-        """Write a checkpoint to a new folder and wait for it; raise as `save` does.
+        """Write a checkpoint to a new folder and wait for it.
 
         Raises:
             CheckpointError: as `save`.

@@ -251,7 +251,7 @@ class Disk:
     """Tensors of one process on a disk.
 
     Args:
-        folder: where the files lie; it is made.
+        folder: the folder of the files, which is created.
     """
 
     def __init__(self, folder: Path) -> None:

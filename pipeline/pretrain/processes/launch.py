@@ -83,10 +83,10 @@ def processes_per_node(launch: str | None, environment: Mapping[str, str] = os.e
 
 
 def cpus_per_task(launch: str | None) -> int | None:
-    """Return the cores that `srun` is told to give each process, if it is told so.
+    """Return the cores per process of a launch by `srun`, or None if the launch does not set them.
 
     Raises:
-        InputError: they are no number.
+        InputError: the value is not a number.
     """
     told = option(words_of(launch), "--cpus-per-task", "-c") if launcher(launch) == "srun" else None
     return None if told is None else _number(told, "srun's --cpus-per-task")
