@@ -1,4 +1,4 @@
-"""Training on one GPU: speed, MFU, memory and power, each command a measurement of at most eight minutes.
+"""Training on one GPU: speed, MFU, memory and power, at most eight minutes per command; not run on a GPU yet.
 
     PYTHONPATH=. python benchmarks/gpu.py mfu --preset llama3-1b [--compile] [--float8] [--recomputation full] …
     PYTHONPATH=. python benchmarks/gpu.py determinism --preset llama3-1b …
@@ -94,10 +94,10 @@ class Session:
             ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=max(left, 1), env=environment)
         except subprocess.TimeoutExpired:
             return {"failed": "the time was over"}
-        told = [line for line in ran.stdout.splitlines() if line.startswith(RESULT)]  # libraries print there as well
-        if ran.returncode or not told:
+        lines = [line for line in ran.stdout.splitlines() if line.startswith(RESULT)]  # libraries print there as well
+        if ran.returncode or not lines:
             return {"failed": f"exit code {ran.returncode}, see the messages above"}
-        outcome = json.loads(told[-1].removeprefix(RESULT))
+        outcome = json.loads(lines[-1].removeprefix(RESULT))
         self.machine = outcome.pop("machine")
         return {**outcome, **self._rates(outcome, settings)} if "seconds" in outcome else outcome
 

@@ -1,4 +1,4 @@
-"""CPU seconds of one reading of a node's meters, on files in Linux's layout.
+"""CPU milliseconds of reading a node's meters and adding up their energy, on files in Linux's layout.
 
     PYTHONPATH=. .venv/bin/python benchmarks/meter_reading.py [CALLS]
 

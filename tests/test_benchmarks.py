@@ -36,6 +36,19 @@ def test_the_readme_lists_each_benchmark_by_the_first_line_of_its_docstring() ->
     }
 
 
+def test_every_benchmark_that_a_text_names_is_there() -> None:
+    root = TESTS.parent
+    folders = ("docs", "pipeline", "tests", "workflow", "benchmarks")
+    texts = [file for name in folders for file in (root / name).rglob("*") if file.suffix in (".md", ".py", ".yaml")]
+    named = {
+        (name, file.relative_to(root).as_posix())
+        for file in [*texts, root / "README.md", root / "CONTRIBUTING.md"]
+        for name in re.findall(r"benchmarks/\w[\w/]*\.(?:py|sh|md)\b", file.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 40
+    assert {(name, place) for name, place in named if not (root / name).is_file()} == set()
+
+
 def test_no_test_imports_a_benchmark() -> None:
     files = sorted(TESTS.rglob("*.py"))
     assert len(files) > 100

@@ -72,8 +72,8 @@ class StepRerun:
     """A rerun of one step in an empty folder.
 
     Args:
-        run_directory: of the run, which is only read.
-        raw: the folder of raw files that lay outside of the project; None where they are where they were.
+        run_directory: the folder of the run, which is only read.
+        raw: the folder of raw files from outside of the project; None if they have not moved.
     """
 
     def __init__(self, run_directory: Path, record: Record, folder: Path, raw: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.core import atomic_files
+from pipeline.core import atomic_files, lease
 from pipeline.core.errors import InputError
 from pipeline.model.networks import NETWORKS, get_network, parameter_shapes
 from pipeline.model.settings import Architecture

@@ -129,7 +129,7 @@ def test_a_missing_input_is_named(tmp_path: Path, raw: Path) -> None:
 
 def test_an_unknown_step_is_named() -> None:
     arguments = ["sources", "nothing", "--settings", "{}", "--code", "0", "--environment", "cpu-0", "--record", "r"]
-    with pytest.raises(InputError, match=r"no step sources\.nothing"):
+    with pytest.raises(InputError, match=r"there is no step sources\.nothing: the stages are folders of pipeline/"):
         job.main(arguments)
 
 

@@ -164,8 +164,19 @@ def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
         huggingface.load_pretrained(tmp_path / "nowhere")
 
 
-def test_an_import_that_fails_leaves_no_folder(
-    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_import_of_a_broken_model_leaves_nothing(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(SHAPES[2], tokenizer, tmp_path / "first", ends=[1])
+    (tmp_path / "first/generation_config.json").write_text("{")
+    assert main(["model", "import", str(tmp_path / "first"), str(tmp_path / "own")]) == 2
+    assert "generation_config.json" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["first"]
+
+
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_a_folder_has_its_name_once_it_is_complete_and_is_removed_on_failure(
+    command: str, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, own = tmp_path / "first", tmp_path / "own"
     export(SHAPES[2], tokenizer, first, ends=[1])
@@ -180,6 +191,18 @@ def test_an_import_that_fails_leaves_no_folder(
             huggingface.import_model(first, own)
     assert not own.exists()
     assert main(["model", "import", str(first), str(own)]) == 0
+    given, new = {"import": first, "export": own}[command], tmp_path / "deep/new"
+
+    def fill_disk(*_: Any) -> None:
+        assert not new.exists(), "a process that is killed here leaves no folder of that name"
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", fill_disk)
+        with pytest.raises(OSError, match="No space left"):
+            getattr(huggingface, f"{command}_model")([str(given), str(new)])
+    assert [*new.parent.iterdir()] == []
+    assert main(["model", command, str(given), str(new)]) == 0 and len([*new.iterdir()]) > 2
 
 
 def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
