@@ -1,4 +1,4 @@
-"""The corpus stage's forecast by the command `plan`, against a finished run and the rates in its records.
+"""The corpus stage's forecast by `polder plan`, against a finished run and the rates in its records.
 
     PYTHONPATH=. python benchmarks/corpus_plan.py CONFIG RUN [data=DATA]
 

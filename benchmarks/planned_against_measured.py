@@ -1,4 +1,4 @@
-"""Memory and time forecast by the command `plan` for twenty trainings, against real steps on this machine.
+"""Memory and time forecast by `polder plan` for twenty trainings, against real steps on this machine.
 
     PYTHONPATH=. python benchmarks/planned_against_measured.py
 

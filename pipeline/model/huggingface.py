@@ -266,6 +266,20 @@ def _refuse_existing(folder: Path) -> None:
         raise InputError(f"{folder} exists: name a new folder")
 
 
+@contextmanager
+def _create_folder(out: Path) -> Iterator[Path]:
+    """Yield a hidden folder that is renamed to `out` at the end, or removed if the block raises."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    hidden = lease.partial_path(out)
+    hidden.mkdir()
+    try:
+        yield hidden
+        hidden.rename(out)
+    except BaseException:
+        shutil.rmtree(hidden)
+        raise
+
+
 def import_model(folder: Path, out: Path) -> None:
     """Write a model that Transformers saved in Polder's layout: safetensors, architecture.json and the tokenizer.
 
@@ -278,16 +292,12 @@ def import_model(folder: Path, out: Path) -> None:
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
     ends = {"eos_token_id": read_end_token_ids(folder)}
     content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
-    out.mkdir(parents=True)
-    try:
-        (out / "architecture.json").write_text(content + "\n", encoding="utf-8")
-        write_weights(out, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
+    with _create_folder(out) as made:
+        (made / "architecture.json").write_text(content + "\n", encoding="utf-8")
+        write_weights(made, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
         for name in _TOKENIZER_FILES:
             if (folder / name).exists():
-                shutil.copyfile(folder / name, out / name)
-    except BaseException:
-        shutil.rmtree(out)  # a folder that is there would refuse the next import
-        raise
+                shutil.copyfile(folder / name, made / name)
 
 
 def export_model(folder: Path, out: Path) -> None:
@@ -307,14 +317,14 @@ def export_model(folder: Path, out: Path) -> None:
     for name in _TOKENIZER_FILES:
         if not (folder / name).exists():
             raise InputError(f"{folder} has no {name}: put the model's tokenizer there")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    save_pretrained(
-        SavedWeights(folder, parameter_shapes(architecture, size), rename=str),
-        architecture,
-        size,
-        length,
-        tokenizer=folder / _TOKENIZER_FILES[0],
-        tokenizer_configuration=folder / _TOKENIZER_FILES[1],
-        folder=out,
-        ends=ends,
-    )
+    with _create_folder(out) as made:
+        save_pretrained(
+            SavedWeights(folder, parameter_shapes(architecture, size), rename=str),
+            architecture,
+            size,
+            length,
+            tokenizer=folder / _TOKENIZER_FILES[0],
+            tokenizer_configuration=folder / _TOKENIZER_FILES[1],
+            folder=made,
+            ends=ends,
+        )
