@@ -113,7 +113,7 @@ def _write_sparse(folder: Path, tokens: int, shards: int) -> Path:
     metadata |= {"begin_of_text_id": 0, "end_of_text_id": 1, "shards": shards, "grouped_by": ["source", "language"]}
     each = shard.TOKENS_PER_BATCH
     batches = -(-tokens // shards // each)
-    body = 2 * each + 2**16  # its identifiers and licences
+    body = 2 * each + 2**16  # its identifiers and licenses
     described = []
     for number in range(shards):
         path = folder / f"{number}.arrow"

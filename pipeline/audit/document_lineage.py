@@ -101,7 +101,7 @@ class _DocumentLineage:
         """
         source = self.manifest["source"]
         self.lines.append(f"document {self.id}")
-        self.lines.append(f"source {self.source}: licence {format_license(source)}")
+        self.lines.append(f"source {self.source}: license {format_license(source)}")
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
@@ -136,7 +136,7 @@ class _DocumentLineage:
             if kept is not None:
                 facts = [f"{kept['language']} {kept['language_score']:.4f}"] if step == "filter" else []
                 if step == "filter" and kept.get("license") not in (None, self.manifest["source"]["license"]):
-                    facts.append(f"licence {kept['license']}")
+                    facts.append(f"license {kept['license']}")
                 facts += [f"flagged {', '.join(kept['flags'])}"] if step == "filter" and kept.get("flags") else []
                 if step == "deduplicate" and kept["cluster_size"] > 1:
                     facts.append(f"best of {kept['cluster_size']} copies")

@@ -90,7 +90,7 @@ class QuoteSearch:
             yield f"  and {format_count(documents - most, 'document')} more, which --all names"
 
     def _document(self, row: dict[str, Any]) -> str:
-        described = f"source {row['source']}, licence {self.audit.license(row)}, {self.rights(row['source'])}"
+        described = f"source {row['source']}, license {self.audit.license(row)}, {self.rights(row['source'])}"
         return f"{format_count(row['occurrences'], 'time')}; {described}; {self.steps(row['id'])}"
 
 
@@ -146,7 +146,7 @@ def trace_token(run_directory: Path, model: str, step: int, sample: int, token: 
         f"step {step}, sample {sample}, token {token}: {own!r}, number {tokens[place]}",
         f"  between {before!r} and {after!r}",
         f"  token {place} of the {len(tokens)} of document {row['id']}",
-        f"  source {row['source']}, language {row['language']}, licence {audit.license(row)}",
+        f"  source {row['source']}, language {row['language']}, license {audit.license(row)}",
         f"  shard {path} ({'proven: the bytes of the index' if is_same else 'ALTERED since it was indexed'})",
     ]
     maker = made[path][0] if path in made else None

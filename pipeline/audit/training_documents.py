@@ -96,7 +96,7 @@ class TrainingAudit:
         return self._sources[name]
 
     def license(self, row: Mapping[str, Any]) -> str:
-        """Return the licence of a document of the tokens: its own, or that of its source where it states none."""
+        """Return the license of a document of the tokens: its own, or that of its source where it states none."""
         return row["license"] or self.source(row["source"]).get("license") or "not known: its manifest is not here"
 
     def describe_training(self) -> str:
@@ -211,7 +211,7 @@ class TrainingAudit:
 def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
     for row in audit.sample_documents(step, sample):
-        described = f"source {row['source']}, language {row['language']}, licence {audit.license(row)}"
+        described = f"source {row['source']}, language {row['language']}, license {audit.license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:
             try:

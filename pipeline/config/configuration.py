@@ -260,7 +260,7 @@ class Config(Sections):
         return self.harmful_files(corpus) if self.evaluation.memorization else []
 
     def license_evidence(self) -> dict[str, str]:
-        """Return the sha256 of each file that shows the licence of a source.
+        """Return the sha256 of each file that shows the license of a source.
 
         Raises:
             InputError: there is no such source, or no such file.

@@ -127,7 +127,7 @@ class Platform(Settings):
         try:
             find_cpus_per_task(launch)
         except InputError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(str(error).removeprefix("launch: ")) from None
         return launch
 
     @model_validator(mode="after")

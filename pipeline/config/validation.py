@@ -17,20 +17,20 @@ from pipeline.tokens.settings import UNKNOWN, bin_names
 
 
 def _licenses(config: Sections) -> None:
-    """Check that this run allows the licence of every source, but for those whose documents have their own."""
+    """Check that this run allows the license of every source, but for those whose documents have their own."""
     for source in (source for source in config.sources if source.license_key is None):
         if config.allowed_licenses is not None and not is_allowed(source.license, config.allowed_licenses):
             raise ValueError(
-                f"source {source.name} has the licence {source.license}, which allowed_licenses does not allow "
-                f"({', '.join(config.allowed_licenses) or 'it is empty'}): leave the source out, or allow its licence"
+                f"source {source.name} has the license {source.license}, which allowed_licenses does not allow "
+                f"({', '.join(config.allowed_licenses) or 'it is empty'}): leave the source out, or allow its license"
             )
     for name, corpus in config.corpus.items():
         for language, seeds in corpus.quality.items():
             for seed_set in [*seeds.good, *seeds.bad]:
                 if config.allowed_licenses is not None and not is_allowed(seed_set.license, config.allowed_licenses):
                     raise ValueError(
-                        f"corpus.{name}.quality.{language}: {seed_set.path} has the licence {seed_set.license}, "
-                        "which allowed_licenses does not allow: leave the file out, or allow its licence"
+                        f"corpus.{name}.quality.{language}: {seed_set.path} has the license {seed_set.license}, "
+                        "which allowed_licenses does not allow: leave the file out, or allow its license"
                     )
     for name, model in config.models.items():
         if (taken := model.pretrained) is None:
@@ -41,8 +41,8 @@ def _licenses(config: Sections) -> None:
             raise ValueError(f"models.{name}.pretrained: {error}") from None
         if config.allowed_licenses is not None and not is_allowed(license, config.allowed_licenses):
             raise ValueError(
-                f"models.{name}.pretrained: {taken.folder} has the licence {license}, which allowed_licenses does not "
-                "allow: begin with another model, or allow its licence"
+                f"models.{name}.pretrained: {taken.folder} has the license {license}, which allowed_licenses does not "
+                "allow: begin with another model, or allow its license"
             )
 
 
@@ -132,7 +132,7 @@ def _strata(config: Sections) -> None:
 
 
 def _names_in(config: Sections, tokens: str) -> dict[str, list[str]]:
-    """Return what a mixture of a token set may name, by the key that it goes by; of licences nothing is known."""
+    """Return what a mixture of a token set may name, by the key that it goes by; of licenses nothing is known."""
     section = config.tokens[tokens]
     sources = config.corpus_sources(section.corpus)
     known = {"source": sources, "language": sorted(config.corpus[section.corpus].languages)}

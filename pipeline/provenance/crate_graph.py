@@ -76,7 +76,7 @@ class CrateGraph:
         return identifier
 
     def add_license(self, license: str) -> str:
-        """Add a licence, given by SPDX identifier or URL or in words, and return its @id."""
+        """Add a license, given by SPDX identifier or URL or in words, and return its @id."""
         if "://" in license:
             identifier = license
         elif SPDX.fullmatch(license):
@@ -141,12 +141,12 @@ def read_source_description(manifest: Path) -> dict[str, Any]:
 
 
 def format_license(source: dict[str, Any]) -> str:
-    """Return the licence of a source in words, with the basis and holder of the rights."""
+    """Return the license of a source in words, with the basis and holder of the rights."""
     key, rights = source.get("license_key"), source.get("rights")
     own = f" (of a document: what it says itself, in {key})" if key else ""
     stated = sorted(rights.items()) if isinstance(rights, dict) else []
     basis = "".join(f", {name}: {value}" for name, value in stated if value)
-    return f"{source.get('license', 'no licence stated')}{own}{basis}"
+    return f"{source.get('license', 'no license stated')}{own}{basis}"
 
 
 def detect_media_type(path: Path) -> str:
@@ -239,7 +239,7 @@ class CrateFiles:
                 continue
             source = read_source_description(self.run_directory / manifest)
             license, key = source.get("license"), source.get("license_key")
-            own = f"; licence of a document: what it says itself, in {key}" if key else ""
+            own = f"; license of a document: what it says itself, in {key}" if key else ""
             self.graph.add(
                 identifier,
                 "Dataset",

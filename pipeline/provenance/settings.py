@@ -30,7 +30,7 @@ class Provenance(Settings):
 
 
 class CrateSettings(Settings):
-    """Name, description, licence and provider of a run's RO-Crate."""
+    """Name, description, license and provider of a run's RO-Crate."""
 
     run: str = Field(min_length=1)
     name: str | None = Field(None, description="title of the crate; the run's name if none is given")

@@ -1,4 +1,4 @@
-"""Lineage by records: a file back to raw data and licences, a source forward to its derivatives, a report's figure.
+"""Lineage by records: a file back to raw data and licenses, a source forward to its derivatives, a report's figure.
 
 A job of a unit derives from the source of that unit; any other job derives from a source if one of its inputs does. So
 texts of other sources that were only compared with a source for copies do not count.
@@ -104,24 +104,24 @@ class _FileLineage:
                 self.write_job(self.made[entries[0].path][0], depth + 2)
 
     def write_inputs(self, record: Record, entries: list[FileEntry], depth: int) -> None:
-        """Write the files from one job that another job read; raw files with the licence of their source."""
+        """Write the files from one job that another job read; raw files with the license of their source."""
         for entry in entries[:SHOWN_FILES]:
-            licence = self.license_of(record) if entry.is_outside else ""
-            self.write(depth, f"read {entry.path} (sha256 {entry.sha256[:16]}, {entry.bytes} bytes){licence}")
+            license = self.license_of(record) if entry.is_outside else ""
+            self.write(depth, f"read {entry.path} (sha256 {entry.sha256[:16]}, {entry.bytes} bytes){license}")
         if len(entries) > SHOWN_FILES:
             self.write(depth, f"read {len(entries) - SHOWN_FILES} more files with them")
 
     def license_of(self, record: Record) -> str:
-        """Return source and licence of a job's raw files or of an imported model; empty for other jobs."""
+        """Return source and license of a job's raw files or of an imported model; empty for other jobs."""
         if record.step == "pretrain.adopt" and (taken := self.pretrained.get(str(record.instance["model"]))):
             self.licenses[f"model {taken.title}"] = taken.license
-            return f", model {taken.title}, licence {taken.license}"
+            return f", model {taken.title}, license {taken.license}"
         name = str(record.instance.get("source", ""))
         manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():
             return ""
-        licence = self.licenses[f"source {name}"] = format_license(read_source_description(manifest))
-        return f", source {name}, licence {licence}"
+        license = self.licenses[f"source {name}"] = format_license(read_source_description(manifest))
+        return f", source {name}, license {license}"
 
 
 def _job(one: Attempt | Record) -> tuple[object, ...]:
@@ -211,7 +211,7 @@ class RunTracer:
         if manifest.is_file():
             described = read_source_description(manifest)
             rights = described.get("rights") or {}
-            lines.append(f"  licence {described.get('license', 'not stated')}, language {described.get('language')}")
+            lines.append(f"  license {described.get('license', 'not stated')}, language {described.get('language')}")
             lines += [f"  {name}: {rights.get(name) or 'not stated'}" for name in ("basis", "holder", "url")]
         own = (record for record in derived if record.instance.get("source") == source)
         raw = sorted(

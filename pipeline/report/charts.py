@@ -87,7 +87,7 @@ def draw_line_chart(
     y_low, y_high = (y_low if from_zero else y_low - margin), y_high + margin
     y_ticks, x_ticks = round_ticks(y_low, y_high), round_ticks(x_low, x_high, 6) if x_high > x_low else [x_low]
     x_high = x_high if x_high > x_low else x_low + 1
-    y_texts, x_texts = format_ticks(y_ticks), format_ticks(x_ticks)
+    y_texts, x_texts = ([gettext(text) for text in format_ticks(ticks)] for ticks in (y_ticks, x_ticks))
     left = max(LEFT, AXIS_NAME_WIDTH + TICK_CHARACTER_WIDTH * max(map(len, y_texts), default=0))
     right = max(RIGHT, TICK_CHARACTER_WIDTH * len(x_texts[-1]) / 2 if x_texts else 0)
     label_capacity = (WIDTH - left - right) / (TICK_CHARACTER_WIDTH * (max(map(len, x_texts), default=0) + 1))
@@ -99,8 +99,8 @@ def draw_line_chart(
         return f"{across:.1f}", f"{down:.1f}"
 
     summary = "; ".join(
-        f"{line.name}: {gettext('first')} {format_number(line.points[0][1])}, "
-        f"{gettext('last')} {format_number(line.points[-1][1])}"
+        f"{line.name}: {gettext('first')} {gettext(format_number(line.points[0][1]))}, "
+        f"{gettext('last')} {gettext(format_number(line.points[-1][1]))}"
         for line in lines
     )
     description = f"{title}. {summary}"
@@ -155,7 +155,9 @@ def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callabl
 
     `gettext` says a word in the language of the page.
     """
-    title = "; ".join(f"{name}: {value:,.0f} {gettext('of')} {whole:,.0f}" for _, name, value in parts)
+    title = "; ".join(
+        f"{name}: {gettext(f'{value:,.0f}')} {gettext('of')} {gettext(f'{whole:,.0f}')}" for _, name, value in parts
+    )
     start, segments = 0.0, [html_element("title", title)]
     for kind, _, value in parts:
         width = 100 * value / whole if whole else 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,25 @@ FILTERS: dict[str, Any] = {
     "share": lambda value: f"{100 * value:.1f} %",
 }
 
+NUMBER_FILTERS = (
+    "brief",
+    "duration",
+    "joules",
+    "kwh",
+    "mass",
+    "score",
+    "p_value",
+    "share",
+    "number",
+    "percent",
+    "size",
+)
+
+
+def _localize(words: Translator, format: Callable[..., str]) -> Callable[..., str]:
+    """Return a filter that formats numbers with the marks of a language."""
+    return lambda *values: words.localize_marks(format(*values))
+
 
 @cache
 def load_environment(words: Translator, *, html: bool) -> jinja2.Environment:
@@ -106,7 +125,10 @@ def load_environment(words: Translator, *, html: bool) -> jinja2.Environment:
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
-    environment.filters |= {"gettext": words.gettext, "translate_amount": words.translate_amount}
+    if html:  # cards are for programs too
+        formats = {name: environment.filters[name] for name in NUMBER_FILTERS}
+        environment.filters |= {name: _localize(words, format) for name, format in formats.items()}
+    environment.filters |= {"gettext": words.gettext, "translate_amount": words.figure}
     environment.filters |= {"language_name": words.language_name, "is_mostly_truncated": is_mostly_truncated}
     return environment
 

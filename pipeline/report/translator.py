@@ -21,6 +21,7 @@ from pipeline.report.settings import Language
 CATALOGUES = {"nl": "nl.po"}  # English needs none
 _AMOUNT_WORDS = re.compile(r"\b(?:not measured|not known|measured|estimated|stated|to)\b")
 _MARKS = re.compile(r"(?<=\d)[.,](?=\d)")  # of decimals and thousands, which Dutch writes the other way round
+_NUMBER = re.compile(r"-?\d[\d.,]*(e[-+]\d+)?")
 _LANGUAGES_NOT_IN_CLDR = {"gos": {"nl": "Gronings", "en": "Gronings"}}
 
 
@@ -35,12 +36,16 @@ def _read_catalogue(language: Language) -> NullTranslations:
 
 
 class Translator:
-    """A language of the report; `gettext`, `ngettext` and `pgettext` are those of the catalogue."""
+    """A language of the report; `ngettext` and `pgettext` are those of the catalogue."""
 
     def __init__(self, language: Language) -> None:
         self.language = language
         catalogue = _read_catalogue(language)
-        self.gettext, self.ngettext, self.pgettext = catalogue.gettext, catalogue.ngettext, catalogue.pgettext
+        self._catalogue, self.ngettext, self.pgettext = catalogue, catalogue.ngettext, catalogue.pgettext
+
+    def gettext(self, english: str) -> str:
+        """Return the translation of a message; a number alone gets the marks of the language."""
+        return self.localize_marks(english) if _NUMBER.fullmatch(english) else self._catalogue.gettext(english)
 
     def __call__(self, english: str, context: str = "", /, **values: object) -> str:
         """Return the translation of a sentence with its values.
@@ -56,11 +61,11 @@ class Translator:
 
     def number(self, value: float | None, digits: int = 4) -> str:
         """Return a number with the language's decimal and thousands marks."""
-        return self._marked(format_number(value, digits))
+        return self.localize_marks(format_number(value, digits))
 
     def figure(self, text: str) -> str:
         """Return an amount with its unit, interval and label in the language, marks of its numbers included."""
-        return self.translate_amount(self._marked(text))
+        return self.translate_amount(self.localize_marks(text))
 
     def language_name(self, code: str) -> str:
         """Return the name of a language by its code of ISO 639-1 or 639-3, with the code; an unknown code alone."""
@@ -68,7 +73,8 @@ class Translator:
         name = known or Locale(self.language).languages.get(code)
         return f"{name} ({code})" if name else code
 
-    def _marked(self, text: str) -> str:
+    def localize_marks(self, text: str) -> str:
+        """Return a text in which the decimal and thousands marks of numbers are those of the language."""
         return _MARKS.sub(lambda mark: "," if mark[0] == "." else ".", text) if self.language == "nl" else text
 
 

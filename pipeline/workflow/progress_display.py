@@ -34,6 +34,7 @@ from pipeline.workflow.steps import STAGES, STEPS
 
 LINE_SECONDS = 30.0  # between two lines in a log
 TICK_SECONDS = 5.0  # between two progress files
+ADVICE = "For further error details"  # with which Snakemake ends the message of a job on Slurm
 TAIL_LINES, TAIL_BYTES = 20, 1 << 14  # of the log of a failed job
 STEP_OF = {step.rule: step for step in STEPS.values()}
 STAGE_OF = {rule: step.stage for rule, step in STEP_OF.items()} | {"sources_complete": "sources"}
@@ -152,7 +153,7 @@ class ProgressDisplay:
         logs = [*map(str, values["log"])]
         causes = [(log, lines) for log in logs if (lines := failure_cause(Path(log)))]
         log, lines = causes[0] if causes else (logs[0] if logs else None, [])
-        message = " ".join(str(values["rule_msg"] or "").split())
+        message = " ".join(str(values["rule_msg"] or "").partition(ADVICE)[0].split())
         self._failed[number] = FailedJob(name=name, cause=lines[-1] if lines else message, log=log)
         shown = [f"FAILED {name}: {message}".rstrip(": "), *(f"    {line}" for line in lines)]
         self.print("\n".join([*shown, *([f"    log: {log}"] if log else [])]), error=True)

@@ -106,7 +106,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
     name = "s/x.jsonl/nl_fiets"
     assert main(["corpus", "lineage", str(run_directory), name]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [f"document {name}", "source s: licence CC0-1.0, basis: license, holder: someone"]
+    assert lines[:2] == [f"document {name}", "source s: license CC0-1.0, basis: license, holder: someone"]
     assert lines[2].startswith("file x.jsonl (") and lines[2].endswith("unit 0")
     shard, split = id_hash(name) >> 63, "validation" if is_validation_cluster(name, 0.5) else "train"
     assert lines[3:] == [
@@ -234,7 +234,7 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
     ]
 
 
-def test_a_licence_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> None:
+def test_a_license_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "sources/s").mkdir(parents=True)
     files = [{"name": name, "bytes": 9, "sha256": "abc"} for name in ("x.jsonl", "y.jsonl.gz")]
@@ -249,8 +249,8 @@ def test_a_licence_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> Non
     content["counts"] = {"quarantined": [{"file": "y.jsonl.gz", "bytes": 9, "damage": "truncated", "value": None}]}
     (run / "provenance/records/corpus.filter.main.s.0.json").write_text(json.dumps(content))
     told = trace_document(run, "s/x.jsonl/1")
-    assert told[1] == "source s: licence MIT (of a document: what it says itself, in l)"
-    assert "  filter: kept (nl 1.0000; licence CC0-1.0)" in told
+    assert told[1] == "source s: license MIT (of a document: what it says itself, in l)"
+    assert "  filter: kept (nl 1.0000; license CC0-1.0)" in told
     assert "  filter: kept (nl 1.0000)" in trace_document(run, "s/x.jsonl/2")
     damage = "  filter: nothing of its file is used, for it cannot be read whole: truncated"
     assert trace_document(run, "s/y.jsonl.gz/7")[-1] == damage

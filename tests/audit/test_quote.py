@@ -66,7 +66,7 @@ def text_of(run_directory: Path, document: str) -> str:
     return str(next(row["text"] for row in table if row["id"] == document))
 
 
-def test_a_quote_is_told_with_source_licence_holder_and_steps(
+def test_a_quote_is_told_with_source_license_holder_and_steps(
     run_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, around = text_of(run_directory, "words/all/7")[102:202], text_of(run_directory, "words/all/7")[92:212]
@@ -80,7 +80,7 @@ def test_a_quote_is_told_with_source_licence_holder_and_steps(
     assert lines[2] == f"characters 1 to 100, 1 time in 1 document: {held!r}"
     steps = sorted({visit["step"] for visit in TrainingAudit(run_directory, "tiny").find_visits("words/all/7")})
     assert lines[3].startswith(
-        "  words/all/7: 1 time; source words, licence CC0-1.0, holder the writers of words, basis public-domain; "
+        "  words/all/7: 1 time; source words, license CC0-1.0, holder the writers of words, basis public-domain; "
         f"seen in {len(steps)} steps: {', '.join(map(str, steps[:10]))}"
     )
     assert lines[4].startswith("not searched: ") and around not in out

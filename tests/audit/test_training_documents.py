@@ -99,7 +99,7 @@ def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) ->
     assert {visit["data_step"] for visit in skipped} <= set(SKIPS)
 
 
-def test_the_licence_is_that_of_the_document_or_of_its_source(run_directory: Path) -> None:
+def test_the_license_is_that_of_the_document_or_of_its_source(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     assert audit.license({"source": "words", "license": None}) == "CC0-1.0"
     assert audit.license({"source": "words", "license": "MIT"}) == "MIT"
@@ -115,8 +115,8 @@ def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pyt
         "skipped data steps (from 0): 3, 150"
     )
     assert lines[1] == "step 12, sample 2"
-    assert lines[2].endswith(": source words, language nl, licence CC0-1.0")
-    assert lines[3:6] == ["    source words: licence CC0-1.0", "    corpus main", "      filter: kept (nl 1.0000)"]
+    assert lines[2].endswith(": source words, language nl, license CC0-1.0")
+    assert lines[3:6] == ["    source words: license CC0-1.0", "    corpus main", "      filter: kept (nl 1.0000)"]
     document = lines[2].split()[3].rstrip(":")
     assert main([*ask, "--document", document]) == 0
     lines = capsys.readouterr().out.splitlines()

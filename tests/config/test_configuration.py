@@ -141,11 +141,11 @@ TAKEN = {"folder": "models/large", "license": "Apache-2.0"}
     ("model", "pretrained", "words"),
     [
         ("base", {**TAKEN, "license": "Large"}, ["'Large' is no SPDX license"]),
-        ("base", {**TAKEN, "license": "CC-BY-4.0"}, ["models/large has the licence CC-BY-4.0", "allow its licence"]),
+        ("base", {**TAKEN, "license": "CC-BY-4.0"}, ["models/large has the license CC-BY-4.0", "allow its license"]),
         ("branch", TAKEN, ["models.branch has training.start and pretrained", "remove the other"]),
     ],
 )
-def test_what_a_training_begins_with_has_a_licence_that_is_allowed(
+def test_what_a_training_begins_with_has_a_license_that_is_allowed(
     model: str, pretrained: dict[str, str], words: list[str]
 ) -> None:
     raw = changed("models.branch", copy.deepcopy(BRANCH))

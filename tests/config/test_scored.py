@@ -102,7 +102,7 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
         ({"quality": {"nl": {"good": [{**SET, "license": "free"}], "bad": [SET]}}}, "no SPDX license"),
         (
             {"quality": {"nl": {"good": [SET], "bad": [{**SET, "license": "MIT"}]}}},
-            "has the licence MIT, which allowed",
+            "has the license MIT, which allowed",
         ),
         ({"perplexity": {"model": "none"}}, "there is no model 'none'; choose one of base"),
         ({"perplexity": {"model": "base", "tokens": 65}}, "the sequence_length of models.base is 64"),

@@ -23,7 +23,7 @@ def test_one_key_changes_one_value() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLE_LICENSES)
-def test_a_licence_whose_texts_may_be_shown_is_written_as_spdx_lists_it(name: str) -> None:
+def test_a_license_whose_texts_may_be_shown_is_written_as_spdx_lists_it(name: str) -> None:
     assert canonical_license(name) == name and not {"NC", "ND"} & {*name.split("-")}
 
 

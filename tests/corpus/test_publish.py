@@ -186,7 +186,7 @@ def test_a_file_is_called_what_it_is_called_when_it_is_complete(published: Publi
         )
 
 
-def test_counts_add_up_by_source_language_licence_and_year(published: Published) -> None:
+def test_counts_add_up_by_source_language_license_and_year(published: Published) -> None:
     dates = ["2019-05-01", None, "onbekend", "2020"]
     for path in published.final:
         table = pq.read_table(path)
@@ -294,7 +294,7 @@ def test_no_text_of_what_is_reserved_harmful_or_flagged(reason: str, tmp_path: P
     assert [sample["text"] for sample in texts.samples()] == ["gewoon"]
 
 
-def test_where_a_licence_allows_no_samples_the_private_file_has_the_texts_alone(tmp_path: Path) -> None:
+def test_where_a_license_allows_no_samples_the_private_file_has_the_texts_alone(tmp_path: Path) -> None:
     texts = RemovedTexts(tmp_path / "private" / "a.parquet", samples=False)
     row = {"id": "a/b/1", "source": "a", "stage": "filter", "reason": "r", "value": None, "bytes": 5}
     texts.add(row, Document(text="gewoon", id="a/b/1"))
@@ -330,7 +330,7 @@ def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
         ("MIT AND CC-BY-NC-4.0", "license", True, False),
     ],
 )
-def test_samples_only_where_the_licence_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:
+def test_samples_only_where_the_license_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:
     source = {
         "name": "s",
         "path": "config/corpus/nl_gids.jsonl",

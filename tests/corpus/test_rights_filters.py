@@ -1,4 +1,4 @@
-"""A document is kept under its own licence, or removed for it; none gets a licence that it does not have."""
+"""A document is kept under its own license, or removed for it; none gets a license that it does not have."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def removed(chain: Any) -> dict[str, tuple[str, str | None]]:
     return {row["id"].rpartition("/")[2]: (row["reason"], row["value"]) for row in chain.rows("s.filter")}
 
 
-def test_a_document_is_kept_under_its_own_licence_or_removed_for_it(chain: Any, texts: dict[str, str]) -> None:
+def test_a_document_is_kept_under_its_own_license_or_removed_for_it(chain: Any, texts: dict[str, str]) -> None:
     chain.reading = OWN
     written = ["CC BY 4.0", "CC-BY-NC-ND-4.0", None, "", "permissive", ["cc-by-4.0", "cc-by-sa-4.0"], "Public Domain"]
     counts = chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written] + [{}])})
@@ -80,7 +80,7 @@ def test_rows_of_every_kind_of_data_set(chain: Any, texts: dict[str, str], kind:
     assert licenses(chain) == {"0": "CC-BY-4.0"}
 
 
-def test_a_parquet_file_without_the_field_states_no_licence(chain: Any, texts: dict[str, str]) -> None:
+def test_a_parquet_file_without_the_field_states_no_license(chain: Any, texts: dict[str, str]) -> None:
     stream = io.BytesIO()
     pq.write_table(pa.table({"text": [texts["nl_water"]], "metadata": ["no fields"]}), stream)
     chain.reading = {**OWN, "license_key": "metadata.license"}
@@ -89,7 +89,7 @@ def test_a_parquet_file_without_the_field_states_no_licence(chain: Any, texts: d
 
 
 @pytest.mark.parametrize("field", ["license", "licence", "metadata.license"])
-def test_no_document_gets_the_licence_of_its_source_where_it_names_another(
+def test_no_document_gets_the_license_of_its_source_where_it_names_another(
     new_chain: Any, texts: dict[str, str], field: str
 ) -> None:
     def row(value: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ WRITTEN = st.sampled_from(["CC BY 4.0", "cc-by-sa-4.0", "CC-BY-NC-4.0", "permiss
 
 @settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITTEN, min_size=1, max_size=9))
-def test_nothing_is_lost_and_each_licence_is_counted(new_chain: Any, texts: dict[str, str], written: list[Any]) -> None:
+def test_nothing_is_lost_and_each_license_is_counted(new_chain: Any, texts: dict[str, str], written: list[Any]) -> None:
     chain = new_chain(Corpus(deduplication={"exact": False, "minhash": False}))
     chain.reading = OWN
     chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written])})
@@ -162,7 +162,7 @@ def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
         load(configured(license_key="l", license_names={"x": "so-so"}))
 
 
-def test_samples_of_documents_with_their_own_licence_are_judged_one_by_one(
+def test_samples_of_documents_with_their_own_license_are_judged_one_by_one(
     new_chain: Any, texts: dict[str, str]
 ) -> None:
     raw = configured(license_key="license") | {"corpus": {"main": {"keep_removed": True}}}
@@ -180,7 +180,7 @@ def test_samples_of_documents_with_their_own_licence_are_judged_one_by_one(
     assert [(sample["id"], sample["license"]) for sample in samples] == [("s/x.jsonl/0", "CC-BY-4.0")]
 
 
-def test_a_licence_in_another_order_is_no_other_licence() -> None:
+def test_a_license_in_another_order_is_no_other_license() -> None:
     told: Any = SimpleNamespace(license_key=None, license_names={})
     for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
         document = Document(text="x", id="0", metadata={"own_license": written})

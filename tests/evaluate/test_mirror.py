@@ -65,7 +65,7 @@ def evaluate(folder: Path, *tasks: str) -> None:
     suites.answer_suites(RequestSettings(suites=[suite]), mock.Mock(), list_suite_files(suite))
 
 
-def test_the_command_copies_plain_data_and_lists_revision_licence_and_hashes(
+def test_the_command_copies_plain_data_and_lists_revision_license_and_hashes(
     hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = {"README_md": CARD, "data__nld_parquet": b"PAR1...", "data__nld_jsonl": ROWS, "old_csv_gz": b"\x1f"}
@@ -264,7 +264,7 @@ def test_items_are_told_from_what_the_library_of_data_sets_knows(hub: Hub, folde
     ("metadata", "license"),
     [("license: mit", "mit"), ("license: [mit, cc0-1.0]", "mit, cc0-1.0"), ("pretty_name: A", None), ("a: [", None)],
 )
-def test_the_licence_is_the_one_of_the_card(metadata: str, license: str | None, hub: Hub, folder: Path) -> None:
+def test_the_license_is_the_one_of_the_card(metadata: str, license: str | None, hub: Hub, folder: Path) -> None:
     hub.add(BELEBELE, README_md=f"---\n{metadata}\n---\n", a_jsonl=ROWS)
     assert mirror(folder, "belebele_nld_Latn") == 0
     assert json.loads((folder / "mirror.json").read_text())["data_sets"][BELEBELE]["license"] == license

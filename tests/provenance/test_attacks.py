@@ -136,7 +136,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "statistics": (edit("corpus/main/statistics.json", lambda s: s["totals"].clear()), "corpus/main/statistics.json"),
     "a score": (write("evaluation/base/10/results.json", '{"tasks": []}'), "evaluation/base/10/results.json"),
     "a loss": (write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0}\n'), "models/base/metrics.jsonl"),
-    "a licence": (
+    "a license": (
         edit("sources/wiki/manifest.json", lambda m: m["source"].update(license="CC0-1.0")),
         "sources/wiki/manifest.json",
     ),

@@ -73,7 +73,7 @@ def test_the_run_has_the_energy_of_its_report_s_account(finished: Path) -> None:
     assert energy["value"] == reported["joules"] > 900
 
 
-def test_sources_carry_licence_and_rights(finished: Path) -> None:
+def test_sources_carry_license_and_rights(finished: Path) -> None:
     graph = entities(finished)
     laws = graph["sources/laws/"]
     assert laws["license"] == {"@id": "https://spdx.org/licenses/CC0-1.0"}
@@ -160,14 +160,14 @@ def test_the_two_formats_of_arrow_are_told_apart_by_their_bytes(build_run: Calla
         ("by agreement", "#license/by%20agreement"),
     ],
 )
-def test_licences_are_named_by_spdx_where_it_has_them(finished: Path, license: str, identifier: str) -> None:
+def test_licenses_are_named_by_spdx_where_it_has_them(finished: Path, license: str, identifier: str) -> None:
     describe(finished, [], license=license)
     graph = entities(finished)
     assert graph["./"]["license"] == {"@id": identifier}
     assert graph[identifier]["name"] == license
 
 
-def test_what_a_model_began_with_is_there_with_its_licence(finished: Path) -> None:
+def test_what_a_model_began_with_is_there_with_its_license(finished: Path) -> None:
     folder = finished
     model = next(iter((folder / "models").iterdir())).name
     (record,) = folder.glob(f"{layout.RECORDS}/pretrain.export.{model}.json")

@@ -1,4 +1,4 @@
-"""A file's lineage reaches its raw data, their licences, and the commands and joules in between."""
+"""A file's lineage reaches its raw data, their licenses, and the commands and joules in between."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.core.errors import InputError
 from pipeline.provenance.trace import RunTracer
 
 
-def test_a_milestone_leads_back_to_sources_and_licences(finished: Path) -> None:
+def test_a_milestone_leads_back_to_sources_and_licenses(finished: Path) -> None:
     lines = RunTracer(finished).trace_file("models/base/milestones/10/model.safetensors")
     text = "\n".join(lines)
     stages = ["pretrain.segment", "tokens.shard", "corpus.filter (corpus=main, source=laws", "sources.manifest"]
     places = [text.index(f"made by {stage}") for stage in stages]
     assert places == sorted(places)
     assert "read data:wiki/0.jsonl" in text
-    assert "licence CC-BY-SA-4.0" in text
+    assert "license CC-BY-SA-4.0" in text
     assert "command: python -m pipeline tokens shard" in text
     assert "energy: 100 J (90.5 to 110; 80 % measured, 20 % estimated)" in text
     assert "behind it: 6 jobs, energy: 603 J (543 to 663; 80 % measured, 20 % estimated)" in text
@@ -46,20 +46,20 @@ def test_long_command_lines_are_shown_whole_where_they_are_asked_for(
     assert f"command: {' '.join(words)}\n" in capsys.readouterr().out
 
 
-def test_what_a_training_began_with_is_told_with_its_licence(finished: Path) -> None:
+def test_what_a_training_began_with_is_told_with_its_license(finished: Path) -> None:
     """The last milestone is taken for one that another model's weights began."""
     (path,) = finished.glob("provenance/records/pretrain.segment.base.10.json")
     record = json.loads(path.read_text())
     outside = {"name": "model", "path": "data:config.json", "sha256": "ab" * 32, "bytes": 7}
     path.write_text(json.dumps({**record, "step": "pretrain.adopt", "inputs": [outside]}))
     file = "models/base/milestones/10/model.safetensors"
-    assert "licence" not in "\n".join(RunTracer(finished).trace_file(file)), "nothing of the run says whose it is"
+    assert "license" not in "\n".join(RunTracer(finished).trace_file(file)), "nothing of the run says whose it is"
     (page,) = finished.glob("provenance/records/report.page*.json")
     taken = {"folder": "{data}/large", "license": "Apache-2.0"}
     told = json.loads(page.read_text())
     page.write_text(json.dumps({**told, "settings": {**told["settings"], "pretrained": {"base": taken}}}))
     lines = RunTracer(finished).trace_file(file)
-    assert any(line.endswith("7 bytes), model large, licence Apache-2.0") for line in lines)
+    assert any(line.endswith("7 bytes), model large, license Apache-2.0") for line in lines)
     assert lines[-1] == "model large: Apache-2.0"
 
 
@@ -199,6 +199,6 @@ def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest
     ):
         assert any(sorted(found) == sorted(title) for found in titles), title
     assert not any("wiki" in line for line in lines), "a unit of another source has it not inside"
-    assert lines[1] == "  licence CC0-1.0, language nl"
+    assert lines[1] == "  license CC0-1.0, language nl"
     assert lines[2].startswith("  basis: ") and lines[3].startswith("  holder: ") and lines[4].startswith("  url: ")
     assert lines[5].startswith("  raw file data:") and "laws" in lines[5]

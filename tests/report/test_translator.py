@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from babel.messages.pofile import read_po
+from markupsafe import escape
 
 from pipeline.report import translator as module
+from pipeline.report.charts import Series, draw_bar, draw_line_chart
 from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_environment
 from pipeline.report.papers import answers
 from pipeline.report.papers.write import read_forms
@@ -139,4 +141,24 @@ def test_what_the_model_said_of_all_documents_is_told(run_folder: Any) -> None:
     assert "Least scores: en 0.65, nl 0.4 / 0.689" in text
     assert "Dutch (nl) 1,030 700 70.00 % 4 1,026" in text and "<b> 2 300 30.00 % 0 0" in text
     text = outline(made(run_folder, language="nl")["page"]).text
-    assert "Nederlands (nl) 1,030 700 70.00 %" in text and "Laagste scores: en 0.65" in text
+    assert "Nederlands (nl) 1.030 700 70,00 %" in text and "Laagste scores: en 0.65" in text
+
+
+def test_numbers_of_page_and_charts_have_the_marks_of_the_language() -> None:
+    template = "{{ 1234567 | number }} {{ 0.256 | share }} {{ 0.5 | score }} {{ 2.5 | joules }} {{ 0.00001 | p_value }}"
+    for language, numbers in {
+        "en": "1,234,567 25.6 % 0.5000 2.5 J < 0.0001",
+        "nl": "1.234.567 25,6 % 0,5000 2,5 J < 0,0001",
+    }.items():
+        words = translator(language)
+        environment = load_environment(words, html=True)
+        assert environment.from_string(template).render() == escape(numbers)
+        bar = draw_bar([("kept", "kept", 1500.0)], 20000.0, words.gettext)
+        line = Series("a", [(0, -0.5), (20000, 0.25)])
+        chart = draw_line_chart("loss", "step", "nats", [line], gettext=words.gettext)
+            "loss", "step", "nats", [Series("a", [(0, -0.5), (20000, 0.25)])], gettext=words.gettext
+        )
+        ticks = {"20,000", "0.2", "-0.4"} if language == "en" else {"20.000", "0,2", "-0,4"}
+        assert ticks <= {*re.findall(r">([-\d.,]+)</text>", chart)}
+        assert ("1,500 of 20,000" if language == "en" else "1.500 van 20.000") in bar
+    assert translator("nl").gettext("1.2.3a") == "1.2.3a"

@@ -113,7 +113,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {"plan_estimate": 1, **REPORT},
     ),
     "PUE": (lambda p: append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
-    "the licence of a source": (
+    "the license of a source": (
         lambda p: p.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0")),
         {"sources_manifest": 1, "sources_complete": 1, **REPORT},  # and behind them what test_reruns.py says
     ),

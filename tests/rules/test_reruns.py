@@ -144,12 +144,12 @@ RUN: dict[str, tuple[Callable[[Project], object], str, dict[str, int]]] = {
         "tokens",
         {"sources_listing": 1, "sources_fingerprint": 1, **ONE_UNIT},
     ),
-    "the licence of a source, which is a label": (
+    "the license of a source, which is a label": (
         lambda p: p.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0")),
         "all",
         {"sources_manifest": 1, "corpus_statistics": 1, "corpus_publish": 1, **REPORT},
     ),
-    "that documents of a source have their own licence, which decides what is allowed in": (
+    "that documents of a source have their own license, which decides what is allowed in": (
         lambda p: p.edit(MICRO, GUIDE, f"{GUIDE}, license_key: license, license_names: {{'': CC0-1.0}}"),
         "tokens",
         ONE_UNIT,

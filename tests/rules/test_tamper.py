@@ -85,7 +85,7 @@ def test_each_file_of_the_crate_opens_as_what_the_crate_calls_it(finished: Proje
 
 
 @pytest.mark.slow
-def test_trace_leads_from_the_model_to_the_licences(finished: Project) -> None:
+def test_trace_leads_from_the_model_to_the_licenses(finished: Project) -> None:
     done = finished.call("trace", "results/micro", "models/base/final/model.safetensors")
     assert done.returncode == 0, done.stderr
     assert all(word in done.stdout for word in ("pretrain.segment", "corpus.filter", "en_guide", "CC0-1.0"))

@@ -47,7 +47,7 @@ def record(project: Project, name: str) -> dict[str, Any]:
     return loaded
 
 
-def test_a_licence_that_is_edited_while_jobs_wait_is_that_of_the_next_start(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_license_that_is_edited_while_jobs_wait_is_that_of_the_next_start(cluster: Cluster, tmp_path: Path) -> None:
     project = OnSlurm(tmp_path / "polder", cluster)
     held = Held(project, "sources")
     held.wait_for_jobs(4)

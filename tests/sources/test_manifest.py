@@ -75,7 +75,7 @@ def test_a_source_without_a_byte_is_refused(tmp_path: Path) -> None:
 
 
 LABELS: dict[str, dict[str, Any]] = {
-    "licence": {"license": "MIT"},
+    "license": {"license": "MIT"},
     "basis": {"rights": Rights(basis="statute", holder="someone")},
     "holder": {"rights": Rights(basis="license", holder="another")},
     "address": {"rights": Rights(basis="license", holder="someone", url="https://voorbeeld.nl")},
@@ -91,11 +91,11 @@ def test_a_label_of_the_source_is_in_its_manifest_and_not_in_its_units(tmp_path:
     assert json.loads((tmp_path / "units/0.json").read_text())["license"] is None
 
 
-def test_the_licence_of_the_source_concerns_the_units_whose_rows_state_licences(tmp_path: Path) -> None:
+def test_the_license_of_the_source_concerns_the_units_whose_rows_state_licenses(tmp_path: Path) -> None:
     stated = b'{"text": "t", "license": "CC0-1.0"}'
     parts = [hashed(tmp_path, {"a.jsonl": b"{}"}, 0), hashed(tmp_path, {"b.jsonl": stated}, 1)]
     before, after = joined(tmp_path, parts, units=2), joined(tmp_path, parts, units=2, license="MIT")
     assert before["units"]["0"] == after["units"]["0"] and before["units"]["1"] != after["units"]["1"]
     assert json.loads((tmp_path / "units/1.json").read_text())["license"] == "MIT"
     one, other = (joined(tmp_path, parts, units=2, license=name, license_key="license") for name in ("MIT", "CC0-1.0"))
-    assert one["units"] == other["units"], "where documents have their own licence that of the source gives them none"
+    assert one["units"] == other["units"], "where documents have their own license that of the source gives them none"

@@ -1,4 +1,4 @@
-"""Licences are SPDX expressions that a run may forbid; opt-out lists are read as they are written."""
+"""Licenses are SPDX expressions that a run may forbid; opt-out lists are read as they are written."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def test_an_expression_is_allowed_where_the_list_satisfies_it(expression: str, a
     assert is_allowed(canonical_license(expression), licenses) == allowed
 
 
-def test_a_licence_that_is_not_allowed_stops_the_run_by_name() -> None:
+def test_a_license_that_is_not_allowed_stops_the_run_by_name() -> None:
     load(configured("CC-BY-NC-4.0"))
     load(configured("CC-BY-4.0", allowed_licenses=["cc-by-4.0"]))
     for allowed in (["CC0-1.0", "CC-BY-4.0"], []):
-        with pytest.raises(InputError, match=r"source wetten has the licence CC-BY-NC-4\.0, which allowed_licenses"):
+        with pytest.raises(InputError, match=r"source wetten has the license CC-BY-NC-4\.0, which allowed_licenses"):
             load(configured("CC-BY-NC-4.0", allowed_licenses=allowed))
 
 
 @pytest.mark.parametrize("name", ["config", "micro", "open-text", "ladder", "grid"])
-def test_the_configurations_name_spdx_licences(name: str) -> None:
+def test_the_configurations_name_spdx_licenses(name: str) -> None:
     raw = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
     config = load({**raw, "data": "x"})
     assert [source.license for source in config.sources] == [source["license"] for source in raw["sources"]]

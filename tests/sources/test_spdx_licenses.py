@@ -1,4 +1,4 @@
-"""A licence is read as rows of data sets write it, and what cannot be told is no licence."""
+"""A license is read as rows of data sets write it, and what cannot be told is no licence."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WIKIMEDIA = {
         ([WIKIMEDIA], "CC-BY-SA-4.0"),
     ],
 )
-def test_a_licence_gets_its_official_spelling(value: Any, license: str) -> None:
+def test_a_license_gets_its_official_spelling(value: Any, license: str) -> None:
     written = license_text(value)
     assert written is not None and parse_license(written, {}) == license
 
@@ -91,13 +91,13 @@ def test_a_licence_gets_its_official_spelling(value: Any, license: str) -> None:
         {"author": "MIT"},
     ],
 )
-def test_what_cannot_be_told_is_no_licence(value: Any) -> None:
+def test_what_cannot_be_told_is_no_license(value: Any) -> None:
     written = license_text(value)
     assert written is not None and parse_license(written, {}) is None
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", [], {}, [None, ""], {"name": None}, float("nan")])
-def test_nothing_is_no_licence_at_all(value: Any) -> None:
+def test_nothing_is_no_license_at_all(value: Any) -> None:
     assert license_text(value) is None
 
 
@@ -124,12 +124,12 @@ SPELLINGS = st.sampled_from(
 
 
 @given(KINDS, st.sampled_from(["2.0", "3.0", "4.0"]), SPELLINGS)
-def test_every_spelling_of_one_licence_is_that_licence(kind: str, version: str, spelling: str) -> None:
+def test_every_spelling_of_one_license_is_that_license(kind: str, version: str, spelling: str) -> None:
     assert parse_license(spelling.format(kind, version), {}) == f"CC-{kind.upper()}-{version}"
 
 
 @given(st.lists(st.sampled_from(["MIT", "CC0-1.0", "CC-BY-4.0", "vrij", "MIT OR ISC"]), min_size=1))
-def test_a_list_loses_no_licence(values: list[str]) -> None:
+def test_a_list_loses_no_license(values: list[str]) -> None:
     found = parse_license(str(license_text(values)), {})
     if "vrij" in values:
         assert found is None
@@ -146,7 +146,7 @@ def test_any_value_is_read_or_not_and_never_an_error(value: Any) -> None:
         assert json.dumps(written)
 
 
-def test_a_value_of_a_thousand_lists_in_one_another_is_no_licence() -> None:
+def test_a_value_of_a_thousand_lists_in_one_another_is_no_license() -> None:
     nested: Any = "MIT"
     for _ in range(100_000):
         nested = [nested]

@@ -1,4 +1,4 @@
-"""Whether the rows of a file state licences decides whether the licence of their source decides about them."""
+"""Whether the rows of a file state licenses decides whether the licence of their source decides about them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson.gz", "x.parquet"])
-def test_a_row_states_a_licence_where_something_stands_in_a_common_field(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_row_states_a_license_where_something_stands_in_a_common_field(tmp_path: Path, name: str, kind: str) -> None:
     row, expected = ROWS[kind]
     path, rows = tmp_path / name, [{"text": "t"}, row]
     if name == "x.parquet":
@@ -49,7 +49,7 @@ def test_a_field_is_found_however_json_spells_its_name(tmp_path: Path) -> None:
     assert states_license(path, "x.jsonl", LIMIT)
 
 
-def test_a_part_of_a_file_states_the_licences_of_its_rows(tmp_path: Path) -> None:
+def test_a_part_of_a_file_states_the_licenses_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "00000.parquet"
     document = {"id": "s/x.jsonl/0", "number": 1, "size": 1, "text": "t"}
     for license, expected in ((None, False), ("MIT", True)):

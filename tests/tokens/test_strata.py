@@ -1,4 +1,4 @@
-"""Documents that a token set tells apart by genre, licence and bins of numbers, and what a training mixes of them."""
+"""Documents that a token set tells apart by genre, license and bins of numbers, and what a training mixes of them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_no_document_is_lost_and_each_stands_in_its_stratum(told: Path) -> None:
         {"by": "license", "weights": {"CC0-1.0": 3, "MIT": 1}},
         {"by": "genre", "epochs": {"web": 0}, "phases": [{"from_step": 20, "by": "language", "weights": {"nl": 1}}]},
     ],
-    ids=["copies", "licence", "genre and language"],
+    ids=["copies", "license", "genre and language"],
 )
 def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling: dict[str, Any]) -> None:
     reader = TokenReader(told, "train")
@@ -193,10 +193,10 @@ def test_each_number_is_in_one_bin(bounds: list[float], values: list[float | Non
     assert len({*bin_names(bounds)}) == len(bounds) + 1
 
 
-def test_a_document_without_a_licence_of_its_own_is_in_the_stratum_of_that_of_its_source() -> None:
+def test_a_document_without_a_license_of_its_own_is_in_the_stratum_of_that_of_its_source() -> None:
     strata = Strata(license=True)
     columns = {"source": ["s", "s", "s", "t"], "language": ["nl"] * 4, "license": [None, "MIT", "CC0-1.0", "MIT"]}
-    batch, licenses = pa.record_batch({**columns}), {"s": "MIT"}  # t has documents with their own licence alone
+    batch, licenses = pa.record_batch({**columns}), {"s": "MIT"}  # t has documents with their own license alone
     told = assign_strata(batch, strata, {}, licenses).to_pylist()
     assert [row["license"] for row in told] == ["MIT", "MIT", "CC0-1.0", "MIT"]
     assert [batch.filter(group_condition(group, strata, licenses)).num_rows for group in told] == [2, 2, 1, 1]
@@ -235,7 +235,7 @@ def test_the_configuration_checks_the_names_of_strata() -> None:
     assert told.genres == {}, "what the step does not read is not told"
     assert told.licenses == dict.fromkeys(("nl_brieven", "nl_gids", "en_guide"), "CC0-1.0")
     plain: Any = step_settings(load(RAW), "tokens.shard", {"tokens": "main", "shard": "0"})
-    assert plain.licenses == {}, "nor is a licence by which nothing is told apart"
+    assert plain.licenses == {}, "nor is a license by which nothing is told apart"
 
 
 def test_shards_without_strata_know_source_and_language(built: Path) -> None:

@@ -189,7 +189,7 @@ def test_one_changed_word_parts_a_quote_in_two(search: TextSearch, texts: dict[s
     assert search.find_parts("nothing of this was ever written by anybody at all", 20) == []
 
 
-def test_documents_of_two_licences_are_both_named(
+def test_documents_of_two_licenses_are_both_named(
     build_tokens: Callable[..., Path], write: Callable[..., Path], tokenizer: Path, tmp_path: Path
 ) -> None:
     quote = "één polder ligt lager dan de zee en wordt elke morgen droog gehouden"

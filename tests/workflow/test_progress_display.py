@@ -104,7 +104,8 @@ def test_a_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, sh
     file = tmp_path / "job.log"
     file.write_text(log)
     shown.start(1, "main")
-    shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg="Slurm's job 7 ended.", log=[file])
+    message = "Slurm's job 7 ended.\nFor further error details see the cluster/cloud log."
+    shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg=message, log=[file])
     assert shown.lines() == [
         "FAILED corpus.ngrams main: Slurm's job 7 ended.",
         *(f"    {line}" for line in shows),

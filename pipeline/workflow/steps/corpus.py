@@ -86,7 +86,7 @@ def filter_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def _allowed_licenses(config: Config, source: Source) -> list[str]:
-    """Return the licences that documents of a source may have of their own: those of the run, or what it declares."""
+    """Return the licenses that documents of a source may have of their own: those of the run, or what it declares."""
     if source.license_key is None:
         return []
     declared = {*licenses_in(source.license), *source.license_names.values()}
@@ -94,7 +94,7 @@ def _allowed_licenses(config: Config, source: Source) -> list[str]:
 
 
 def _sample_settings(source: Source, section: Corpus) -> dict[str, Any]:
-    """Return whether samples of the removed documents of a source are kept and shown, and of which licences."""
+    """Return whether samples of the removed documents of a source are kept and shown, and of which licenses."""
     if source.license_key is not None:
         return {"samples": True, "own_sample_licenses": section.sample_licenses} if section.keep_removed else {}
     free = source.rights.basis == "public-domain" or is_allowed(source.license, section.sample_licenses)
