@@ -33,9 +33,7 @@ with report_mistakes():
         run_output.show_progress(run, snakemake_workflow)
     dag = startup.build_dag(
         run,
-        lambda run: job_software.image_environments(
-            run.platform, run.run.environment
-        ),
+        lambda run: job_software.image_environments(run.platform, run.run.environment),
     )
     startup.lock_run(run, settle)
     stale = StaleRecords(dag, MEMORY_FOLDER)

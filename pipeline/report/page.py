@@ -94,19 +94,10 @@ FILTERS: dict[str, Any] = {
     "share": lambda value: f"{100 * value:.1f} %",
 }
 
-NUMBER_FILTERS = (
-    "brief",
-    "duration",
-    "joules",
-    "kwh",
-    "mass",
-    "score",
-    "p_value",
-    "share",
-    "number",
-    "percent",
-    "size",
-)
+NUMBER_FILTERS = [
+    *("brief", "duration", "joules", "kwh", "mass", "number", "p_value", "percent"),
+    *("scientific", "score", "share", "size"),
+]
 
 
 def _localize(words: Translator, format: Callable[..., str]) -> Callable[..., str]:

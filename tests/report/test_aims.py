@@ -22,7 +22,7 @@ BIAS = {"aim": 0.5, "low": 0.795, "high": 0.9624, "higher_is_better": None}
         ),
         (
             "nl",
-            "0.4000 van de streefwaarde 0.5000",
+            "0,4000 van de streefwaarde 0,5000",
             "Opgave long is niet afgenomen: elk voorbeeld vraagt 310 tokens of meer, en het model leest er 128.",
         ),
     ],

@@ -175,14 +175,14 @@ def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
         "Wie heeft het gemaakt?",
         "Wat er ontbreekt",
         "Niet ondertekend.",
-        "3,412,224 parameters",
+        "3.412.224 parameters",
         "Beter dan elke triviale baseline",
         "Verlies",
     ):
         assert words in dutch.text
     jobs = outline(run_folder.root / "report/jobs.html")
     assert "corpus main, alle bronnen: erin = behouden + verwijderd, stap filter" in jobs.text
-    assert re.search(r"behouden: [\d,]+ van [\d,]+", dutch.text)
+    assert re.search(r"behouden: [\d.]+ van [\d.]+", dutch.text)
     assert "corpus.deduplicate, afgemaakt: 2026-03-01" in dutch.text and "finished: 2026" not in dutch.text
     for words in ("Who made it?", "Processor time", "How it is known", "estimated"):
         assert words in english.text and words not in dutch.text.split("8. ")[0]

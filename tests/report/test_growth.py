@@ -65,7 +65,9 @@ def test_what_says_something_stands_first_and_is_not_printed(
     places = [text.index(f"base (4) {verdict} 200 ") for verdict in verdicts]
     assert places == sorted(places)
     names = "|".join(re.escape(name) for name in ("completion", HOSTILE, "luck"))
-    rows = re.findall(rf"({names}) acc ↑ base \(4\) [^\d]+ 200 [\d.]+ (?:to|tot) [\d.]+ (-?[\d.]+) ", text)
+    rows = re.findall(
+        rf"({names}) acc ↑ base \(4\) [^\d]+ 200 [\d.]+ (?:to|tot) [\d.]+ (-?[\d.]+) ", text.replace(",", ".")
+    )
     assert [name for name, _ in rows] == ["completion", HOSTILE, "luck"] and rows[0][1] == rows[1][1] == "1.0000"
     title = {"en": "Which tasks are", "nl": "Welke opgaven zijn"}[language]
     assert f'<details class="screen"><summary>{title}' in page.read_text(encoding="utf-8")

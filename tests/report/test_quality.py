@@ -35,4 +35,4 @@ def test_classifiers_stand_beside_what_is_trivial_and_sources_have_quartiles(run
     assert "<b> of the same files" in text and "of other files 1" not in text
     assert f"{first} quality 1,027 0.2500 0.5000 0.8124" in text
     dutch = outline(made(run_folder, language="nl")["page"]).text
-    assert "uit dezelfde bestanden 1,200 70 de classificator" in dutch and f"{first} kwaliteit 1,027" in dutch
+    assert "uit dezelfde bestanden 1.200 70 de classificator" in dutch and f"{first} kwaliteit 1.027" in dutch

@@ -156,8 +156,6 @@ def test_numbers_of_page_and_charts_have_the_marks_of_the_language() -> None:
         bar = draw_bar([("kept", "kept", 1500.0)], 20000.0, words.gettext)
         line = Series("a", [(0, -0.5), (20000, 0.25)])
         chart = draw_line_chart("loss", "step", "nats", [line], gettext=words.gettext)
-            "loss", "step", "nats", [Series("a", [(0, -0.5), (20000, 0.25)])], gettext=words.gettext
-        )
         ticks = {"20,000", "0.2", "-0.4"} if language == "en" else {"20.000", "0,2", "-0,4"}
         assert ticks <= {*re.findall(r">([-\d.,]+)</text>", chart)}
         assert ("1,500 of 20,000" if language == "en" else "1.500 van 20.000") in bar
