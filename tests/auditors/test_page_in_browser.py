@@ -84,13 +84,14 @@ def test_a_page_of_hostile_text_runs_none_of_it_and_is_good_to_read(run_folder: 
     for number in range(120):  # more than a table shows unfolded
         run_folder.record("tokens.shard", {"tokens": "main", "shard": f"many{number}"}, 6)
     page: Path = made(run_folder, provider=HOSTILE[2], language="nl")["page"]
-    told = visited(page, "many11")
-    assert told["requests"] == [page.as_uri()] and told["dialogs"] == [] and told["console"] == []
-    assert told["axe"] == [] and told["phone_axe"] == []
-    assert told["overlaps"] == [] and told["phone_overlaps"] == []
-    assert told["phone_width"] == 390 and told["empty_rows"] == []
+    jobs = page.with_name("jobs.html")
+    for opened, told in ((page, visited(page)), (jobs, visited(jobs, "many11"))):
+        assert told["requests"] == [opened.as_uri()] and told["dialogs"] == [] and told["console"] == []
+        assert told["axe"] == [] and told["phone_axe"] == []
+        assert told["overlaps"] == [] and told["phone_overlaps"] == []
+        assert told["phone_width"] == 390 and told["empty_rows"] == []
+        assert told["first_focus"] == "A"
     assert told["searches"] >= 1 and told["found"].split() == ["11", "/", "121"], "many11 and many110 to many119"
     assert told["rows_without_script"] > 121
-    assert told["first_focus"] == "A"
     pages = len(re.findall(rb"/Type\s*/Page\b", page.with_suffix(".pdf").read_bytes()))
     assert 2 <= pages <= 15, "120 jobs and more are not printed"
