@@ -25,14 +25,14 @@ include: "rules/platform.smk"
 include: "rules/slurm.smk"
 
 
-# A stage's target is a stage's name. What each asks for is `Dag.target`.
+# A stage's target is a stage's name. What each asks for is `Dag.target_files`.
 for stage in STAGES:
 
     rule:
         name:
             stage
         input:
-            dag.target(stage),
+            dag.target_files(stage),
         message:
             STAGE_DONE[stage]
 
@@ -40,6 +40,6 @@ for stage in STAGES:
 rule all:
     default_target: True
     input:
-        [dag.target(stage) for stage in STAGES],
+        [dag.target_files(stage) for stage in STAGES],
     message:
         "The run is complete"

@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.config.configuration import Config, load
-from pipeline.slurm.executor.job_requests import ResourceRequest, count_allocations, pack_jobs
+from pipeline.config.configuration import Config, parse_configuration
+from pipeline.slurm.executor.job_requests import ResourceRequest, count_smallest_allocations, pack_jobs
 from pipeline.slurm.resources import StepResources
 from pipeline.workflow.dag import Dag
 
@@ -55,7 +55,7 @@ def configuration(machine: str, units: int, shards: int) -> Config:
     ]
     raw["corpus"] = {"main": {"deduplication": {"memory_bytes": 32_000_000_000 if units > 1000 else 4_000_000_000}}}
     raw["tokens"] = {"main": {"shards": shards}}
-    return load({**raw, "platform": machine})
+    return parse_configuration({**raw, "platform": machine})
 
 
 def makespan(seconds: Sequence[float], cores: int) -> float:
@@ -75,10 +75,10 @@ class Bill:
         self.shards = shards
         chance = random.Random(42)
         self.sizes = {str(n): max(mean_bytes * chance.gauss(1, spread), mean_bytes / 10) for n in range(units)}
-        self.requests._bytes_of_units = lambda source, batch: [  # type: ignore[assignment]
-            int(self.sizes[unit]) for unit in self.config.batches(source)[batch]
+        self.requests._read_batch_bytes = lambda source, batch: [  # type: ignore[method-assign]
+            int(self.sizes[unit]) for unit in self.config.job_batches(source)[batch]
         ]
-        self.requests._source_bytes = lambda source: int(sum(self.sizes.values()))  # type: ignore[assignment]
+        self.requests._read_source_bytes = lambda source: int(sum(self.sizes.values()))  # type: ignore[method-assign]
         self.used: dict[str, float] = {}
         self.billed: dict[str, float] = {}
 
@@ -104,7 +104,7 @@ class Bill:
             members = [jobs[number] for number in group]
             size, memory = members[0][0].allocation_cpus or 1, members[0][0].allocation_memory_megabytes
             cpus, megabytes = (sum(getattr(job[0], key) for job in members) for key in ("cpus", "memory_megabytes"))
-            cores = count_allocations(cpus, megabytes, size, memory) * size
+            cores = count_smallest_allocations(cpus, megabytes, size, memory) * size
             self.billed[stage] = self.billed.get(stage, 0) + cores * (max(job[2] for job in members) + START_SECONDS)
             self.used[stage] = self.used.get(stage, 0) + sum(job[1] + START_CPU_SECONDS for job in members)
 
@@ -114,7 +114,7 @@ class Bill:
         of_measured = sum(self.sizes.values()) / MEASURED_BYTES
         for stage, rate in BATCHES.items():
             jobs = []
-            for batch, units in self.config.batches("web").items():
+            for batch, units in self.config.job_batches("web").items():
                 request = self.request(stage, {**wildcards, "batch": batch})
                 seconds = [self.sizes[unit] / MEASURED_BYTES * rate for unit in units]
                 jobs.append((request, sum(seconds), makespan(seconds, request.cpus)))
@@ -124,14 +124,14 @@ class Bill:
             self.add(stage, [(self.request(stage, wildcards), seconds, seconds)])
         of_tokenizer = min(of_measured, TOKENIZER_BYTES / MEASURED_BYTES)
         total = int(sum(self.sizes.values()))
-        self.requests._source_bytes = lambda source: int(min(total, TOKENIZER_BYTES))  # type: ignore[assignment]
+        self.requests._read_source_bytes = lambda source: int(min(total, TOKENIZER_BYTES))  # type: ignore[method-assign]
         request = self.request("tokenizer.train", wildcards)
         serial = TRAIN_READ_SECONDS * of_tokenizer + TRAIN_MERGE_SECONDS
         counting = TRAIN_COUNT_SECONDS * of_tokenizer
         self.add("tokenizer.train", [(request, serial + counting, serial + counting / request.cpus)])
         fertility = FERTILITY_SECONDS * of_tokenizer
         beside = (self.request("tokenizer.fertility", wildcards), fertility, fertility)
-        self.requests._source_bytes = lambda source: total  # type: ignore[assignment]
+        self.requests._read_source_bytes = lambda source: total  # type: ignore[method-assign]
         shard = SHARDS_SECONDS * of_measured / self.shards
         self.add("tokens.shard", [beside, *[(self.request("tokens.shard", wildcards), shard, shard)] * self.shards])
 

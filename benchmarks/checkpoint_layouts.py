@@ -59,7 +59,7 @@ def load(folder: Path, strategy: str, saved: tuple[int, str]) -> dict[str, Any]:
     source = folder / f"{saved[0]}-{saved[1]}"
     backend, _ = backend_of(settings, source)
     again = folder / f"again-{dist.get_world_size()}"
-    Saver(backend, settings, "again", again).save_milestone(again / "-".join(map(str, (strategy, *saved))), 3)
+    Saver(backend, settings, "again", again).save_milestone(again / "-".join(map(str, (strategy, *saved))), 3, {})
     one, other = CheckpointReader(source), CheckpointReader(again / "-".join(map(str, (strategy, *saved))))
     names = one.shapes.keys() | other.shapes.keys()
     differing = [name for name in sorted(names) if not torch.equal(one.read(name), other.read(name))]

@@ -64,7 +64,7 @@ def main() -> None:
                 saver.wait()
             waited[side].append(time.perf_counter() - started)
             started = time.perf_counter()
-            backend.accumulate([Batch(tokens, tokens)])
+            backend.accumulate_gradients([Batch(tokens, tokens)])
             passes[side].append(time.perf_counter() - started)
             started = time.perf_counter()
             saver.wait_until_copied()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.records import load_records
-from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, fit_rates
+from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, fit_cpu_rates
 from pipeline.slurm.corpus_estimate import CorpusPlan
 
 
@@ -48,7 +48,7 @@ def main() -> None:
                 f"  {step:28} {one['jobs']:6,} of {jobs[step]:,} jobs {low:8.0f} to {high:.0f} s, {seconds[step]:.0f} s"
             )
     print("rates: start, least and most CPU seconds for a megabyte of text")
-    for step, rate in fit_rates(records).items():
+    for step, rate in fit_cpu_rates(records).items():
         print(f'    "{step}": Rate({rate.start_seconds:.2f}, {rate.low_seconds:.3f}, {rate.high_seconds:.3f}),')
 
 

@@ -20,9 +20,9 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.config.configuration import leaving, load
-from pipeline.corpus.items.item_ngrams import hash_items
-from pipeline.corpus.items.item_search import ContaminationDecision, ItemSearch
+from pipeline.config.configuration import list_decontamination_item_files, parse_configuration
+from pipeline.corpus.decontamination.item_ngrams import hash_item_ngrams
+from pipeline.corpus.decontamination.item_search import ContaminationDecision, ItemSearch
 from pipeline.workflow.steps import step_settings
 
 DOCUMENTS_AT_ONCE = 1000
@@ -37,14 +37,16 @@ def texts_of(path: Path) -> list[str]:
 def main(configuration: str, *pairs: str) -> int:
     """Print documents with items by source and task, what of them is chance, and the speed on one core."""
     given = dict(pair.split("=", 1) for pair in pairs)
-    config = load({**yaml.safe_load(Path(configuration).read_text()), **given})
+    config = parse_configuration({**yaml.safe_load(Path(configuration).read_text()), **given})
     words: Any = step_settings(config, "corpus.ngrams", {"corpus": "main"})
-    table = hash_items(words, words.items, [file.path for file in leaving(config, "main")])
+    table = hash_item_ngrams(
+        words, words.items, [file.path for file in list_decontamination_item_files(config, "main")]
+    )
     search, decision = ItemSearch(table), ContaminationDecision(table, config.corpus["main"].decontamination)
     size, seconds = 0, 0.0
     found: dict[str, tuple[Counter[str], Any, list[str]]] = {}
     for source in sorted(source.name for source in config.sources):
-        texts = [text for path in config.files(source).values() for text in texts_of(path)]
+        texts = [text for path in config.raw_files(source).values() for text in texts_of(path)]
         parts = [np.empty((0, 2), dtype=np.int64)]
         for start in range(0, len(texts), DOCUMENTS_AT_ONCE):
             began = time.process_time()

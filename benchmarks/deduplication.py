@@ -164,7 +164,9 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
     if way == "the step":
         unit = {"source": "texts", "unit": 0}
         pairs = ((text.id, text.text) for text in texts)
-        work: Callable[[], object] = lambda: signatures.sign(pairs, folder / "signatures", SignatureSettings(), unit)  # noqa: E731
+
+        def work() -> object:
+            return signatures.write_document_signatures(pairs, folder / "signatures", SignatureSettings(), unit)
     else:
         block = datatrove_block(str(folder), settings)
         if way != "datatrove, same words":

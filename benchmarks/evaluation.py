@@ -20,7 +20,7 @@ from typing import Any
 
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.suites import prepare_process
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.task_loader import find_task_sources
 
 ROUNDS = 3
@@ -55,12 +55,12 @@ def seconds(model: Any, kind: str, asked: list[Any]) -> tuple[float, list[Any]]:
 
 def main(folder: str, data: str, examples: str = "200") -> int:
     """Print the comparison."""
-    prepare_process(None, 42)
+    prepare_process(None, 42, deterministic=False)
     logging.disable(logging.WARNING)
     import torch
     from lm_eval.models.huggingface import HFLM
 
-    from pipeline.evaluate.scorer import load_model
+    from pipeline.evaluate.lm_eval_model import load_model
 
     ours = load_model(Path(folder), BATCH_SIZE)
     shared = {"tokenizer": ours.tokenizer, "backend": "causal", "batch_size": BATCH_SIZE}

@@ -29,10 +29,10 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
 from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
 from pipeline.corpus.filter import KeptDocumentCollector, filter_blocks, run_blocks  # noqa: E402
-from pipeline.corpus.quarantine import RawFiles  # noqa: E402
+from pipeline.corpus.raw_file_quarantine import RawFiles  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
-from pipeline.corpus.text.splitters import Splitter  # noqa: E402
+from pipeline.corpus.text.word_tokenizers import Splitter  # noqa: E402
 from tests.corpus.rules.peers import KEYS, LANGUAGES, agreement, our_decisions, stock, their_decisions  # noqa: E402
 
 
@@ -147,9 +147,9 @@ def main() -> None:
         speed(found, options.preset)
         return
     from pipeline.corpus.text.language_identification import load_identifier
-    from pipeline.corpus.text.text_normalizer import TextNormalizer
+    from pipeline.corpus.text.text_cleaning import TextCleaner
 
-    judge, normalise = load_identifier(LANGUAGES), TextNormalizer()
+    judge, normalise = load_identifier(LANGUAGES), TextCleaner()
     documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, found) if text]
     documents = [(text, language) for text, language in documents if language in LANGUAGES]
     print(f"{len(documents)} documents, {sum(len(text.encode()) for text, _ in documents) / 1e6:.1f} MB")

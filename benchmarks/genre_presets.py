@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from datatrove.data import Document
 
 from benchmarks.decontaminate import texts_of
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.text.language_identification import load_identifier
-from pipeline.corpus.text.text_normalizer import TextNormalizer
+from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.sources.settings import Source
 
 DRAWN = 100
@@ -66,10 +66,10 @@ class Judge:
 def read(config: Config, source: Source) -> list[Text]:
     """Return the texts of a source as the filter normalises them."""
     normalise, languages = (
-        TextNormalizer(config.corpus[MAIN].normalization),
+        TextCleaner(config.corpus[MAIN].normalization),
         load_identifier(config.corpus[MAIN].languages),
     )
-    texts = (normalise.format(text) for path in config.files(source.name).values() for text in texts_of(path))
+    texts = (normalise.format(text) for path in config.raw_files(source.name).values() for text in texts_of(path))
     return [Text(source.name, text, *languages.identify(text)[:2]) for text in texts if text.strip()]
 
 
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--leave-out", default=r"^(noise|de|fr|fy)_")
     options = parser.parse_args()
     given = dict(pair.split("=", 1) for pair in options.pairs)
-    config = load({**yaml.safe_load(options.configuration.read_text()), **given})
+    config = parse_configuration({**yaml.safe_load(options.configuration.read_text()), **given})
     if options.draw:
         draw(config, int(options.draw[0]), Path(options.draw[1]), options.leave_out)
     else:

@@ -24,7 +24,7 @@ from pipeline.core.machine import describe_machine
 from pipeline.model.execution_options import set_determinism, set_execution_options
 from pipeline.model.llama_network import Llama
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.checkpoints.tensor_shards import TensorShard
+from pipeline.pretrain.checkpoints.shard_layout import TensorShard
 from pipeline.pretrain.monitors.memory_estimate import is_out_of_memory
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.optimizer import make_optimizer
@@ -107,7 +107,7 @@ class Native:
 
     def step(self, micro_batches: Sequence[Batch]) -> float:
         """Take a step and return the mean of the token losses."""
-        loss = self.backend.accumulate(micro_batches)
+        loss = self.backend.accumulate_gradients(micro_batches)
         self.backend.update(self.training.learning_rate, lambda norm: True)
         return float(loss) / self.training.batch_size / self.training.sequence_length
 

@@ -23,7 +23,7 @@ from benchmarks.large_run_startup import cost, file_calls
 START = """
 import os, sys
 from pipeline.__main__ import main
-from pipeline.job.contract import Job
+from pipeline.job.job_execution import Job
 bind = Job.bind
 sys.path[0] = os.getcwd()  # as `-m` has it
 Job.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.whole_run import copy_project
-from pipeline.config.configuration import load
-from pipeline.sources.units import assign_unit
+from pipeline.config.configuration import parse_configuration
+from pipeline.sources.source_units import assign_unit
 from pipeline.workflow.dag import Dag
 
 OF_UNITS = {
@@ -126,20 +126,25 @@ def write_results(dag: Dag) -> int:
         folder = run / "sources" / source.name
         (folder / "listing").mkdir(parents=True)
         (folder / "units").mkdir()
-        units = {unit: {"sha256": "0" * 64} for unit in dag.config.units(source.name)}
+        units = {unit: {"sha256": "0" * 64} for unit in dag.config.unit_files(source.name)}
         (folder / "manifest.json").write_text(json.dumps({"units": units}))
-    written = [*dag.records(), *dag.all_batches(), dag.record("report.page"), dag.record("provenance.crate")]
+    written = [
+        *dag.record_paths(),
+        *dag.all_batch_record_paths(),
+        dag.record_template("report.page"),
+        dag.record_template("provenance.crate"),
+    ]
     for name in written:
         chapter, step, *instance = Path(name).name.removesuffix(".json").split(".")
         step, wildcards = f"{chapter}.{step}", dict(zip(WILDCARDS.get(chapter, ()), instance, strict=False))
-        settings, code, environment = dag.versions(step, wildcards)
+        settings, code, environment = dag.job_versions(step, wildcards)
         content = {"step": step, "instance": wildcards, "settings": json.loads(settings), "inputs": [], "outputs": []}
         content |= {"code_version": code, "environment_version": environment}
         if "batch" in wildcards:
             source, batch = wildcards["source"], wildcards["batch"]
             planned = dag.raw_hash if chapter == "sources" else dag.batch_hash
             content |= {"of": planned(wildcards) if step in ("fingerprint", "filter") else None}
-            for unit in dag.config.batches(source)[batch]:
+            for unit in dag.config.job_batches(source)[batch]:
                 record = f"provenance/records/{step}.{'main.' * (chapter == 'corpus')}{source}.{unit}.json"
                 for pattern in (*OF_UNITS[step], record):
                     place = pattern.format(source=source, unit=unit)
@@ -228,7 +233,7 @@ def main() -> int:
         cost(snakemake("--version"), project)
         start(f"{options.units} units, nothing made")
         os.chdir(project)
-        print(f"{write_results(Dag(load(configuration)))} jobs made", flush=True)
+        print(f"{write_results(Dag(parse_configuration(configuration)))} jobs made", flush=True)
         again = start("all made, which Snakemake forgot")
         cost(snakemake("--touch", "--forceall"), project)  # Snakemake remembers what it has touched
         again += start("all made")

@@ -36,7 +36,7 @@ def main(files: list[str]) -> None:
     began = time.process_time()
     for document in documents:
         fields.mask_text(document["title"])
-        fields.mask_address(document["url"])
+        fields.mask_url(document["url"])
         fields.mask_text(document["id"])
     fields_seconds = time.process_time() - began
     print(f"{len(documents)} documents, CPU: texts {texts_seconds:.2f} s, id, title and address {fields_seconds:.2f} s")
@@ -44,9 +44,9 @@ def main(files: list[str]) -> None:
         f"ids with something in them: {sum(bool(find_personal_data(document['id'], kinds)) for document in documents)}"
     )
     for what, search, values in (
-        ("titles", fields.text, {document["title"] for document in documents}),
-        ("addresses", fields.address, {document["url"] for document in documents}),
-        ("addresses in texts", fields.address, {url for d in documents for url in ADDRESS.findall(d["text"])}),
+        ("titles", fields.mask_text, {document["title"] for document in documents}),
+        ("addresses", fields.mask_url, {document["url"] for document in documents}),
+        ("addresses in texts", fields.mask_url, {url for d in documents for url in ADDRESS.findall(d["text"])}),
     ):
         found = {value: search(value) for value in sorted(values)}
         marked = {value: shown for value, shown in found.items() if "<" in (shown or "") and "<" not in value}

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from pipeline.energy.cpu_time_accounting import ATTEMPT_VARIABLE
 from pipeline.energy.node_meter import NodeMeter
-from pipeline.energy.process_accounting import ATTEMPT_VARIABLE
 from pipeline.energy.readings import read_intervals
 
 SECONDS = 60.0

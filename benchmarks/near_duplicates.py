@@ -27,7 +27,7 @@ from datatrove.utils.text import simplify_text
 from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
-from pipeline.corpus.text.words import word_tokenize
+from pipeline.corpus.text.word_splitting import word_tokenize
 
 CHARACTERS, COPY_EVERY, CHANGED_EVERY, LITTLE_BYTES = 200_000, 5, 12, 40_000_000
 

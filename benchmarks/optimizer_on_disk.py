@@ -56,7 +56,7 @@ def train(strategy: str, layers: int, width: int, folder: Path) -> None:
     tokens = torch.arange(LENGTH, device=device).expand(1, -1)
     seconds = []
     for _ in range(STEPS):
-        backend.accumulate([Batch(tokens, tokens)])
+        backend.accumulate_gradients([Batch(tokens, tokens)])
         began = time.perf_counter()
         backend.update(1e-3, lambda norm: True)
         seconds.append(time.perf_counter() - began)

@@ -27,7 +27,7 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.corpus.personal_data import MetadataMasker
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData

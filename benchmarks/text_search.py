@@ -94,7 +94,7 @@ def write_tokens(folder: Path, found: list[str], tokens: int) -> Path:
         shard._ShardWriter(splits["train"], "train", encoder, chosen) as writer,
         shard._ShardWriter(splits["validation"], "validation", encoder, chosen),
     ):
-        writer.start("s", "nl")
+        writer.start_group({"source": "s", "language": "nl"})
         while writer.counts["tokens"] < tokens:
             number = writer.counts["documents"]
             ids = encoded[number % len(encoded)].copy()
@@ -132,7 +132,7 @@ def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
     with shard._ShardWriter(
         small, "train", load_encoder(tokenizer), ShardSettings(shard=0, shards=1, validation_fraction=0)
     ) as w:
-        w.start("s", "nl")
+        w.start_group({"source": "s", "language": "nl"})
         w.add((0, "s", "", ""), [300, 301])
     suffixes.run(Settings(), train=small, tokenizer=tokenizer, suffixes=folder / "small.suffixes.arrow")
     (folder / "suffixes").mkdir()
@@ -188,9 +188,9 @@ def main() -> None:
 def give_others(folder: Path) -> None:
     """Write the same tokens as infini-gram reads them: 0xFFFF before each document, and where each begins."""
     row = TextSearch(folder / "index.json", folder / "tokenizer.json").rows[0]
-    borders = row.borders
+    borders = row.document_starts
     with (folder / "tokenized.0").open("wb") as file:
-        for start, view in row.views:
+        for start, view in row.batch_views:
             ids = view.copy()
             begins = borders[(borders >= start) & (borders < start + len(ids))] - start
             ids[begins] = 0xFFFF

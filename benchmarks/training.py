@@ -125,13 +125,15 @@ def trainer(options: argparse.Namespace, sampler: Sampler) -> None:
     state = initial_state(settings.architecture, sampler.reader.vocabulary_size, SEED)
     model.load_state_dict({huggingface_name(name): tensor for name, tensor in state.items()})
 
+    batch_size = max(sampler.batches.batch_sizes)
+
     class Sequences(torch.utils.data.Dataset[dict[str, Any]]):
         def __len__(self) -> int:
-            return options.steps * sampler.global_batch_size
+            return options.steps * batch_size
 
         def __getitem__(self, number: int) -> dict[str, Any]:
-            step, place = divmod(number, sampler.global_batch_size)
-            inputs_BT, targets_BT = sampler.batch_tokens(step, place, sampler.global_batch_size)
+            step, place = divmod(number, batch_size)
+            inputs_BT, targets_BT = sampler.read_batch(step, place, batch_size)
             return {"input_ids": inputs_BT[0], "labels": targets_BT[0], "shift_labels": targets_BT[0]}
 
     class Timed(Trainer):
@@ -198,7 +200,7 @@ def plain(options: argparse.Namespace, sampler: Sampler) -> None:
     seconds, losses = [], []
     for step in range(options.steps):
         began = time.perf_counter()
-        inputs_BT, targets_BT = map(torch.from_numpy, sampler.batch_tokens(step))
+        inputs_BT, targets_BT = map(torch.from_numpy, sampler.read_batch(step))
         with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
             loss = cross_entropy(model(inputs_BT).flatten(0, 1), targets_BT.flatten())
         loss.backward()

@@ -25,15 +25,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipeline.core.hashing import hash_file, hash_files
+from pipeline.core.hashing import hash_each_file, hash_file
 from pipeline.model import huggingface
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.process_groups import run_distributed
+from pipeline.pretrain.parallel.process_groups import distribute_tasks
 from pipeline.tokens import shard
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling, ShardSettings
-from pipeline.tokens.shard_files import BatchPlace, encode_places
+from pipeline.tokens.shard_files import BatchPlace, encode_batch_places
 from pipeline.tokens.token_reader import TokenReader
 
 VOCABULARY = 128_256
@@ -60,7 +60,7 @@ def _turns(options: argparse.Namespace, rank: int, size: int, folder: Path) -> N
     out = folder / f"of-{size}"
     out.mkdir(exist_ok=True)
     began = time.perf_counter()
-    run_tasks = partial(run_distributed, places=[out], beat=lambda: None)
+    run_tasks = partial(distribute_tasks, places=[out], beat=lambda: None)
     files = options.largest_file_bytes
     huggingface.write_weights(
         out, shapes, lambda name: torch.zeros(shapes[name]), rename=str, largest_file_bytes=files, run_tasks=run_tasks
@@ -98,7 +98,7 @@ def hashing(options: argparse.Namespace) -> None:
             path.write_bytes(bytes(2**28))
         for _ in range(3):
             seconds = []
-            for hashes in (lambda found: [hash_file(path) for path in found], hash_files):
+            for hashes in (lambda found: [hash_file(path) for path in found], hash_each_file):
                 began = time.perf_counter()
                 hashes(paths)
                 seconds.append(time.perf_counter() - began)
@@ -129,7 +129,7 @@ def _write_sparse(folder: Path, tokens: int, shards: int) -> Path:
             "path": path.name,
             "bytes_on_disk": path.stat().st_size,
             "groups": groups,
-            "batches": encode_places(places),
+            "batches": encode_batch_places(places),
         }
         described.append(entry)
     index = folder / "index.json"
@@ -159,7 +159,7 @@ def _open(index: Path) -> None:
     reader = TokenReader(index, "train")
     mixed = Sampling(weights={f"source_{number}": number + 1.0 for number in range(4)})
     sampler = Sampler(reader, 4096, 1024, 1, mixed, 10**6)
-    sampler.batch_tokens(0, 0, 64)
+    sampler.read_batch(0, 0, 64)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     print(
         f"{reader.tokens:,} tokens, an index of {index.stat().st_size / 1e6:.0f} MB: reader, sampler and first batch in"

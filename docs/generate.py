@@ -33,12 +33,12 @@ from typer.main import get_command  # noqa: E402
 
 from pipeline import layout  # noqa: E402
 from pipeline.cli.application import app  # noqa: E402
-from pipeline.config.configuration import load  # noqa: E402
+from pipeline.config.configuration import parse_configuration  # noqa: E402
 from pipeline.config.platforms import Platform  # noqa: E402
 from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
 from pipeline.core.records import Attempt, BatchRecord, Record  # noqa: E402
-from pipeline.layout import Place  # noqa: E402
+from pipeline.layout import PathTemplate  # noqa: E402
 from pipeline.workflow.dag import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
 from pipeline.workflow.steps.declaration import Step  # noqa: E402
@@ -176,7 +176,7 @@ class Reruns:
     def settings_of(self, raw: dict[str, Any]) -> dict[str, Any] | None:
         """Return settings and input files of every job by step, or None for a configuration that is refused."""
         try:
-            config = load(raw)
+            config = parse_configuration(raw)
             dag = Dag(config)
             found: dict[str, Any] = {}
             for name, step in STEPS.items():
@@ -471,7 +471,7 @@ def files_pages() -> Iterator[tuple[str, str]]:
             if heading:
                 lines.append(f"\n## {heading}\n\n| Path | Written by |\n|---|---|")
                 heading = ""
-            place: Place = getattr(layout, match[1])
+            place: PathTemplate = getattr(layout, match[1])
             lines.append(f"| `{place}` | {', '.join(f'`{one}`' for one in writers.get(str(place), [])) or '–'} |")
     others = sorted({place for place in writers if place not in {str(value) for value in vars(layout).values()}})
     lines.append("\n## Files that only their step names\n\n| Path | Written by |\n|---|---|")

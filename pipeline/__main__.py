@@ -16,7 +16,7 @@ from pipeline.core.formatting import escape_standard_output
 
 RULE_COMMANDS = {
     ("accounting",): ("pipeline.slurm.accounting", "update_accounting"),
-    ("provenance", "attest"): ("pipeline.provenance.evidence", "attest_evidence"),
+    ("provenance", "attest"): ("pipeline.provenance.evidence_attestation", "attest_evidence"),
 }
 """Commands that rules call with the folder of the run: the module and the function."""
 

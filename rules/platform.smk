@@ -26,7 +26,7 @@ def refuse_what_is_missing():
         wildcards["model"]: resources.get("launch")
         for wildcards, resources in snakemake_workflow.jobs_to_run("pretrain_segment")
     }
-    with report_mistakes():
+    with report_input_errors():
         platform_check.check_run(
             run,
             slurm=snakemake_workflow.submits_to_slurm,
@@ -39,8 +39,8 @@ def refuse_what_is_missing():
 
 def print_summary():
     """Print the summary of a dry run."""
-    if counts := snakemake_workflow.planned_rules():
-        jobs = [PlannedJob(*job) for job in snakemake_workflow.reasons()]
+    if counts := snakemake_workflow.count_jobs_by_rule():
+        jobs = [PlannedJob(*job) for job in snakemake_workflow.job_reasons()]
         for line in dry_run.report_plan(dag, jobs, counts[1]):
             print(line)
 

@@ -5,10 +5,10 @@ import os
 from pipeline.core.hashing import hash_file
 from pipeline.job import run_snapshot
 from pipeline.layout import CRATE, REPORT_PAGE
-from pipeline.slurm import accounting, executor_host
+from pipeline.slurm import accounting, executor_registration
 
-with report_mistakes():
-    executor_host.register_executor(
+with report_input_errors():
+    executor_registration.register_executor(
         run.slurm,
         run.directory,
         PREFIX,
@@ -21,7 +21,7 @@ onstart:
     os.environ[run_snapshot.SNAPSHOT_VARIABLE] = run_snapshot.write_snapshot(
         run.directory, frozen_now
     )
-    executor_host.record_submissions(workflow, run.directory)
+    executor_registration.record_slurm_invocation(workflow, run.directory)
 
 
 onsuccess:

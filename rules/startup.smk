@@ -6,9 +6,13 @@ from snakemake.logging import logger
 
 from pipeline.slurm import job_software, invocations
 from pipeline.workflow import snakemake_output
-from pipeline.workflow.snakemake_internals import MEMORY_FOLDER, SnakemakeWorkflow
+from pipeline.workflow.snakemake_internals import METADATA_FOLDER, SnakemakeWorkflow
 from pipeline.workflow.stale_records import StaleRecords
-from pipeline.workflow.startup import Startup, load_run, report_mistakes
+from pipeline.workflow.startup import (
+    Startup,
+    load_run_configuration,
+    report_input_errors,
+)
 
 
 def settle(dead):
@@ -23,11 +27,11 @@ startup = Startup(
     sys.argv[1:], is_main_process=workflow.is_main_process, warn=logger.warning
 )
 profiles = Path(workflow.basedir).glob("workflow/profiles/*/*.yaml")
-run_output = snakemake_output.attach_output(
+run_output = snakemake_output.replace_snakemake_output(
     snakemake_workflow, executes=startup.executes
 )
-with report_mistakes():
-    run = load_run(config, [*workflow.configfiles, *profiles])
+with report_input_errors():
+    run = load_run_configuration(config, [*workflow.configfiles, *profiles])
     startup.refuse_problems(run)
     if run_output and startup.executes:
         run_output.show_progress(run, snakemake_workflow)
@@ -36,7 +40,7 @@ with report_mistakes():
         lambda run: job_software.image_environments(run.platform, run.run.environment),
     )
     startup.lock_run(run, settle)
-    stale = StaleRecords(dag, MEMORY_FOLDER)
+    stale = StaleRecords(dag, METADATA_FOLDER)
     frozen_now = startup.take_snapshot(
         dag,
         config,

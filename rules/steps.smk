@@ -21,7 +21,7 @@ wildcard_constraints:
 
 requests = StepResources(run, dag)
 behind = CheckpointInputs(dag, stale, checkpoints, startup)
-factory = RuleFactory(dag, requests, requests.units, behind, lambda: supervisor)
+factory = RuleFactory(dag, requests, requests.count_units, behind, lambda: supervisor)
 # Functions, because Snakemake reads a command when its job runs, and the variable of a loop then has its last value.
 # snakefmt does not know rules in functions.
 # fmt: off
@@ -55,7 +55,7 @@ def declare_checkpoint(made):
         shell: made.shell
 # fmt: on
 for step in STEPS.values():
-    (declare_checkpoint if step.is_checkpoint else declare)(factory.rule(step))
+    (declare_checkpoint if step.is_checkpoint else declare)(factory.make_rule(step))
 
 
 # One for all sources, because Snakemake plans the whole run anew after each. It only says that all of them are read.

@@ -16,7 +16,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from pipeline.cli.application import app
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.config.sections import Sections
 from tests.architecture import ROOT
 
@@ -167,17 +167,17 @@ def test_the_configurations_of_the_tutorials_are_valid(tmp_path: Path, monkeypat
         (tmp_path / "data/mine" / name).write_bytes((ROOT / "config/corpus" / name).read_bytes())
     (tmp_path / "config").symlink_to(ROOT / "config")
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
-    config = load(own)
+    config = parse_configuration(own)
     assert [source.name for source in config.sources] == ["encyclopedia_nl", "stories_en"]
     page = (DOCS / "tutorials/ablation.md").read_text(encoding="utf-8")
     (experiments, *_) = re.findall(r"```yaml\n(experiments:.*?)```", page, flags=re.DOTALL)
-    assert len(load(own | yaml.safe_load(experiments)).cells()) == 9
+    assert len(parse_configuration(own | yaml.safe_load(experiments)).cell_model_names()) == 9
     assert dutch["models"]["dutch"]["pretrained"]["license"] == "Apache-2.0"
     listed = own | {"sources": [source | {"opt_out": "data/mine/opt-out.txt"} for source in own["sources"]]}
     page = (DOCS / "tutorials/forget-a-document.md").read_text(encoding="utf-8")
     (entries, *_) = re.findall(r"```text\n(date:.*?)```", page, flags=re.DOTALL)
     (tmp_path / "data/mine/opt-out.txt").write_text(entries, encoding="utf-8")
-    assert load(listed).reserving() == ["encyclopedia_nl", "stories_en"]
+    assert parse_configuration(listed).sources_with_opt_out_list() == ["encyclopedia_nl", "stories_en"]
 
 
 SOURCE = {"name": "n", "path": "x.jsonl", "language": "nl", "license": "CC0-1.0"}

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import layout
-from pipeline.layout import Place
+from pipeline.layout import PathTemplate
 
 PACKAGE = Path(__file__).parents[1] / "pipeline"
-PLACES = {name: value for name, value in vars(layout).items() if isinstance(value, Place)}
+PLACES = {name: value for name, value in vars(layout).items() if isinstance(value, PathTemplate)}
 FILE_NAMES = [value for name, value in vars(layout).items() if name.isupper() and type(value) is str]
 RECORDS_OF_STEPS = {"SEGMENT_RECORD", "CRATE_RECORD", "REPORT_RECORD"}  # each is a RECORD too
 WITH_DOTS = ("job", "attempt", "name")
@@ -33,11 +33,11 @@ OTHER_WORDS = re.compile(
 UNKNOWN = "\0"
 
 
-def wildcards(place: Place) -> list[str]:
+def wildcards(place: PathTemplate) -> list[str]:
     return re.findall(r"\{(\w+)\}", place)
 
 
-def values_of(place: Place) -> st.SearchStrategy[dict[str, str]]:
+def values_of(place: PathTemplate) -> st.SearchStrategy[dict[str, str]]:
     """Return values for the wildcards of a place, as names of sections, jobs and files are."""
     name = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True)
     dotted = st.lists(name, min_size=1, max_size=5).map(".".join)
@@ -49,19 +49,22 @@ def values_of(place: Place) -> st.SearchStrategy[dict[str, str]]:
 def test_a_name_gives_its_values_back(kind: str, data: st.DataObject) -> None:
     place = PLACES[kind]
     values = data.draw(values_of(place))
-    name = place.name(**values)
+    name = place.relative_path(**values)
     assert place.parse(name) == values
-    assert place.path(Path("run"), **values) == Path("run", name) == Path(place.in_run("run", **values))
+    assert place.path(Path("run"), **values) == Path("run", name) == Path(place.path_with_wildcards("run", **values))
     some = {wildcard: values[wildcard] for wildcard in wildcards(place)[:1]}
-    assert place.fill(**some).name(**values) == name and wildcards(place.fill(**some)) == wildcards(place)[len(some) :]
-    others = {name for name, other in PLACES.items() if other.parse(place.name(**values)) is not None} - {kind}
+    assert (
+        place.fill(**some).relative_path(**values) == name
+        and wildcards(place.fill(**some)) == wildcards(place)[len(some) :]
+    )
+    others = {name for name, other in PLACES.items() if other.parse(place.relative_path(**values)) is not None} - {kind}
     assert others <= ({"RECORD"} if kind in RECORDS_OF_STEPS else RECORDS_OF_STEPS if kind == "RECORD" else set())
 
 
 @given(st.sampled_from(sorted(PLACES)), st.text(min_size=1))
 def test_other_names_have_no_values(kind: str, other: str) -> None:
     place = PLACES[kind]
-    name = place.name(**dict.fromkeys(wildcards(place), "train"))
+    name = place.relative_path(**dict.fromkeys(wildcards(place), "train"))
     assert place.parse(name) is not None
     for wrong in (f"{name}/{other}", f"{other}/{name}", ""):
         assert place.parse(wrong) is None
@@ -73,8 +76,8 @@ def test_a_missing_value_is_an_error() -> None:
 
 
 def test_a_file_of_a_folder_has_the_wildcards_of_the_folder() -> None:
-    place = layout.CORPUS.file("lengths.json")
-    assert place == "corpus/{corpus}/lengths.json" and place.name(corpus="main") == "corpus/main/lengths.json"
+    place = layout.CORPUS.child("lengths.json")
+    assert place == "corpus/{corpus}/lengths.json" and place.relative_path(corpus="main") == "corpus/main/lengths.json"
     assert place.parse("corpus/main/lengths.json") == {"corpus": "main"}
 
 
@@ -87,7 +90,7 @@ def test_places_are_found_in_order_and_hidden_ones_are_not(tmp_path: Path) -> No
         layout.MILESTONE.path(tmp_path, model="a", step=16)
     ]
     assert layout.MILESTONE.glob(tmp_path / "none") == []
-    assert layout.MILESTONE.pattern(model="a") == "models/a/milestones/*"
+    assert layout.MILESTONE.glob_pattern(model="a") == "models/a/milestones/*"
 
 
 def test_a_place_is_listed_once() -> None:

@@ -57,7 +57,7 @@ def test_a_change_concerns_the_tests_that_import_it_directly_or_not() -> None:
     assert concerned(files, [batch]) == {batch}
     failures = ROOT / "tests/evaluate/test_task_failures.py"
     assert concerned([failures], [ROOT / "tests/evaluate/agreeing.py"]), "it is started as `python -m MODULE`"
-    uses = ROOT / "tests/energy/test_process_accounting.py"
+    uses = ROOT / "tests/energy/test_cpu_time_accounting.py"
     assert concerned([uses], [ROOT / "pipeline/energy/node_meter.py"]), "a program in a text imports it"
     assert concerned(files, [ROOT / "tests/conftest.py"]) == {*files}, "each has the fixtures"
     assert concerned(files, [ROOT / "docs" / f"no{len(files)}.md"]) == set()

@@ -43,7 +43,7 @@ CALLED_BY_LIBRARIES = {
     "emit",  # handlers of logging
 }
 FOR_TESTS = {"ACCEPTED_WITHOUT_VOUCHER"}
-VALIDATORS = re.compile(r"((model|field)_(validator|serializer)\b|command\()")
+VALIDATORS = re.compile(r"((model|field)_(validator|serializer)\b|command\(|(\w+\.)?callback\()")
 
 
 def canonical(name: str) -> str:

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 
 from pipeline import layout
 from pipeline.core.errors import InputError
+from pipeline.core.formatting import escape_to_one_line
 from pipeline.core.records import Record, load_records
 from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_reasons import explain_removal
 from pipeline.corpus.settings import Deduplication
-from pipeline.layout import Place
-from pipeline.provenance.crate_graph import format_license
+from pipeline.layout import PathTemplate
+from pipeline.provenance.crate_graph import format_license_and_rights
 
 NEAR_IDS = 3
 SEARCHED_NEIGHBORS = 2000  # ids before and after in order, among which near ones are looked for
@@ -71,12 +72,12 @@ class _DocumentLineage:
                     return file, unit
         return {}, None
 
-    def _files(self, corpus: str, place: Place, **values: str) -> list[Path]:
+    def _unit_files(self, corpus: str, place: PathTemplate, **values: str) -> list[Path]:
         """Return the document's unit's file of a kind, or those of all units of its source."""
         return place.glob(self.run_directory, corpus=corpus, source=self.source, unit=self.unit or "*", **values)
 
-    def _find(self, corpus: str, place: Place, **values: str) -> dict[str, Any] | None:
-        for path in self._files(corpus, place, **values):
+    def _find_row(self, corpus: str, place: PathTemplate, **values: str) -> dict[str, Any] | None:
+        for path in self._unit_files(corpus, place, **values):
             for row in _read_rows(path, [self.id]):
                 return {**row, "_unit": path.name.split(".")[-2]}
         return None
@@ -85,7 +86,10 @@ class _DocumentLineage:
         """Return similar ids of the source."""
         found: set[str] = set()
         for corpus in self.corpora:
-            for path in (*self._files(corpus, layout.FILTERED), *self._files(corpus, layout.REMOVED, step="filter")):
+            for path in (
+                *self._unit_files(corpus, layout.FILTERED),
+                *self._unit_files(corpus, layout.REMOVED, step="filter"),
+            ):
                 found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
         ids = sorted(found)
         place = bisect(ids, self.id)
@@ -101,7 +105,7 @@ class _DocumentLineage:
         """
         source = self.manifest["source"]
         self.lines.append(f"document {self.id}")
-        self.lines.append(f"source {self.source}: license {format_license(source)}")
+        self.lines.append(f"source {self.source}: license {format_license_and_rights(source)}")
         if self.file:
             size = f"{self.file['bytes']} bytes, sha256 {self.file['sha256']}"
             self.lines.append(f"file {self.file['name']} ({size}), unit {self.unit}")
@@ -117,10 +121,10 @@ class _DocumentLineage:
         start, cluster = len(self.lines), self.id
         self.lines.append(f"corpus {corpus}")
         for step, place in STEP_OUTPUTS.items():
-            gone = self._find(corpus, layout.REMOVED, step=step)
-            kept = None if gone else self._find(corpus, place)
+            gone = self._find_row(corpus, layout.REMOVED, step=step)
+            kept = None if gone else self._find_row(corpus, place)
             if gone is None and kept is None:
-                if step == "filter" and (damage := self._find_damage(corpus)):
+                if step == "filter" and (damage := self._find_raw_file_damage(corpus)):
                     self.lines.append(f"  filter: nothing of its file is used, for it cannot be read whole: {damage}")
                     return True
                 if step == "filter":
@@ -143,7 +147,7 @@ class _DocumentLineage:
                 details = f" ({'; '.join(facts)})" if facts else ""
                 self.lines.append(f"  {step}: kept{details}")
                 if step == "filter":
-                    self._describe_masks(corpus, kept["_unit"])
+                    self._describe_masked_data(corpus, kept["_unit"])
                 if step == "deduplicate":
                     self._describe_copies(corpus, self.id)
                     cluster = kept["cluster"] or self.id
@@ -152,7 +156,7 @@ class _DocumentLineage:
         self._describe_tokens(corpus, cluster)
         return True
 
-    def _find_damage(self, corpus: str) -> str | None:
+    def _find_raw_file_damage(self, corpus: str) -> str | None:
         """Return the damage of the document's raw file if the filter excluded that file."""
         record = self.records.get(("corpus.filter", corpus, self.source, str(self.unit)))
         listed = record.counts.get("quarantined", []) if record and self.file else []
@@ -171,20 +175,22 @@ class _DocumentLineage:
         elif step == "deduplicate":
             self._describe_similarity(corpus, row, settings)
             self._describe_copies(corpus, str(row["value"]))
-        for path in self._files(corpus, layout.CONTAMINATED) if step == "decontaminate" else []:
+        for path in self._unit_files(corpus, layout.CONTAMINATED) if step == "decontaminate" else []:
             for hit in _read_rows(path, [self.id]):
                 shares = f"{hit['found']} of {hit['ngrams']} n-grams"
                 self.lines.append(f"    {hit['task']}, item {hit['item']}: {shares}")
 
-    def _describe_masks(self, corpus: str, unit: str) -> None:
+    def _describe_masked_data(self, corpus: str, unit: str) -> None:
         """Describe how many items of each kind of personal data were masked, without their content."""
-        from pipeline.audit.masked_personal_data import count_masked_data  # the filter's libraries take seconds
+        from pipeline.audit.recounted_masks import describe_masked_data  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
         path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)
         text = next((row.get("text") for row in _read_rows(path, [self.id], leave_out="")), None)
         if record is not None and self.file and text is not None:
-            self.lines.append(f"    {count_masked_data(self.run_directory, record, self.id, self.file['name'], text)}")
+            self.lines.append(
+                f"    {describe_masked_data(self.run_directory, record, self.id, self.file['name'], text)}"
+            )
 
     def _read_configuration(self, record: Record) -> Any:
         """Return the configuration in the snapshot of a job; None if there is none."""
@@ -248,3 +254,21 @@ def trace_document(run_directory: Path, document_id: str) -> list[str]:
         InputError: the run has no records, or no document of that id.
     """
     return _DocumentLineage(run_directory, document_id).describe()
+
+
+def list_removed_documents(run_directory: Path) -> list[str]:
+    """Return a line for each document that a corpus of a run removed: its id, the step, the reason and the value.
+
+    Raises:
+        InputError: no corpus of the run has removed documents.
+    """
+    lines: list[str] = []
+    for path in layout.REMOVED.glob(run_directory):
+        part = layout.REMOVED.parse(path.relative_to(run_directory).as_posix()) or {}
+        for row in pq.read_table(path, columns=["id", "reason", "value"]).to_pylist():
+            value = "" if row["value"] is None else f", value {row['value']}"
+            line = f"{row['id']}: corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
+            lines.append(escape_to_one_line(line))
+    if not lines:
+        raise InputError(f"no corpus in {run_directory} removed a document, or the run is not that far")
+    return sorted(lines)

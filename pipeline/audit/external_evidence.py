@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.audit.code_differences import CommitTree, recorded_commit
+from pipeline.audit.commit_differences import CommitTree, recorded_commit
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Record, read_records
@@ -34,7 +34,7 @@ class EvidenceComparison:
         parts += [f"{number} {why}" for why, number in sorted(self.absent.items())]
         return [*self.problems, *([f"{self.what}: {', '.join(parts)}."] if parts else [])]
 
-    def count_absent(self, why: str) -> None:
+    def add_absent(self, why: str) -> None:
         """Count an item that cannot be compared."""
         self.absent[why] = self.absent.get(why, 0) + 1
 
@@ -55,7 +55,7 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
         places = [Path(path)] + ([raw / path] if raw else [])
         file = next((place for place in places if place.is_file()), None)
         if file is None:
-            compared.count_absent("not found (name their folder with --raw FOLDER)")
+            compared.add_absent("not found (name their folder with --raw FOLDER)")
         elif (now := hash_file(file)) in hashes:
             compared.agreed += 1
         else:
@@ -73,22 +73,22 @@ def compare_code_versions(records: list[Record]) -> EvidenceComparison:
             if (record.git or {}).get("dirty") is False:
                 steps.setdefault(commit, {}).setdefault(record.step, {})[record.code_version] = record.file
             else:
-                compared.count_absent("records of a checkout with changes that no commit has")
+                compared.add_absent("records of a checkout with changes that no commit has")
         else:
-            compared.count_absent("records that name no commit")
+            compared.add_absent("records that name no commit")
     for commit, found in sorted(steps.items()):
         with tempfile.TemporaryDirectory(prefix="commit-") as folder:
             try:
                 tree = CommitTree(commit, Path(folder))
             except InputError as error:
                 for _ in found:
-                    compared.count_absent(f"of commit {commit[:12]} not compared ({error})")
+                    compared.add_absent(f"of commit {commit[:12]} not compared ({error})")
                 continue
             for step, versions in sorted(found.items()):
                 expected = tree.code_version(step)
                 others = {version: file for version, file in versions.items() if version != expected}
                 if expected is None:
-                    compared.count_absent(f"of commit {commit[:12]}, which versions code otherwise or lacks the step")
+                    compared.add_absent(f"of commit {commit[:12]}, which versions code otherwise or lacks the step")
                 elif others:
                     compared.problems += [
                         f"{file} says that {step} ran code {version} of commit {commit}, but its tree has {expected}."

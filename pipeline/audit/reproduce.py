@@ -24,12 +24,18 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.attestation_log import ATTEMPT_BEGAN, read_log
-from pipeline.core.command_lines import DIGEST_PREFIX, command_option, command_options, settings_digest, settings_json
+from pipeline.core.command_line_text import (
+    DIGEST_PREFIX,
+    command_option,
+    command_options,
+    settings_digest,
+    settings_json,
+)
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, FileEntry, Record, load_records
 from pipeline.job import versions
-from pipeline.job.contract import expand_paths, list_files
+from pipeline.job.job_execution import expand_paths, list_files
 from pipeline.job.reach import file_of
 from pipeline.job.versions import code_version
 from pipeline.provenance.content_differences import compare_rerun
@@ -41,7 +47,7 @@ GROWING_FOLDERS = (layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, l
 SHOWN_ERROR_LINES = 3
 VERDICTS = ("identical", "differs", "could not be done again")
 # Statistics from rows, papers and figures from records, joules from readings, the crate from all of them.
-CONCLUDING_STEPS = (
+SUMMARY_STEPS = (
     *("corpus.statistics", "corpus.publish", "tokenizer.fertility", "tokens.index", "plan.estimate"),
     *("report.page", "provenance.crate"),
 )
@@ -93,7 +99,7 @@ class StepRerun:
         try:
             command = self.build_command()
             self.link_inputs()
-            self.check_inputs(command)
+            self.check_raw_files(command)
             seconds = self.execute(command)
         except InputError as error:
             return RerunOutcome(self.record.name, RerunVerdict.COULD_NOT, [str(error), *self.warnings])
@@ -113,7 +119,7 @@ class StepRerun:
                 return settings
         return {}
 
-    def relocate(self, word: str) -> str:
+    def relocate_paths(self, word: str) -> str:
         """Return a word of the command with paths in the folder of the rerun.
 
         Raises:
@@ -172,9 +178,9 @@ class StepRerun:
             if option == "--raw" and self.raw is not None:
                 values = [str(self.raw)]
             elif option in ("--input", "--output"):
-                values = [*values[:1], *map(self.relocate, values[1:])]
+                values = [*values[:1], *map(self.relocate_paths, values[1:])]
             else:
-                values = given.get(option, [self.relocate(value) for value in values])
+                values = given.get(option, [self.relocate_paths(value) for value in values])
             words += [f"{option}={values[0]}"] if len(values) == 1 and option != "--instance" else [option, *values]
         if (
             self.record.launch
@@ -197,7 +203,7 @@ class StepRerun:
         if not target.is_symlink():
             target.symlink_to(self.run_directory / path)
 
-    def _checked(self, path: str, sha256: str) -> None:
+    def _link_checked_file(self, path: str, sha256: str) -> None:
         """Link a file of the run."""
         _check_input(self.run_directory / path, path, sha256)
         self._link(path)
@@ -211,7 +217,7 @@ class StepRerun:
         (self.rerun_folder / layout.RECORDS).mkdir(parents=True)
         for entry in self.record.inputs:
             if not entry.is_outside:
-                self._checked(entry.path, entry.sha256)
+                self._link_checked_file(entry.path, entry.sha256)
                 if layout.TOKEN_INDEX.parse(entry.path):
                     self.link_shards(entry)
         for option, values in self.options:
@@ -220,17 +226,17 @@ class StepRerun:
                 if word.startswith("@") and (self.run_directory / listing).is_file():
                     self._link(listing)
         if not self.record.instance:
-            self.link_run()
-            self.copy_log()
+            self.link_run_files()
+            self.copy_attestation_log()
 
     def link_shards(self, index: FileEntry) -> None:
         """Link the shards that an index of tokens names, with their hashes."""
         folder = Path(index.path).parent
         content = json.loads((self.run_directory / index.path).read_text(encoding="utf-8"))
         for shard in (shard for split in ("train", "validation") for shard in content[split]["shards"]):
-            self._checked((folder / shard["path"]).as_posix(), shard["sha256"])
+            self._link_checked_file((folder / shard["path"]).as_posix(), shard["sha256"])
 
-    def link_run(self) -> None:
+    def link_run_files(self) -> None:
         """Link the other files of the run as they were when the step began."""
         outputs = {entry.path for entry in self.record.outputs}
         for path in list_files(self.run_directory):
@@ -247,7 +253,7 @@ class StepRerun:
             else:
                 self._link(below)
 
-    def copy_log(self) -> None:
+    def copy_attestation_log(self) -> None:
         """Copy the lines of the attestation log from before the step began."""
         log, own = self.run_directory / layout.ATTESTATION_LOG, f"{layout.ATTEMPTS}/{self.record.attempt}"
         began = (line for line in read_log(self.run_directory) if line.statement.kind == ATTEMPT_BEGAN)
@@ -260,12 +266,12 @@ class StepRerun:
         """Copy the readings of a meter up to the end of the step."""
         until = self.record.ended_seconds
         lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and _interval_end(line, until) <= until]
+        kept = [line for line in lines if line.endswith("\n") and _reading_end_time(line, until) <= until]
         if kept:
             (self.rerun_folder / readings).parent.mkdir(parents=True, exist_ok=True)
             (self.rerun_folder / readings).write_text("".join(kept), encoding="utf-8")
 
-    def check_inputs(self, command: list[str]) -> None:
+    def check_raw_files(self, command: list[str]) -> None:
         """Compare the raw files of the command with the record.
 
         Raises:
@@ -302,7 +308,7 @@ class StepRerun:
         return time.monotonic() - began
 
 
-def _interval_end(line: str, otherwise: float) -> float:
+def _reading_end_time(line: str, otherwise: float) -> float:
     """Return the end of an interval of readings, or a default for a broken line."""
     try:
         return float(json.loads(line)["ended"])
@@ -359,10 +365,10 @@ def reproduce(run_directory: Path, record: Record, folder: Path | None = None, r
         return StepRerun(run_directory, record, place.absolute(), raw).run()
 
 
-def rerun_conclusions(run_directory: Path) -> Iterator[RerunOutcome]:
+def rerun_summary_steps(run_directory: Path) -> Iterator[RerunOutcome]:
     """Rerun the steps that conclude from other files of a run, if the code is that of their records."""
     for record in load_records(run_directory):
-        if record.step not in CONCLUDING_STEPS:
+        if record.step not in SUMMARY_STEPS:
             continue
         if code_version(f"pipeline.{record.step}") == record.code_version:
             yield reproduce(run_directory, record)

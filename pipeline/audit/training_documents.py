@@ -24,7 +24,7 @@ from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.provenance.crate_graph import read_source_description
-from pipeline.tokens.data_order import batch_hash, batch_hash_words
+from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
@@ -86,7 +86,7 @@ class TrainingAudit:
         paths = [entry.path for entry in first.inputs if entry.name == "previous"]
         return paths[0].split("/")[1] if paths else "another"
 
-    def source(self, name: str) -> dict[str, Any]:
+    def source_description(self, name: str) -> dict[str, Any]:
         """Return the description of a source from its manifest; empty if there is none."""
         if name not in self._sources:
             try:
@@ -95,9 +95,13 @@ class TrainingAudit:
                 self._sources[name] = {}
         return self._sources[name]
 
-    def license(self, row: Mapping[str, Any]) -> str:
+    def document_license(self, row: Mapping[str, Any]) -> str:
         """Return the license of a document of the tokens: its own, or that of its source where it states none."""
-        return row["license"] or self.source(row["source"]).get("license") or "not known: its manifest is not here"
+        return (
+            row["license"]
+            or self.source_description(row["source"]).get("license")
+            or "not known: its manifest is not here"
+        )
 
     def describe_training(self) -> str:
         """Return the training in one line."""
@@ -110,39 +114,39 @@ class TrainingAudit:
             f"{skips}"
         )
 
-    def sample_documents(self, step: int, sample: int) -> list[dict[str, Any]]:
+    def list_sample_documents(self, step: int, sample: int) -> list[dict[str, Any]]:
         """The documents of one sample with their `tokens` among its input tokens, in their order.
 
         Raises InputError when the training has no such step or sample.
         """
-        stream, start = self._place(step, sample)
+        stream, start = self._locate_sample(step, sample)
         found = self.sampler.rows[stream].documents_in(start, self.length)
         return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
 
-    def count_sequences(self, step: int) -> int:
+    def count_step_sequences(self, step: int) -> int:
         """Return the number of sequences of a step."""
         return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
 
-    def _place(self, step: int, sample: int) -> tuple[int, int]:
+    def _locate_sample(self, step: int, sample: int) -> tuple[int, int]:
         """Return the token stream of a sample and its start."""
         for name, number, first, end in (
             ("step", step, self.first_step + 1, self.last_step + 1),
-            ("sample", sample, 0, self.count_sequences(step)),
+            ("sample", sample, 0, self.count_step_sequences(step)),
         ):
             if not first <= number < end:
                 raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
-        return self.sampler.locate(int(self.sampler.global_batch(step - 1)[sample]))
+        return self.sampler.locate(int(self.sampler.global_batch_sequences(step - 1)[sample]))
 
     def find_token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
         """The document of one input token of a sample, the document's tokens, and the place of the token among them."""
-        stream, start = self._place(step, sample)
+        stream, start = self._locate_sample(step, sample)
         if not 0 <= token < self.length:
             raise InputError(f"there is no token {token}: name one from 0 to {self.length - 1}")
         (row,) = self.sampler.rows[stream].documents_in(start + token, 1)
         tokens = self.sampler.rows[stream].read(row["start"], row["end"] - row["start"])
         return row, tokens.tolist(), start + token - row["start"]
 
-    def find_visits(self, document_id: str) -> list[dict[str, Any]]:
+    def find_document_visits(self, document_id: str) -> list[dict[str, Any]]:
         """Each time that a document was in a data step, in order: its `tokens`, its `sample`, and the `step`, or None
         where the batch was skipped.
         """
@@ -166,7 +170,7 @@ class TrainingAudit:
                 step = None if data_step in self.skips else data_step + 1 - sum(s < data_step for s in self.skips)
                 if step is not None and step <= self.first_step:
                     continue  # another model's, whose batches may have been others
-                for sample in np.flatnonzero(order.batch(data_step) == sequence).tolist():
+                for sample in np.flatnonzero(order.batch_sequences(data_step) == sequence).tolist():
                     visits.append({"data_step": data_step, "step": step, "sample": sample, "tokens": tokens})
         return sorted(visits, key=lambda visit: (visit["data_step"], visit["sample"]))
 
@@ -189,8 +193,11 @@ class TrainingAudit:
         """Return the steps whose logged batch hash differs from the rebuilt batch."""
         differing = []
         for step in steps:
-            tokens_BT = self.sampler.read_rows(self.sampler.global_batch(step - 1))
-            if step in self.logged_hashes and batch_hash(batch_hash_words(tokens_BT, 0)) != self.logged_hashes[step]:
+            tokens_BT = self.sampler.read_rows(self.sampler.global_batch_sequences(step - 1))
+            if (
+                step in self.logged_hashes
+                and format_batch_hash(partial_batch_hash(tokens_BT, 0)) != self.logged_hashes[step]
+            ):
                 differing.append(step)
         return differing
 
@@ -210,8 +217,8 @@ class TrainingAudit:
 
 def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
-    for row in audit.sample_documents(step, sample):
-        described = f"source {row['source']}, language {row['language']}, license {audit.license(row)}"
+    for row in audit.list_sample_documents(step, sample):
+        described = f"source {row['source']}, language {row['language']}, license {audit.document_license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:
             try:
@@ -221,7 +228,7 @@ def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions:
     return lines
 
 
-def answer_question(
+def audit_training(
     run_directory: Path, model: str, *, step: int | None = None, sample: int | None = None, document: str | None = None
 ) -> tuple[list[str], bool]:
     """Return the documents of a step, the steps of a document, or a check of all steps, in lines of text.
@@ -240,7 +247,7 @@ def answer_question(
     audit = TrainingAudit(run_directory, model)
     lines = [audit.describe_training()]
     if document is not None:
-        visits = audit.find_visits(document)
+        visits = audit.find_document_visits(document)
         seen = [visit for visit in visits if visit["step"] is not None]
         asked: Iterable[int] = {visit["step"] for visit in seen}
         lines.append(f"{document}: {sum(visit['tokens'] for visit in seen)} tokens seen in {len({*asked})} steps")
@@ -249,7 +256,7 @@ def answer_question(
             lines.append(f"  {where}, sample {visit['sample']}: {visit['tokens']} tokens")
     elif step is not None:
         asked = [step]
-        for number in range(audit.count_sequences(step)) if sample is None else [sample]:
+        for number in range(audit.count_step_sequences(step)) if sample is None else [sample]:
             lines += _format_sample(audit, step, number, sample is not None)
     else:
         asked = range(audit.first_step + 1, audit.last_step + 1)

@@ -26,7 +26,9 @@ class FirstScreen(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write all commands in two columns: Run above Audit, Inspect above Extend."""
         formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS]\n\n{PURPOSE}\n\n")
-        left, right = ([line for name in names for line in _panel(name, self)] for names in (GROUPS_LEFT, GROUPS_RIGHT))
+        left, right = (
+            [line for name in names for line in _format_panel(name, self)] for names in (GROUPS_LEFT, GROUPS_RIGHT)
+        )
         for number in range(max(len(left), len(right))):
             texts = (column[number] if number < len(column) else "" for column in (left, right))
             formatter.write(f"{next(texts):<{COLUMN}}{next(texts)}".rstrip() + "\n")
@@ -37,7 +39,7 @@ class FirstScreen(TyperGroup):
 GROUPS_LEFT, GROUPS_RIGHT = ("Run", "Audit"), ("Inspect", "Extend")
 
 
-def _panel(name: str, group: FirstScreen) -> list[str]:
+def _format_panel(name: str, group: FirstScreen) -> list[str]:
     lines = [f"{name}:"]
     for command in group.commands.values():
         if getattr(command, "rich_help_panel", None) == name and not command.hidden:
@@ -61,7 +63,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def describe(
+def root_callback(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
     """Train a language model from openly licensed text, with proof of how it was made."""

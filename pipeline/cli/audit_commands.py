@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipeline.cli.parameters import AsJson, ModelName, RawFolder, RunFolder, command, group, print_json
+from pipeline.cli.parameters import AsJson, ModelName, RawFolder, RunFolder, command, make_group, print_json
 
 PANEL = "Audit"
-commands = group()
-corpus = group("corpus", "History of a document")
-provenance = group("provenance", "Quote, pack, sign a run")
+commands = make_group()
+corpus = make_group("corpus", "History of a document")
+provenance = make_group("provenance", "Quote, pack, sign a run")
 
 
 @command(commands, PANEL, "Check files and records", "polder verify results/demo")
@@ -32,9 +32,9 @@ def verify(
 ) -> None:
     """Check every file, record and count of a run, and who vouches for them; exit with 1 if something is wrong."""
     from pipeline.audit.external_evidence import compare_external_evidence
-    from pipeline.audit.reproduce import rerun_conclusions
+    from pipeline.audit.reproduce import rerun_summary_steps
     from pipeline.core.formatting import escape_to_one_line
-    from pipeline.provenance.verify import TrustAnchors, verify_run
+    from pipeline.provenance.verify_run import TrustAnchors, verify_run
 
     verified = verify_run(run, TrustAnchors(crate_sha256, key, timestamp_certificates, log, log_checkpoint))
     codes = [1 if verified.problems else 0]
@@ -50,7 +50,7 @@ def verify(
         (problems if part.problems else statements).extend(lines)
         codes.append(1 if part.problems else 0)
         say(lines)
-    for outcome in rerun_conclusions(run) if recompute else ():
+    for outcome in rerun_summary_steps(run) if recompute else ():
         lines = list(outcome.format_lines())
         (problems if outcome.verdict else statements).extend(lines)
         codes.append(int(outcome.verdict))
@@ -72,7 +72,7 @@ def trace(
     commands: Annotated[bool, typer.Option("--commands", help="Print whole command lines.")] = False,
 ) -> None:
     """Print where a file, a figure or a training token comes from, or everything that a source went into."""
-    from pipeline.audit.token_origin import trace_token
+    from pipeline.audit.training_data_tracing import trace_token
     from pipeline.provenance.trace import RunTracer
 
     lines = (
@@ -93,14 +93,14 @@ def audit(
     check: Annotated[bool, typer.Option("--check", help="Check the batch of every step.")] = False,
 ) -> None:
     """Print which documents a training step saw, or which steps saw a document; exit with 1 if a hash differs."""
-    from pipeline.audit.training_documents import answer_question
+    from pipeline.audit.training_documents import audit_training
     from pipeline.core.errors import InputError
 
     if (step is not None) + (document is not None) + check != 1:
         raise InputError("give one of --step, --document and --check")
     if step is None and sample is not None:
         raise InputError("--sample is one of a step: leave it out, or write --step with it")
-    lines, contradicted = answer_question(run, model, step=step, sample=sample, document=document)
+    lines, contradicted = audit_training(run, model, step=step, sample=sample, document=document)
     print("\n".join(lines))
     raise typer.Exit(int(contradicted))
 
@@ -119,7 +119,7 @@ def reproduce(
     """Run steps again from their records: exit with 0 if all is identical, 1 if something differs, 2 if it failed."""
     from pipeline.audit.reproduce import RerunVerdict, choose_records
     from pipeline.audit.reproduce import reproduce as reproduce_record
-    from pipeline.core.command_lines import compress_numbered_paths
+    from pipeline.core.command_line_text import compress_numbered_paths
 
     chosen, not_drawn, drawn_with = choose_records(run, step, sample, seed)
     if drawn_with:
@@ -145,6 +145,14 @@ def lineage(
     print("\n".join(trace_document(run, document)))
 
 
+@command(corpus, PANEL, "Removed documents", "polder corpus removed results/demo")
+def removed(run: RunFolder) -> None:
+    """List the removed documents of a run: the id, the step that removed it, the reason, and the value that decided."""
+    from pipeline.audit.document_lineage import list_removed_documents
+
+    print("\n".join(list_removed_documents(run)))
+
+
 @corpus.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def why() -> None:
     """Name the command that replaces this one."""
@@ -162,7 +170,7 @@ def quote(
     all_documents: Annotated[bool, typer.Option("--all", help="Name all documents, not the first.")] = False,
 ) -> None:
     """Find the longest parts of a text in a model's training documents, with license, source and training steps."""
-    from pipeline.audit.token_origin import locate_text as quote_text
+    from pipeline.audit.training_data_tracing import find_text_in_training as quote_text
     from pipeline.core.errors import InputError
     from pipeline.tokens.settings import MINIMUM_CHARACTERS
 
@@ -212,7 +220,7 @@ def keygen(
 @command(provenance, PANEL, "Attest new evidence", "polder provenance attest results/demo")
 def attest(run: RunFolder) -> None:
     """Attest evidence that is new or has changed, in the run's log of attestations."""
-    from pipeline.provenance.evidence import attest_evidence as attest_evidence
+    from pipeline.provenance.evidence_attestation import attest_evidence as attest_evidence
 
     attest_evidence(run)
 

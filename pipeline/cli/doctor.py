@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.job.environments import find_environment_problems
+from pipeline.job.package_environments import find_environment_problems
 from pipeline.slurm.site_checks import check_commands, run_command
 
 NEEDED_BYTES = 6_000_000_000
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
         return f"{mark:<8} {self.subject:<10} {self.found}" + (f"\n{'':<19} do: {self.advice}" if self.advice else "")
 
 
-def examine(lock: str, results: Path) -> Iterator[Finding]:
+def check_machine(lock: str, results: Path) -> Iterator[Finding]:
     """Yield what this machine has, one part after the other.
 
     Args:
@@ -45,11 +45,11 @@ def examine(lock: str, results: Path) -> Iterator[Finding]:
         results: the folder of the results; it need not exist.
     """
     version = platform.python_version()
-    yield Finding("Python", sys.version_info >= (3, 11), f"{version} in {sys.prefix}", _upgrade())
-    yield from _packages(lock)
-    yield from _gpus(lock)
-    yield from _slurm()
-    yield from (_disk(subject, folder) for subject, folder in (("disk", Path.cwd()), ("results", results)))
+    yield Finding("Python", sys.version_info >= (3, 11), f"{version} in {sys.prefix}", _python_upgrade_advice())
+    yield from _check_packages(lock)
+    yield from _check_gpus(lock)
+    yield from _check_slurm()
+    yield from (_check_disk_space(subject, folder) for subject, folder in (("disk", Path.cwd()), ("results", results)))
     compiler = next(filter(None, map(shutil.which, ("g++", "c++"))), None)
     advice = "" if compiler else "install g++: torch.compile and DeepSpeed's CPU optimizers need it"
     yield Finding("compiler", compiler is not None, compiler or "no C++ compiler", advice)
@@ -57,11 +57,11 @@ def examine(lock: str, results: Path) -> Iterator[Finding]:
     yield Finding("container", True if image else None, image or "no apptainer; only platforms with an image need it")
 
 
-def _upgrade() -> str:
+def _python_upgrade_advice() -> str:
     return "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer, then make install PYTHON=…"
 
 
-def _packages(lock: str) -> Iterator[Finding]:
+def _check_packages(lock: str) -> Iterator[Finding]:
     try:
         problems = [*find_environment_problems(lock, None, deep=False)]
     except InputError as error:
@@ -76,7 +76,7 @@ def _packages(lock: str) -> Iterator[Finding]:
         yield Finding("packages", True, f"as envs/{lock}.lock says")
 
 
-def _gpus(lock: str) -> Iterator[Finding]:
+def _check_gpus(lock: str) -> Iterator[Finding]:
     found = False
     for kind, words in GPU_QUERIES.items():
         if shutil.which(words[0]) is None:
@@ -95,7 +95,7 @@ def _gpus(lock: str) -> Iterator[Finding]:
         yield Finding("GPU", False if needs else None, "none on this machine", advice)
 
 
-def _slurm() -> Iterator[Finding]:
+def _check_slurm() -> Iterator[Finding]:
     if shutil.which("sinfo") is None:
         yield Finding("Slurm", None, "none on this machine; runs use --profile local")
         return
@@ -115,7 +115,7 @@ def _slurm() -> Iterator[Finding]:
         yield Finding("Slurm", False, str(error), advice)
 
 
-def _disk(subject: str, folder: Path) -> Finding:
+def _check_disk_space(subject: str, folder: Path) -> Finding:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
     words = ["stat", "--file-system", "--format=%T", str(existing)]

@@ -7,10 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipeline.cli.parameters import AsJson, ModelName, RawFolder, ResultsFolder, RunFolder, command, group, print_json
+from pipeline.cli.parameters import (
+    AsJson,
+    ModelName,
+    RawFolder,
+    ResultsFolder,
+    RunFolder,
+    command,
+    make_group,
+    print_json,
+)
 
 PANEL = "Inspect"
-commands = group()
+commands = make_group()
 
 
 @command(commands, PANEL, "List runs and figures", "polder runs results")
@@ -46,12 +55,12 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Print what differs between two runs and between the answers of their models; exit with 1 if something does."""
-    from pipeline.audit.code_differences import explain_code_changes
-    from pipeline.evaluate.answer_comparison import compare_answers
+    from pipeline.audit.commit_differences import explain_code_changes
+    from pipeline.evaluate.answer_comparison import compare_run_answers
     from pipeline.provenance.compare_runs import compare_runs as compare_records
 
     comparison = compare_records(a, b)
-    notes = [*comparison.notes, *compare_answers(a, b)]
+    notes = [*comparison.notes, *compare_run_answers(a, b)]
     lines = comparison.differences
     if comparison.code:
         lines += ["code", *(f"  {line}" for line in explain_code_changes(comparison.code))]
@@ -73,7 +82,7 @@ def ladder(
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
     from pipeline.core.errors import InputError
     from pipeline.core.formatting import escape_to_one_line
-    from pipeline.experiment.ladder import find_rungs, format_ladder
+    from pipeline.experiment.scaling_law_report import find_rungs, format_ladder
 
     rungs, left_out = find_rungs(results)
     try:
@@ -87,9 +96,9 @@ def ladder(
 def scaling(results: ResultsFolder = Path("results")) -> None:
     """Print how speed and energy of the same training change with the number of devices: strong and weak scaling."""
     from pipeline.core.formatting import escape_to_one_line
-    from pipeline.experiment.device_scaling import format_scaling, measure_models
+    from pipeline.experiment.device_scaling import format_scaling, read_measurements
 
-    print("\n".join(map(escape_to_one_line, format_scaling(list(measure_models(results))))))
+    print("\n".join(map(escape_to_one_line, format_scaling(list(read_measurements(results))))))
 
 
 @command(commands, PANEL, "Read a model's answers", "polder items results/demo base 200")

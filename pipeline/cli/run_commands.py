@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.parameters import AsJson, ConfigurationFile, DataFolder, RunFolder, command, group
+from pipeline.cli.parameters import AsJson, ConfigurationFile, DataFolder, RunFolder, command, make_group
 
 PANEL = "Run"
-commands = group()
+commands = make_group()
 
 
 @command(commands, PANEL, "Run a configuration", "polder run config/micro.yaml -n")
@@ -27,9 +27,9 @@ def run(
     data: DataFolder = None,
 ) -> None:
     """Run a configuration with Snakemake, or only the stages and files that are named."""
-    from pipeline.cli.snakemake_command import replace_process, snakemake_command
+    from pipeline.cli.snakemake_command import build_snakemake_command, replace_process
 
-    replace_process(snakemake_command(configuration, targets or [], profile, dry_run=dry_run, data=data))
+    replace_process(build_snakemake_command(configuration, targets or [], profile, dry_run=dry_run, data=data))
 
 
 @command(commands, PANEL, "Estimate time and memory", "polder plan config/micro.yaml")
@@ -40,7 +40,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Report mistakes (exit code 2), and estimate the time, memory, energy and cost of a run."""
-    from pipeline.cli.planning import print_plan
+    from pipeline.cli.plan_output import print_plan
 
     print_plan(configuration, data, details=details, as_json=as_json)
 
@@ -52,7 +52,7 @@ def follow(
     as_json: AsJson = False,
 ) -> None:
     """Show the progress of a run, its trainings and its waiting jobs until you press Ctrl-C."""
-    from pipeline.pretrain.follow import TrainingFollower
+    from pipeline.pretrain.training_follower import TrainingFollower
     from pipeline.slurm.invocations import list_waiting_jobs
     from pipeline.workflow import live_view
 
@@ -64,9 +64,9 @@ def follow(
 @command(commands, PANEL, "Energy used and to come", "polder energy results/demo")
 def energy(run: RunFolder, data: DataFolder = None) -> None:
     """Show the energy that a run has used, and an estimate for the rest, also while it runs."""
-    from pipeline.workflow.progress import progress_lines
+    from pipeline.workflow.energy_progress import energy_progress_lines
 
-    print("\n".join(progress_lines(run, data)))
+    print("\n".join(energy_progress_lines(run, data)))
 
 
 @command(commands, PANEL, "Read Slurm's meters", "polder accounting results/demo")
@@ -84,10 +84,10 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check Python, packages, GPUs, Slurm and disks, and say what to do; exit with 1 if there is a problem."""
-    from pipeline.cli.doctor import examine
+    from pipeline.cli.doctor import check_machine
     from pipeline.cli.parameters import print_json
 
-    findings = list(examine(lock, results))
+    findings = list(check_machine(lock, results))
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:

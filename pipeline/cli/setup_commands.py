@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.new_commands import new
-from pipeline.cli.parameters import command, group, print_json
+from pipeline.cli.parameters import command, make_group, print_json
 
 PANEL = "Extend"
-commands = group()
-model = group("model", "Import or export a model")
-platform = group("platform", "Check a platform's file")
+commands = make_group()
+model = make_group("model", "Import or export a model")
+platform = make_group("platform", "Check a platform's file")
 
 
 @command(commands, PANEL, "Copy lm-eval's data sets", "polder mirror private/mirror arc_easy")
@@ -30,7 +30,7 @@ def mirror(
     """Copy the data sets of tasks that lm-eval ships from their hub, with their revisions and hashes."""
     from pipeline.config.configuration_file import load_configuration
     from pipeline.core.errors import InputError
-    from pipeline.evaluate.mirror import mirror_data_sets
+    from pipeline.evaluate.dataset_mirror import mirror_data_sets
     from pipeline.evaluate.settings import Suite
 
     suites = load_configuration(configuration).evaluation.suites if configuration else []
@@ -78,7 +78,7 @@ def check(
     from pipeline.slurm.platform_check import check_platform
 
     good = True
-    for finding in check_platform(platforms.described(name), account, nodes, wait_seconds):
+    for finding in check_platform(platforms.load_platform_settings(name), account, nodes, wait_seconds):
         print(finding, flush=True)
         good = good and finding.ok is not False
     raise typer.Exit(0 if good else 1)
@@ -91,11 +91,11 @@ def environment(
     deep: Annotated[bool, typer.Option("--deep", help="Compare every installed file with its RECORD.")] = False,
 ) -> None:
     """Compare the installed packages with a lock; exit with 1 if they differ."""
-    from pipeline.job.environments import find_environment_problems, unlocked
+    from pipeline.job.package_environments import find_environment_problems, list_unlocked_packages
 
     differences = list(find_environment_problems(lock, platform, deep))
     print("\n".join(differences) if differences else f"What is installed is what envs/{lock}.lock says.")
-    if extra := unlocked(lock):
+    if extra := list_unlocked_packages(lock):
         print(f"Not in the lock, and counted only where a step imports it: {', '.join(extra)}", file=sys.stderr)
     raise typer.Exit(1 if differences else 0)
 

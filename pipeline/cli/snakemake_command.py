@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1]
 PROFILES = "workflow/profiles"
 
 
-def find_project(start: Path) -> Path:
+def find_project_folder(start: Path) -> Path:
     """Return the project: the folder or a parent of it with Polder's Snakefile, else the checkout of this package.
 
     Raises:
@@ -31,7 +31,7 @@ def find_project(start: Path) -> Path:
     )
 
 
-def snakemake_command(
+def build_snakemake_command(
     configuration: Path, words: Sequence[str], profile: str, *, dry_run: bool, data: str | None
 ) -> list[str]:
     """Return the command that runs a configuration, for the folder of the project.
@@ -43,7 +43,7 @@ def snakemake_command(
     Raises:
         InputError: the configuration is missing or no YAML, the profile is missing, or there is no project.
     """
-    project = find_project(Path.cwd())
+    project = find_project_folder(Path.cwd())
     if not configuration.is_file():
         raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
     load_yaml(configuration)  # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line
@@ -56,12 +56,12 @@ def snakemake_command(
     targets, options = words[:first], words[first:]
     command = ["snakemake", *targets, *["-n"] * dry_run]
     command += ["--profile", str(folder.absolute()) if "/" in profile else profile]
-    command += ["--configfile", _from_project(configuration, project)]
-    command += ["--config", f"data={_from_project(Path(data), project)}"] if data else []
+    command += ["--configfile", _relative_to_project(configuration, project)]
+    command += ["--config", f"data={_relative_to_project(Path(data), project)}"] if data else []
     return [*command, *options]
 
 
-def _from_project(path: Path, project: Path) -> str:
+def _relative_to_project(path: Path, project: Path) -> str:
     """Return a path for a process that runs in the project: relative where it is in the project."""
     absolute = path.absolute()
     return str(absolute.relative_to(project) if absolute.is_relative_to(project) else absolute)
@@ -69,7 +69,7 @@ def _from_project(path: Path, project: Path) -> str:
 
 def replace_process(command: Sequence[str]) -> NoReturn:
     """Print a command, and replace this process by it, in the folder of the project."""
-    project = find_project(Path.cwd())
+    project = find_project_folder(Path.cwd())
     if project != Path.cwd():
         print(f"cd {shlex.quote(str(project))}")
         os.chdir(project)

@@ -13,22 +13,28 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
-from pipeline.config.keys import in_new_words, sentence
-from pipeline.config.platforms import described
+from pipeline.config.key_errors import format_validation_error, replace_deprecated_names
+from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
-from pipeline.config.validation import check, check_retrained
-from pipeline.core.command_lines import name_folder, substitute_data_folder
+from pipeline.config.validation import check_retrain_models, check_sections
+from pipeline.core.command_line_text import path_hint, substitute_data_folder
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.settings import Corpus
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_files import ItemFile, list_item_files
-from pipeline.experiment.cells import CellContext, expand_experiment, make_experiment_page, replace_values, variant_name
+from pipeline.evaluate.task_file_reader import ItemFile, list_item_files
+from pipeline.experiment.cells import (
+    CellContext,
+    expand_experiment,
+    make_experiment_page_input,
+    replace_values,
+    variant_name,
+)
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
-from pipeline.pretrain.processes.launch import count_processes, count_processes_per_node
+from pipeline.pretrain.processes.launch_command import count_processes, count_processes_per_node
 from pipeline.pretrain.settings import Model, SegmentSettings
-from pipeline.sources.units import SourceUnits
+from pipeline.sources.source_units import SourceUnits
 
 
 class Config(Sections):
@@ -40,19 +46,19 @@ class Config(Sections):
     """Corpora that experiments make, by the token set that each is of."""
 
     @model_validator(mode="after")
-    def _agree(self) -> Config:
-        check(self)
+    def _validate_and_add_cells(self) -> Config:
+        check_sections(self)
         if self.experiments:
-            self._add_cells()
-            check(self)
-        check_retrained(self)
+            self._add_experiment_cells()
+            check_sections(self)
+        check_retrain_models(self)
         return self
 
-    def _add_cells(self) -> None:
+    def _add_experiment_cells(self) -> None:
         """Make the cells of each experiment ordinary models of the run, but for those that fit nowhere."""
         platform = PlatformPlan.model_validate(self.platform.model_dump())
         processes = count_processes(self.launch), count_processes_per_node(self.launch)
-        place = CellContext(*processes, platform, self._known_vocabulary_size, self._tokens_with)
+        place = CellContext(*processes, platform, self._checked_vocabulary_size, self._add_token_set_variant)
         written = dict(self.models)
         for name, experiment in self.experiments.items():
             if experiment.base not in written:
@@ -64,27 +70,29 @@ class Config(Sections):
             try:
                 cells = [*expand_experiment(name, experiment, base, self.model_seed(experiment.base), place)]
                 corpus = self.corpus[self.tokens[base.tokens].corpus]
-                self._experiments[name] = make_experiment_page(experiment, base, corpus, [cell for cell, _ in cells])
+                self._experiments[name] = make_experiment_page_input(
+                    experiment, base, corpus, [cell for cell, _ in cells]
+                )
             except ValidationError as error:
-                raise ValueError(sentence(error, Model, f"experiments.{name}.vary")) from None
+                raise ValueError(format_validation_error(error, Model, f"experiments.{name}.vary")) from None
             except ValueError as error:
                 raise ValueError(f"experiments.{name}: {error}") from None
             if both := [cell.name for cell, _ in cells if cell.name in self.models]:
                 raise ValueError(f"experiments.{name}: there is another model {both[0]}: give one of them another name")
             self.models.update({cell.name: model for cell, model in cells if cell.refused is None})
 
-    def _tokens_with(self, tokens: str, values: Values) -> str:
+    def _add_token_set_variant(self, tokens: str, values: Values) -> str:
         """Return the name of a token set that is like another one but for these keys of its corpus: both are added.
 
         The tokenizer stays the same, so that models on both are measured in the same tokens.
         """
-        self._known_vocabulary_size(tokens)
+        self._checked_vocabulary_size(tokens)
         section = self.tokens[tokens]
         corpus = self.corpus[section.corpus]
         try:
             varied = Corpus.model_validate(replace_values(corpus.model_dump(exclude_unset=True), values))
         except ValidationError as error:
-            raise ValueError(sentence(error, Corpus, "vary: corpus")) from None
+            raise ValueError(format_validation_error(error, Corpus, "vary: corpus")) from None
         if varied == corpus:
             return tokens
         name, own = variant_name(section.corpus, values), variant_name(tokens, values)
@@ -94,7 +102,7 @@ class Config(Sections):
         self._variants[own] = name
         return own
 
-    def _known_vocabulary_size(self, tokens: str) -> int:
+    def _checked_vocabulary_size(self, tokens: str) -> int:
         if tokens not in self.tokens:
             raise ValueError(f"there is no token set {tokens!r}; choose one of {', '.join(sorted(self.tokens))}")
         return self.vocabulary_size(tokens)
@@ -103,17 +111,17 @@ class Config(Sections):
         """Return what the page of each experiment is told, its cells with it."""
         return self._experiments
 
-    def cells(self) -> list[str]:
+    def cell_model_names(self) -> list[str]:
         """Return the models that are cells of experiments."""
         return [cell.name for cell in self._cells() if cell.refused is None]
 
-    def not_run(self) -> dict[str, str]:
+    def infeasible_cells(self) -> dict[str, str]:
         """Return the cells that fit nowhere, each with why."""
         return {cell.name: cell.refused for cell in self._cells() if cell.refused is not None}
 
     def compared_models(self) -> dict[str, Model]:
         """Return the models that the run compares with each other: cells are compared by their experiment."""
-        cells = {*self.cells()}
+        cells = {*self.cell_model_names()}
         return {name: model for name, model in self.models.items() if name not in cells}
 
     def _cells(self) -> Iterator[Cell]:
@@ -131,14 +139,14 @@ class Config(Sections):
             seed=self.model_seed(model),
             first_step=section.training.segment_start(last_step),
             last_step=last_step,
-            records_outcome=model in self.cells(),
+            records_outcome=model in self.cell_model_names(),
             energy_options=self.platform.energy_policies.get(section.training.energy_policy or ""),
         )
 
     def parallel_files(self, tokenizer: str) -> list[str]:
         """Return the files of the sentences that a tokenizer's parity is measured on, in the order of the languages."""
         files = sorted(self.tokenizer[tokenizer].parallel.items())
-        return [self.resolved(f"tokenizer.{tokenizer}.parallel", path) for _, path in files]
+        return [self.resolve_data_path(f"tokenizer.{tokenizer}.parallel", path) for _, path in files]
 
     def source_units(self, source: str) -> SourceUnits:
         """Return the files and units of a source, listed once."""
@@ -147,19 +155,19 @@ class Config(Sections):
             self._units[source] = SourceUnits(self.source(source), self.data, parts)
         return self._units[source]
 
-    def files(self, source: str) -> dict[str, Path]:
+    def raw_files(self, source: str) -> dict[str, Path]:
         """Return the raw files of a source, name to path."""
         return self.source_units(source).files
 
-    def resolved(self, what: str, path: str) -> str:
+    def resolve_data_path(self, what: str, path: str) -> str:
         """Return the path of something with the folder of the data in it."""
         return substitute_data_folder(what, path, self.data)
 
-    def units(self, source: str) -> dict[str, dict[str, Path]]:
+    def unit_files(self, source: str) -> dict[str, dict[str, Path]]:
         """Return the units of a source that have files, each with its files, name to path."""
         return self.source_units(source).units
 
-    def batches(self, source: str) -> dict[str, list[str]]:
+    def job_batches(self, source: str) -> dict[str, list[str]]:
         """Return the units of a source that one job works on, by the number of the batch."""
         return self.source_units(source).batches
 
@@ -189,7 +197,7 @@ class Config(Sections):
             raise InputError(f"{what}: {error}") from None
         return files
 
-    def turned_positions(self, model: str) -> list[str]:
+    def list_rope_changes(self, model: str) -> list[str]:
         """Return in what a model's positions turn otherwise than in the one that its training begins with.
 
         Raises:
@@ -197,17 +205,17 @@ class Config(Sections):
         """
         if self.models[model].pretrained is None:
             return []
-        from pipeline.pretrain.adopt import list_rotation_changes
+        from pipeline.pretrain.adopt import list_rope_differences
 
-        return list_rotation_changes(Path(self.pretrained_files(model)[0]).parent, self.models[model].architecture)
+        return list_rope_differences(Path(self.pretrained_files(model)[0]).parent, self.models[model].architecture)
 
     def _model_files(self, what: str, written: str) -> list[str]:
-        folder = Path(self.resolved(what, written))
+        folder = Path(self.resolve_data_path(what, written))
         files = [*folder.glob("[!.]*")] if folder.is_dir() else []
         names = [file.name for file in files]
         if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
             raise InputError(
-                f"{what}: {folder}{name_folder(folder)} needs config.json, a tokenizer and *.safetensors; name a "
+                f"{what}: {folder}{path_hint(folder)} needs config.json, a tokenizer and *.safetensors; name a "
                 "folder of a model in the layout of Hugging Face"
             )
         return sorted(str(file) for file in files if file.is_file())
@@ -218,25 +226,25 @@ class Config(Sections):
 
     def suites(self) -> list[Suite]:
         """Return the evaluation's suites with their folders resolved."""
-        return self.evaluation.resolved(self.data)
+        return self.evaluation.resolve_suites(self.data)
 
-    def harmful_files(self, corpus: str) -> list[Path]:
+    def harmful_content_files(self, corpus: str) -> list[Path]:
         """Return the files of a corpus's word lists and classifiers, in their order.
 
         Raises:
             InputError: a file is missing.
         """
         paths = []
-        for entry in self.corpus[corpus].harmful.flags_in_order():
+        for entry in self.corpus[corpus].harmful.lists_and_classifiers():
             path = Path(entry.path.replace("{data}", self.data or "{data}"))
             if not path.is_file():
                 raise InputError(
-                    f"corpus.{corpus}.harmful: there is no file {path}{name_folder(path)}, which {entry.name} names"
+                    f"corpus.{corpus}.harmful: there is no file {path}{path_hint(path)}, which {entry.name} names"
                 )
             paths.append(path)
         return paths
 
-    def seed_files(self, corpus: str) -> list[Path]:
+    def quality_training_files(self, corpus: str) -> list[Path]:
         """Return the files that a corpus's classifiers are trained on, by language, the good ones first.
 
         Raises:
@@ -245,21 +253,21 @@ class Config(Sections):
         found = []
         for language, seeds in sorted(self.corpus[corpus].quality.items()):
             for seed_set in [*seeds.good, *seeds.bad]:
-                path = Path(self.resolved(f"corpus.{corpus}.quality.{language}", seed_set.path))
+                path = Path(self.resolve_data_path(f"corpus.{corpus}.quality.{language}", seed_set.path))
                 if not path.is_file():
                     raise InputError(
-                        f"corpus.{corpus}.quality.{language}: there is no file {path}{name_folder(path)}: correct its "
-                        "path"
+                        f"corpus.{corpus}.quality.{language}: there is no file {path}{path_hint(path)}: correct "
+                        "its path"
                     )
                 found.append(path)
         return found
 
-    def harmful_files_of_model(self, model: str) -> list[Path]:
+    def harmful_content_files_for_model(self, model: str) -> list[Path]:
         """Return the same of the corpus that a model is trained on, where what it writes is looked at."""
         corpus = self.tokens[self.models[model].tokens].corpus
-        return self.harmful_files(corpus) if self.evaluation.memorization else []
+        return self.harmful_content_files(corpus) if self.evaluation.memorization else []
 
-    def license_evidence(self) -> dict[str, str]:
+    def license_evidence_hashes(self) -> dict[str, str]:
         """Return the sha256 of each file that shows the license of a source.
 
         Raises:
@@ -267,21 +275,21 @@ class Config(Sections):
         """
         found = {}
         for source, name in sorted(self.disclosure.license_evidence.items()):
-            path = Path(self.resolved("disclosure.license_evidence", name))
+            path = Path(self.resolve_data_path("disclosure.license_evidence", name))
             if source not in [known.name for known in self.sources]:
                 raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
             if not path.is_file():
-                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}{name_folder(path)}")
+                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}{path_hint(path)}")
             found[source] = hash_file(path)
         return found
 
-    def written(self) -> dict[str, Any]:
+    def dump_configuration(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.
 
         What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells
         and their corpora, of which the experiments tell.
         """
-        made = {"models": self.cells(), "tokens": self._variants, "corpus": self._variants.values()}
+        made = {"models": self.cell_model_names(), "tokens": self._variants, "corpus": self._variants.values()}
         keys = self.model_dump(
             mode="json",
             exclude_unset=True,
@@ -293,23 +301,23 @@ class Config(Sections):
         return {**keys, "platform": self.platform.name}
 
 
-def load(raw: Mapping[str, Any]) -> Config:
+def parse_configuration(raw: Mapping[str, Any]) -> Config:
     """Return the validated configuration; `platform` is the name of a file in workflow/platforms.
 
     Raises:
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
-    content, _ = in_new_words(raw)
+    content, _ = replace_deprecated_names(raw)
     try:
-        return Config.model_validate({**content, "platform": described(str(raw.get("platform", "local")))})
+        return Config.model_validate({**content, "platform": load_platform_settings(str(raw.get("platform", "local")))})
     except ValidationError as error:
-        raise InputError(sentence(error, Config, "configuration", content)) from None
+        raise InputError(format_validation_error(error, Config, "configuration", content)) from None
 
 
-def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
+def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
     where = f"corpus.{corpus}.decontamination"
     try:
-        suites = config.evaluation.resolved(config.data, names)
+        suites = config.evaluation.resolve_suites(config.data, names)
     except InputError as error:
         raise InputError(f"{where}.suites: {error}") from None
     fields = config.corpus[corpus].decontamination.fields
@@ -321,22 +329,24 @@ def _files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
     return sorted(named, key=lambda file: (file.task, file.path, file.fields or (), file.named))
 
 
-def leaving(config: Config, corpus: str) -> list[ItemFile]:
+def list_decontamination_item_files(config: Config, corpus: str) -> list[ItemFile]:
     """Return the files of the items whose documents leave a corpus; none where that is off.
 
     Raises:
         InputError: there is no suite of that name, or a task or a data file is missing or wrong.
     """
     section = config.corpus[corpus].decontamination
-    names = config.evaluation.names if section.suites is None else section.suites
-    return _files(config, corpus, names) if section.enabled else []
+    names = config.evaluation.suite_names if section.suites is None else section.suites
+    return _list_suite_item_files(config, corpus, names) if section.enabled else []
 
 
-def counted(config: Config, corpus: str) -> list[ItemFile]:
+def list_count_only_item_files(config: Config, corpus: str) -> list[ItemFile]:
     """Return the files of the items that are evaluated and do not leave a corpus, whose documents are counted."""
     section = config.corpus[corpus].decontamination
     if section.suites is None or not section.enabled:
         return []
-    known = {(file.task, file.path) for file in leaving(config, corpus)}
-    later = _files(config, corpus, [name for name in config.evaluation.names if name not in section.suites])
+    known = {(file.task, file.path) for file in list_decontamination_item_files(config, corpus)}
+    later = _list_suite_item_files(
+        config, corpus, [name for name in config.evaluation.suite_names if name not in section.suites]
+    )
     return [file for file in later if (file.task, file.path) not in known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import load_yaml
 
@@ -24,4 +24,4 @@ def load_configuration(path: Path, **changes: str) -> Config:
         raise InputError(f"there is no configuration {path}: name one of config/*.yaml") from None
     if not isinstance(raw, dict):
         raise InputError(f"{path} holds no keys: a run needs at least run and sources")
-    return load({**raw, **changes})
+    return parse_configuration({**raw, **changes})

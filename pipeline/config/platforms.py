@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.config.keys import sentence
+from pipeline.config.key_errors import format_validation_error
 from pipeline.core.errors import InputError
 from pipeline.core.platform_files import load_platform
 from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import Energy
-from pipeline.pretrain.processes.launch import find_cpus_per_task
+from pipeline.pretrain.processes.launch_command import parse_cpus_per_task
 
 
 class Allocation(Settings):
@@ -39,7 +39,7 @@ class Partition(Settings):
     )
 
     @model_validator(mode="after")
-    def _allocation_is_a_part_of_a_node(self) -> Partition:
+    def _check_allocation_fits_node(self) -> Partition:
         for key in ("cpus", "memory_megabytes", "gpus"):
             if self.allocation and getattr(self.allocation, key) > getattr(self, key):
                 raise ValueError(f"allocation.{key} is more than the {getattr(self, key)} of a node")
@@ -123,15 +123,15 @@ class Platform(Settings):
 
     @field_validator("launch")
     @classmethod
-    def _launch_is_a_command(cls, launch: str | None) -> str | None:
+    def _check_launch_command(cls, launch: str | None) -> str | None:
         try:
-            find_cpus_per_task(launch)
+            parse_cpus_per_task(launch)
         except InputError as error:
             raise ValueError(str(error).removeprefix("launch: ")) from None
         return launch
 
     @model_validator(mode="after")
-    def _devices_are_those_of_the_partition(self) -> Platform:
+    def _check_devices_match_partition(self) -> Platform:
         gpu = self.partitions.get("gpu")
         if gpu and gpu.gpus and gpu.gpus != self.devices:
             raise ValueError(
@@ -140,14 +140,14 @@ class Platform(Settings):
             )
         return self
 
-    def emissions(self, written: Energy) -> Energy:
+    def merge_emission_settings(self, written: Energy) -> Energy:
         """Return PUE and carbon intensity: what the run has written itself, else the site's, else the defaults."""
         return Energy.model_validate(
             {**self.energy.model_dump(exclude_unset=True), **written.model_dump(exclude_unset=True)}
         )
 
 
-def described(name: str) -> Platform:
+def load_platform_settings(name: str) -> Platform:
     """Return a platform by its name.
 
     Raises:
@@ -156,4 +156,4 @@ def described(name: str) -> Platform:
     try:
         return Platform.model_validate(load_platform(name))
     except ValidationError as error:
-        raise InputError(sentence(error, Platform, f"workflow/platforms/{name}.yaml")) from None
+        raise InputError(format_validation_error(error, Platform, f"workflow/platforms/{name}.yaml")) from None

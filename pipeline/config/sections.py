@@ -14,7 +14,7 @@ from pipeline.corpus.settings import Corpus, Perplexity
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
 from pipeline.experiment.settings import Experiment
-from pipeline.pretrain.processes.launch import launcher_name
+from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.settings import Disclosure, Report
@@ -70,7 +70,7 @@ class Run(Settings):
 
     @field_validator("results")
     @classmethod
-    def _plain(cls, results: str) -> str:
+    def _check_results_folder(cls, results: str) -> str:
         """The folder stands in command lines and in rules, where other characters have a meaning."""
         if not re.fullmatch(r"[\w./+-]+", results):
             raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
@@ -99,12 +99,12 @@ class Sections(Settings):
 
     @field_validator("allowed_licenses")
     @classmethod
-    def _spdx(cls, licenses: list[str] | None) -> list[str] | None:
+    def _canonicalize_licenses(cls, licenses: list[str] | None) -> list[str] | None:
         return licenses and sorted({canonical_license(license) for license in licenses})
 
     @field_validator("tokenizer")
     @classmethod
-    def _swept(cls, tokenizers: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
+    def _expand_tokenizer_sweeps(cls, tokenizers: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
         """Make the tokenizers of each sweep ordinary ones of the run."""
         found: dict[str, Tokenizer] = {}
         for name, section in tokenizers.items():
@@ -123,9 +123,9 @@ class Sections(Settings):
         return Path(self.run.results) / self.run.name
 
     @property
-    def emissions(self) -> Energy:
+    def emission_settings(self) -> Energy:
         """Return PUE and carbon intensity: those of the section energy, else the platform's."""
-        return self.platform.emissions(self.energy)
+        return self.platform.merge_emission_settings(self.energy)
 
     def source(self, name: str) -> Source:
         """Return the source of that name."""
@@ -148,13 +148,13 @@ class Sections(Settings):
         own = self.models[name].seed
         return self.run.seed if own is None else own
 
-    def markers(self, tokenizer: str) -> list[str]:
+    def personal_data_markers(self, tokenizer: str) -> list[str]:
         """Return what stands for personal data in the corpora that a tokenizer is of, sorted."""
         corpora = {t.corpus for t in self.tokens.values() if t.tokenizer == tokenizer}
         corpora.add(self.tokenizer[tokenizer].corpus)
         return sorted({marker for name in corpora for marker in self.corpus[name].personal_data.markers()})
 
-    def searched_models(self) -> list[str]:
+    def text_searchable_models(self) -> list[str]:
         """Return the models in whose training documents texts can be found."""
         return [name for name, model in self.models.items() if self.tokens[model.tokens].suffixes]
 
@@ -162,27 +162,29 @@ class Sections(Settings):
         """Return the names of the sources that a corpus is made from, sorted."""
         return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
 
-    def scored(self, score: Literal["quality", "perplexity"]) -> list[str]:
+    def scored_corpora(self, score: Literal["quality", "perplexity"]) -> list[str]:
         """Return the corpora whose documents get this score."""
         return [name for name, section in self.corpus.items() if getattr(section, score)]
 
-    def perplexity(self, corpus: str) -> Perplexity:
+    def perplexity_settings(self, corpus: str) -> Perplexity:
         """Return by which model a corpus is read, of one that `scored` names."""
         section = self.corpus[corpus].perplexity
         if section is None:
             raise ValueError(f"no model reads corpus {corpus}")
         return section
 
-    def reserving(self) -> list[str]:
+    def sources_with_opt_out_list(self) -> list[str]:
         """Return the sources that have an opt-out list, sorted."""
         return sorted(source.name for source in self.sources if source.opt_out)
 
-    def evaluated(self) -> list[tuple[str, int]]:
+    def evaluated_milestones(self) -> list[tuple[str, int]]:
         """Return (model, step) of every milestone that is evaluated."""
         first = -1 if self.evaluation.checkpoints == "final" else 0
-        return [(name, step) for name, model in self.models.items() for step in model.training.milestones()[first:]]
+        return [
+            (name, step) for name, model in self.models.items() for step in model.training.milestone_steps()[first:]
+        ]
 
-    def root(self, model: str) -> str:
+    def root_model(self, model: str) -> str:
         """Return the model that a branch goes on from, or that one does; any other model itself."""
         while start := self.models[model].training.start:
             model = start.model
@@ -190,8 +192,10 @@ class Sections(Settings):
 
     def baselines(self) -> dict[str, str | None]:
         """Return the models that evaluated ones are compared with: a model's name, or None where a folder holds it."""
-        if not self.evaluated():
+        if not self.evaluated_milestones():
             return {}
         own = self.models if self.evaluation.untrained else {}
-        named = {f"{ADOPTED if self.models[self.root(name)].pretrained else UNTRAINED}-{name}": name for name in own}
+        named = {
+            f"{ADOPTED if self.models[self.root_model(name)].pretrained else UNTRAINED}-{name}": name for name in own
+        }
         return named | dict.fromkeys(self.evaluation.baselines)

@@ -10,13 +10,13 @@ from collections.abc import Collection
 from pydantic import ValidationError
 
 from pipeline.config.sections import Sections
-from pipeline.core.training_steps import StepRange
+from pipeline.core.batch_schedule import StepRange
 from pipeline.pretrain.settings import Training
 from pipeline.sources.spdx_licenses import canonical_license, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bin_names
 
 
-def _licenses(config: Sections) -> None:
+def _check_licenses(config: Sections) -> None:
     """Check that this run allows the license of every source, but for those whose documents have their own."""
     for source in (source for source in config.sources if source.license_key is None):
         if config.allowed_licenses is not None and not is_allowed(source.license, config.allowed_licenses):
@@ -46,7 +46,7 @@ def _licenses(config: Sections) -> None:
             )
 
 
-def _references(config: Sections) -> None:
+def _check_references(config: Sections) -> None:
     names = [source.name for source in config.sources]
     if len(set(names)) < len(names):
         raise ValueError(f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own")
@@ -80,11 +80,11 @@ def _references(config: Sections) -> None:
                 raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
 
 
-def _vocabularies(config: Sections) -> None:
+def _check_vocabularies(config: Sections) -> None:
     """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
     for name, section in config.tokenizer.items():
         try:
-            section.check_size(config.markers(name))
+            section.check_size(config.personal_data_markers(name))
         except ValueError as error:
             raise ValueError(f"tokenizer.{name}: {error}") from None
         languages = config.corpus[section.corpus].languages
@@ -96,10 +96,10 @@ def _vocabularies(config: Sections) -> None:
                 )
 
 
-def _perplexity(config: Sections) -> None:
+def _check_perplexity(config: Sections) -> None:
     """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
-    for name in config.scored("perplexity"):
-        key, wanted = f"corpus.{name}.perplexity", config.perplexity(name)
+    for name in config.scored_corpora("perplexity"):
+        key, wanted = f"corpus.{name}.perplexity", config.perplexity_settings(name)
         if wanted.model not in config.models:
             models = ", ".join(sorted(config.models)) or "there are none"
             raise ValueError(f"{key}.model: there is no model {wanted.model!r}; choose one of {models}")
@@ -121,7 +121,7 @@ def _perplexity(config: Sections) -> None:
             )
 
 
-def _strata(config: Sections) -> None:
+def _check_strata(config: Sections) -> None:
     for name, section in config.tokens.items():
         for score in ("quality", "perplexity"):
             if section.strata.bounds(score) and not getattr(config.corpus[section.corpus], score):
@@ -131,7 +131,7 @@ def _strata(config: Sections) -> None:
                 )
 
 
-def _names_in(config: Sections, tokens: str) -> dict[str, list[str]]:
+def _list_mixture_names(config: Sections, tokens: str) -> dict[str, list[str]]:
     """Return what a mixture of a token set may name, by the key that it goes by; of licenses nothing is known."""
     section = config.tokens[tokens]
     sources = config.corpus_sources(section.corpus)
@@ -146,11 +146,11 @@ def _names_in(config: Sections, tokens: str) -> dict[str, list[str]]:
     return known
 
 
-def _sampling(config: Sections) -> None:
+def _check_sampling(config: Sections) -> None:
     """Check that what a training mixes is in its corpus; the job itself would say so only when its GPUs wait."""
     for name, model in config.models.items():
         corpus = config.tokens[model.tokens].corpus
-        known = _names_in(config, model.tokens)
+        known = _list_mixture_names(config, model.tokens)
         for mixture in (model.training.sampling, *model.training.sampling.phases):
             named = mixture.weights or mixture.epochs
             if named and mixture.by not in known:
@@ -168,7 +168,7 @@ def _sampling(config: Sections) -> None:
                     )
 
 
-def _starts(config: Sections) -> None:
+def _check_training_starts(config: Sections) -> None:
     """Check that a branch goes on from a milestone that is made, of a model of its shape, with batches in its order."""
     for name, model in config.models.items():
         if (start := model.training.start) is None:
@@ -181,7 +181,7 @@ def _starts(config: Sections) -> None:
         if other is None or start.model == name:
             others = ", ".join(sorted(config.models.keys() - {name})) or "there are none"
             raise ValueError(f"{key}.model: there is no other model {start.model!r}; choose one of {others}")
-        if start.step not in (kept := other.training.milestones()):
+        if start.step not in (kept := other.training.milestone_steps()):
             steps = ", ".join(map(str, kept[:5])) + ", …" * (len(kept) > 5)
             raise ValueError(
                 f"{key}.step: models.{start.model} keeps no milestone of step {start.step}: choose one of {steps}, or "
@@ -189,7 +189,7 @@ def _starts(config: Sections) -> None:
             )
 
         def upto(training: Training, step: int = start.step) -> list[StepRange]:
-            return training.batches.step_ranges(0, step)
+            return training.batch_schedule.step_ranges(0, step)
 
         alike = {
             "architecture": (model.architecture, other.architecture),
@@ -204,7 +204,7 @@ def _starts(config: Sections) -> None:
                 raise ValueError(f"{key}: models.{name} needs {what} of models.{start.model}, and has another")
 
 
-def _memorization(config: Sections) -> None:
+def _check_memorization(config: Sections) -> None:
     wanted = config.evaluation.memorization
     for name, model in config.models.items():
         if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
@@ -215,13 +215,13 @@ def _memorization(config: Sections) -> None:
             )
 
 
-def _categories(config: Sections) -> None:
+def _check_data_categories(config: Sections) -> None:
     unknown = sorted(config.disclosure.data_categories.keys() - {source.name for source in config.sources})
     if unknown:
         raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
 
 
-def _energy_policies(config: Sections) -> None:
+def _check_energy_policies(config: Sections) -> None:
     known = config.platform.energy_policies
     for name, model in config.models.items():
         if (policy := model.training.energy_policy) is not None and policy not in known:
@@ -232,7 +232,7 @@ def _energy_policies(config: Sections) -> None:
             )
 
 
-def check_retrained(config: Sections) -> None:
+def check_retrain_models(config: Sections) -> None:
     """Check that what may be trained again is a model of this run, or an experiment, whose cells it stands for.
 
     Raises:
@@ -243,12 +243,19 @@ def check_retrained(config: Sections) -> None:
         raise ValueError(f"run.retrain: there is no model {unknown[0]!r}; choose of {', '.join(sorted(known))}")
 
 
-def check(config: Sections) -> None:
+def check_sections(config: Sections) -> None:
     """Check that the sections of a run agree.
 
     Raises:
         ValueError: they do not.
     """
-    named = (_licenses, _references, _vocabularies, _perplexity, _strata)
-    for agrees in (*named, _sampling, _starts, _memorization, _categories, _energy_policies):
+    named = (_check_licenses, _check_references, _check_vocabularies, _check_perplexity, _check_strata)
+    for agrees in (
+        *named,
+        _check_sampling,
+        _check_training_starts,
+        _check_memorization,
+        _check_data_categories,
+        _check_energy_policies,
+    ):
         agrees(config)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path
-from pipeline.core.lease import partial_path
+from pipeline.core.output_lease import temporary_output_path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -19,7 +19,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         DiskFull: the disk is full; no partial file is left.
     """
-    partial = partial_path(path)
+    partial = temporary_output_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(content)

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.core.command_lines import shorten_command
+from pipeline.core.command_line_text import shorten_command
 from pipeline.core.disk_space import disk_full_error, is_disk_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
@@ -304,7 +304,7 @@ class LogCheckpoint(NamedTuple):
     sha256: str
 
 
-def checkpoint_before(run_directory: Path, step: str) -> LogCheckpoint | None:
+def checkpoint_before_attempt(run_directory: Path, step: str) -> LogCheckpoint | None:
     """Return the state of the log before the running attempt of a step, else its current state; None for an empty log.
 
     Raises:

@@ -33,7 +33,7 @@ class ConfidenceInterval(NamedTuple):
     low: float | None
     high: float | None
 
-    def of(self, function: Callable[[float], float]) -> ConfidenceInterval:
+    def transform(self, function: Callable[[float], float]) -> ConfidenceInterval:
         """Apply an increasing function to the mean and its interval."""
         low, high = (end if end is None else function(end) for end in (self.low, self.high))
         return ConfidenceInterval(function(self.value), low, high)
@@ -52,7 +52,7 @@ def simulated_coverage(kind: str, units: float) -> float:
     return SIMULATED_COVERAGE[kind][max(place, 0)]
 
 
-def cluster_indices(clusters: Iterable[Hashable]) -> NDArray[np.int64]:
+def assign_cluster_indices(clusters: Iterable[Hashable]) -> NDArray[np.int64]:
     """Return the index of the cluster of each item; clusters are numbered by first occurrence."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)

@@ -15,7 +15,7 @@ NOT_ASCII = re.compile(r"[^\n\t -~]")
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
-def format_count(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return a count with its noun, such as `1 job` or `2 jobs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

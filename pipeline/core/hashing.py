@@ -18,7 +18,7 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def hash_files(paths: Sequence[Path]) -> list[str]:
+def hash_each_file(paths: Sequence[Path]) -> list[str]:
     """Return the SHA-256 of many files, in their order, reading one file per processor at once.
 
     Threads do it: the interpreter is free while bytes are read and hashed.

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -33,9 +33,9 @@ def _parse_finite_float(text: str) -> float:
 
 _DECODERS = {
     False: json.JSONDecoder(
-        object_pairs_hook=_build_object, parse_float=_parse_finite_float, parse_constant=_parse_finite_float
+        object_pairs_hook=_refuse_duplicate_keys, parse_float=_parse_finite_float, parse_constant=_parse_finite_float
     ),
-    True: json.JSONDecoder(object_pairs_hook=_build_object),
+    True: json.JSONDecoder(object_pairs_hook=_refuse_duplicate_keys),
 }
 
 
@@ -95,10 +95,10 @@ def validate_fields(kind: type, content: object) -> dict[str, Any]:
     return values
 
 
-def _describe_field(annotation: Any) -> _Field:
+def _make_field_schema(annotation: Any) -> _Field:
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is UnionType and parts[-1] is NoneType:
-        own = _describe_field(parts[0])
+        own = _make_field_schema(parts[0])
         return own._replace(types=(*own.types, NoneType))
     if origin is dict:
         return (
@@ -112,31 +112,31 @@ def _describe_field(annotation: Any) -> _Field:
 
 
 @cache
-def _fields(kind: type) -> dict[str, _Field]:
+def _field_schemas(kind: type) -> dict[str, _Field]:
     hints, parameters = get_type_hints(kind), inspect.signature(kind).parameters
     return {
-        name: _describe_field(hints[name])._replace(is_required=parameter.default is parameter.empty)
+        name: _make_field_schema(hints[name])._replace(is_required=parameter.default is parameter.empty)
         for name, parameter in parameters.items()
     }
 
 
 @cache
 def _nested_fields(kind: type) -> list[tuple[str, _Field]]:
-    return [(name, one) for name, one in _fields(kind).items() if one.elements or one.entry]
+    return [(name, one) for name, one in _field_schemas(kind).items() if one.elements or one.entry]
 
 
 def _validate_object(kind: type, content: dict[str, Any], place: str) -> list[str]:
-    for name, one in _fields(kind).items():
+    for name, one in _field_schemas(kind).items():
         if name in content and type(content[name]) not in one.types:
             raise ValueError(f"the field {place}{name} is not {one.expected}")
         if name not in content and one.is_required:
             raise ValueError(f"the field {place}{name} is missing")
-    return [name for name in _fields(kind) if name in content]
+    return [name for name in _field_schemas(kind) if name in content]
 
 
 @cache
 def _tuple_reader(kind: type) -> tuple[Callable[[Any], Any], tuple[type, ...]]:
-    return itemgetter(*_fields(kind)), tuple(one.types[0] for one in _fields(kind).values())
+    return itemgetter(*_field_schemas(kind)), tuple(one.types[0] for one in _field_schemas(kind).values())
 
 
 def _build_tuples(kind: Any, contents: list[Any], place: str) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ def write_environment(run_directory: Path, environment: dict[str, Any]) -> FileR
     """
     text = compact_json(environment)
     sha256 = hashlib.sha256(text).hexdigest()
-    file = FileReference(ENVIRONMENT.name(digest=sha256[:16]), sha256)
+    file = FileReference(ENVIRONMENT.relative_path(digest=sha256[:16]), sha256)
     if not (run_directory / file.path).exists():
         write_atomically(run_directory / file.path, text)
     return file

@@ -48,7 +48,7 @@ def platform_variables(platform: Mapping[str, Any]) -> dict[str, str]:
     return {**platform.get("environment", {}), **({"PIPELINE_ADDRESS_SUFFIX": suffix} if suffix else {})}
 
 
-def container_image() -> str | None:
+def current_container_image() -> str | None:
     """Return the Apptainer or SingularityCE image that this process runs in; None outside of an image."""
     return os.environ.get("APPTAINER_NAME") or os.environ.get("SINGULARITY_NAME")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pipeline.core.atomic_files import write_json
-from pipeline.core.command_lines import command_option, settings_digest, settings_json, shorten_command
+from pipeline.core.command_line_text import command_option, settings_digest, settings_json, shorten_command
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.json_values import parse_json, validate_fields
@@ -205,7 +205,7 @@ class Record(_PlannedFile):
         return versions == self.planned_versions
 
     @property
-    def computed_by(self) -> str | None:
+    def computing_attempt(self) -> str | None:
         """The file name of the attempt that computed the outputs: its own, or that of the reused result."""
         return (self.taken_over_from and self.taken_over_from.attempt) or self.attempt
 

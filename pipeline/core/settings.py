@@ -14,9 +14,9 @@ def _leaf_types(annotation: Any) -> set[Any]:
     return set().union(*map(_leaf_types, parts)) if parts else {annotation}
 
 
-def _has_switch(value: Any) -> bool:
+def _contains_bool(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return any(map(_has_switch, value))
+        return any(map(_contains_bool, value))
     return isinstance(value, bool)
 
 
@@ -27,24 +27,24 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_bool(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse `yes` and `true` where a number is meant; pydantic takes them for 1."""
         types = _leaf_types(cls.model_fields[str(info.field_name)].annotation)
-        if _has_switch(value) and types & {int, float} and not types & {bool, True, False, Any, object}:
+        if _contains_bool(value) and types & {int, float} and not types & {bool, True, False, Any, object}:
             raise ValueError("true, false, yes, no, on and off are no numbers: write a number")
         return value
 
-    def operation(self) -> dict[str, Any]:
+    def non_result_fields(self) -> dict[str, Any]:
         """Return the settings that do not affect the result of a step, as pydantic's `include`."""
         return {}
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that affect the result of a step, as JSON: a job reruns when one of them changes."""
-        return self.model_dump(mode="json", exclude=self.operation())
+        return self.model_dump(mode="json", exclude=self.non_result_fields())
 
-    def operation_settings(self) -> dict[str, Any]:
+    def non_result_settings(self) -> dict[str, Any]:
         """Return the settings that do not affect the result, as JSON."""
-        keys = self.operation()
+        keys = self.non_result_fields()
         return self.model_dump(mode="json", include=keys) if keys else {}
 
 

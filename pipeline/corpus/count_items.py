@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.corpus.documents import read_metadata, read_row_groups
-from pipeline.corpus.items.item_ngrams import Numbers, hash_items
-from pipeline.corpus.items.item_search import ContaminationDecision, ItemSearch
-from pipeline.corpus.items.settings import CountItemsSettings
+from pipeline.corpus.decontamination.item_ngrams import Numbers, hash_item_ngrams
+from pipeline.corpus.decontamination.item_search import ContaminationDecision, ItemSearch
+from pipeline.corpus.decontamination.settings import CountItemsSettings
+from pipeline.corpus.documents import read_file_metadata, read_row_groups
 
 
 def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], contamination: Path) -> dict[str, Any]:
@@ -27,11 +27,11 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
     Raises:
         InputError: a file of items cannot be read, or lacks a searched field.
     """
-    table = hash_items(settings, settings.items, files)
+    table = hash_item_ngrams(settings, settings.items, files)
     search, decision = ItemSearch(table), ContaminationDecision(table, settings)
     units: list[tuple[Path, Numbers, list[str]]] = []
     for path in sorted(final):
-        source = read_metadata(path)["source"]
+        source = read_file_metadata(path)["source"]
         unit_pairs, languages, first = [np.empty((0, 2), dtype=np.int64)], list[str](), 0
         for documents in read_row_groups(path, ["text", "language"]):
             pairs = search.find_matches(documents["text"].to_pylist())
@@ -43,7 +43,7 @@ def run(settings: CountItemsSettings, *, files: list[Path], final: list[Path], c
             first += documents.num_rows
         units.append((path, np.concatenate(unit_pairs), languages))
     for path, matches, languages in units:
-        metadata = read_metadata(path)
+        metadata = read_file_metadata(path)
         sizes = {language: counted["bytes"] for language, counted in metadata["languages"].items()}
         decision.find_contaminated(metadata["source"], sizes, languages, matches)
     tasks = decision.summary()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.document_streams import add_scores, kept_documents_schema, read_kept_documents, read_scores
-from pipeline.corpus.documents import CONTAMINATED, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.documents import CONTAMINATED, DocumentWriter, read_file_metadata, write_removed
 
 NO_FILES: list[Path] = []
 
@@ -36,7 +36,7 @@ def run(
     Raises:
         InputError: the scores belong to other documents.
     """
-    metadata = read_metadata(deduplicated)
+    metadata = read_file_metadata(deduplicated)
     unit = {"source": metadata["source"], "unit": metadata["unit"], "stage": "decontaminate"}
     best: dict[str, tuple[int, str]] = {}
     for hit in pq.read_table(hits).to_pylist():

@@ -13,13 +13,13 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import KEPT_SCHEMA, read_aligned, remove_table_paragraphs
-from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, DocumentWriter, read_metadata, write_removed
+from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, DocumentWriter, read_file_metadata, write_removed
 from pipeline.corpus.removed_documents import open_removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 
 
 def _read_duplicates(duplicates: Path, documents: Path, known: dict[str, Any]) -> pa.Table:
-    made_from = read_metadata(duplicates)
+    made_from = read_file_metadata(duplicates)
     if [made_from[key] for key in ("source", "unit", "documents")] != [known["source"], known["unit"], known["rows"]]:
         raise InputError(f"{duplicates} is not made from {documents}: rerun corpus.signatures for that unit")
     return pq.read_table(duplicates)
@@ -43,7 +43,7 @@ def run(
         InputError: the duplicates belong to other documents.
     """
     texts = open_removed_texts(settings, private)
-    metadata = read_metadata(documents)
+    metadata = read_file_metadata(documents)
     copies = _read_duplicates(duplicates, documents, metadata)
     unit: dict[str, Any] = {"source": metadata["source"], "unit": metadata["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []

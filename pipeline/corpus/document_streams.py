@@ -27,9 +27,9 @@ from pipeline.corpus.documents import (
     FINAL_SCHEMA,
     LAST_HASH,
     ROWS_PER_GROUP,
-    parquet_metadata,
+    encode_parquet_metadata,
     read_batches,
-    read_metadata,
+    read_file_metadata,
     read_row_groups,
     required_fields,
 )
@@ -109,7 +109,7 @@ def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] 
         InputError: the two files describe different documents.
     """
     schema = kept_documents_schema(documents, columns)
-    metadata, kept_metadata = read_metadata(documents), read_metadata(deduplicated)
+    metadata, kept_metadata = read_file_metadata(documents), read_file_metadata(deduplicated)
     if [kept_metadata[key] for key in ("source", "unit", "documents_in")] != [
         metadata["source"],
         metadata["unit"],
@@ -127,7 +127,7 @@ def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] 
 MAXIMUM_OPEN_FILES = 100  # each holds a batch of rows in memory too
 
 
-def _read_rows(
+def _read_filtered_rows(
     path: Path, names: list[str], filter_columns: list[str], hash_range: tuple[int, int], where: pc.Expression | None
 ) -> Iterator[Any]:
     for batch in read_batches([path], hash_range, [*dict.fromkeys([*names, *filter_columns])]):
@@ -177,13 +177,13 @@ def merge_documents(
             _write_merged(
                 waiting[-1],
                 schema,
-                merge(*(_read_rows(path, all_columns, condition_columns, hash_range, where) for path in some)),
+                merge(*(_read_filtered_rows(path, all_columns, condition_columns, hash_range, where) for path in some)),
             )
             for path in some:
                 if path.parent == Path(folder):
                     path.unlink()
             merged += 1
-        yield from merge(*(_read_rows(path, names, condition_columns, hash_range, where) for path in waiting))
+        yield from merge(*(_read_filtered_rows(path, names, condition_columns, hash_range, where) for path in waiting))
 
 
 SCORES = ("quality", "perplexity")
@@ -198,13 +198,13 @@ def write_scores(
         columns: the columns of the documents that `compute` reads.
         compute: returns the scores of a row group; NaN is no score.
     """
-    schema, metadata = pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)]), read_metadata(documents)
+    schema, metadata = pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field(score)]), read_file_metadata(documents)
     unit = {key: metadata[key] for key in ("source", "unit", "documents")}
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in read_row_groups(documents, ["id", *columns]):
             scores = pa.array(compute(table), from_pandas=True)
             writer.write_table(pa.table({"id": table["id"], score: scores}).cast(schema))
-        writer.add_key_value_metadata(parquet_metadata(unit))
+        writer.add_key_value_metadata(encode_parquet_metadata(unit))
     return unit
 
 

@@ -135,20 +135,20 @@ def read_row_groups(path: Path, columns: list[str] | None = None) -> Iterator[pa
             yield file.read_row_group(group, columns=columns)
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
+def read_file_metadata(path: Path) -> dict[str, Any]:
     """Return the metadata of a Parquet file of this package, with its number of rows as `rows`."""
     metadata = pq.read_metadata(path)
     return {**json.loads(metadata.metadata[b"polder"]), "rows": metadata.num_rows}
 
 
-def parquet_metadata(metadata: dict[str, Any]) -> dict[str, str]:
+def encode_parquet_metadata(metadata: dict[str, Any]) -> dict[str, str]:
     """Return metadata in the form that Parquet stores."""
     return {"polder": json.dumps(metadata, sort_keys=True)}
 
 
 def write_table(path: Path, table: pa.Table, metadata: dict[str, Any]) -> None:
     """Write a table with its metadata to a Parquet file."""
-    pq.write_table(table.replace_schema_metadata(parquet_metadata(metadata)), path, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(encode_parquet_metadata(metadata)), path, compression="zstd")
 
 
 class DocumentWriter:
@@ -168,7 +168,7 @@ class DocumentWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._writer.add_key_value_metadata(parquet_metadata(self.metadata))
+        self._writer.add_key_value_metadata(encode_parquet_metadata(self.metadata))
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
@@ -208,17 +208,17 @@ class DocumentCollector:
         self._bytes += len(row["text"])
         if self._bytes >= MAXIMUM_BUFFERED_CHARACTERS:
             for number, rows in enumerate(self._rows):
-                self._writer(number).write_batch(pa.RecordBatch.from_pylist(rows, schema=DOCUMENT_SCHEMA))
+                self._range_writer(number).write_batch(pa.RecordBatch.from_pylist(rows, schema=DOCUMENT_SCHEMA))
                 rows.clear()
             self._bytes = 0
 
-    def _writer(self, number: int) -> pa.RecordBatchStreamWriter:
+    def _range_writer(self, number: int) -> pa.RecordBatchStreamWriter:
         if number not in self._files:
             file = tempfile.TemporaryFile()  # noqa: SIM115  closed after it is read
             self._files[number] = file, pa.ipc.new_stream(file, DOCUMENT_SCHEMA)
         return self._files[number][1]
 
-    def _range(self, number: int) -> pa.Table:
+    def _take_range(self, number: int) -> pa.Table:
         """Return the documents of one range, sorted, and drop them from memory."""
         table = pa.Table.from_pylist(self._rows[number], schema=DOCUMENT_SCHEMA)
         self._rows[number] = []
@@ -236,7 +236,7 @@ class DocumentCollector:
             writer.metadata |= metadata
             rest = DOCUMENT_SCHEMA.empty_table()
             for number in range(HASH_RANGES):
-                rest = pa.concat_tables([rest, self._range(number)])
+                rest = pa.concat_tables([rest, self._take_range(number)])
                 while rest.num_rows >= ROWS_PER_GROUP or (number == HASH_RANGES - 1 and rest.num_rows):
                     writer.write(rest.slice(0, ROWS_PER_GROUP).combine_chunks())
                     rest = rest.slice(ROWS_PER_GROUP)

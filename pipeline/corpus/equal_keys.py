@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, SignedCorpus, memory_for_keys
+from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, SignedCorpus, memory_left_for_keys
 from pipeline.corpus.settings import EqualKeysSettings
 
 
@@ -23,6 +23,6 @@ def run(settings: EqualKeysSettings, *, signatures: list[Path], reserved: list[P
         InputError: the signatures were made with other settings, or memory_bytes is too small.
     """
     signed = SignedCorpus(signatures, reserved, settings)
-    left_bytes = memory_for_keys(settings, signed.total, signed.total * DOCUMENT_BYTES)
+    left_bytes = memory_left_for_keys(settings, signed.total, signed.total * DOCUMENT_BYTES)
     groups = signed.group_equal_keys(left_bytes, settings.share, settings.shares)
     return {"documents": signed.documents, "pairs": signed.write_pairs(pairs, groups, settings.share, settings.shares)}

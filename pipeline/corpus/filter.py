@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
 from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep, PersonalDataMaskingStep
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments, RemovedTexts, open_removed_texts
 from pipeline.corpus.rights_filters import LicenseFilter, OptOutFilter, check_license_differences
@@ -30,7 +30,7 @@ from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPileQuality
 from pipeline.corpus.settings import FilterSettings
 from pipeline.corpus.text.language_identification import LanguageFilter
-from pipeline.corpus.text.text_normalizer import TextNormalizer
+from pipeline.corpus.text.text_cleaning import TextCleaner
 
 
 def run_blocks(blocks: Sequence[PipelineStep], tasks: int = 1) -> list[PipelineStep]:
@@ -117,7 +117,7 @@ def filter_blocks(
         *([OptOutFilter.from_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
         LicenseFilter(settings, unit["license"], removed),
         MetadataMaskingStep(fields),
-        TextNormalizer(settings.normalization),
+        TextCleaner(settings.normalization),
         LanguageFilter(
             {code: rules.minimum_score for code, rules in languages.items()},
             removed,
@@ -130,7 +130,7 @@ def filter_blocks(
     ]
 
 
-def _check_language_model(settings: FilterSettings, files: list[Path]) -> Path | None:
+def _verify_identification_model(settings: FilterSettings, files: list[Path]) -> Path | None:
     """Return the file of the language model after checking its sha256; None for py3langid."""
     if settings.language_model_sha256 is None:
         return None
@@ -174,7 +174,7 @@ def run(
     content = json.loads(unit.read_text(encoding="utf-8"))
     raw = RawFiles.from_unit(settings, content, files)
     number, license = content["unit"], content["license"]
-    language_model = _check_language_model(settings, model)
+    language_model = _verify_identification_model(settings, model)
 
     def judge(chosen: RawFiles) -> list[PipelineStep]:
         texts = open_removed_texts(settings, private)
@@ -183,7 +183,7 @@ def run(
         )
 
     executed, quarantined = raw.run_undamaged(judge, quarantine=settings.quarantine)
-    read_from = raw.report(quarantined)
+    read_from = raw.summarize_files(quarantined)
     flagged = next(block.counts for block in executed if isinstance(block, HarmfulContentFilter))
     masked_fields = next(block.counts for block in executed if isinstance(block, MetadataMaskingStep))
     reader, collect = executed[0], executed[-1]

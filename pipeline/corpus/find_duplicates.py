@@ -25,7 +25,7 @@ from pipeline.corpus.duplicates.key_groups import (
     SignedCorpus,
     find_repeated_paragraphs,
     locate_repeated_paragraphs,
-    memory_for_keys,
+    memory_left_for_keys,
 )
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, SignedUnit
 from pipeline.corpus.settings import DuplicateSelection, FindDuplicatesSettings
@@ -94,7 +94,7 @@ class DuplicateClusters:
         compared_D = np.flatnonzero(differs_O & (texts[self._cluster_O] > 1))
         if len(compared_D) == 0:
             return
-        from pipeline.corpus.duplicates.minhash import NgramSetReader, find_similar  # they load a compiler
+        from pipeline.corpus.duplicates.minhash import NgramSetReader, find_similar_kept_texts  # they load a compiler
 
         sets = NgramSetReader(self._units, documents, settings.ngram)
         numbers_D = self.numbers_M[self._order[compared_D]]
@@ -104,7 +104,7 @@ class DuplicateClusters:
             return sets.read_sets(numbers_D[places_P], ngrams_D[places_P], hashes, starts_P)
 
         least = settings.minimum_similarity
-        kept_D, jaccard_D = find_similar(self._cluster_O[compared_D], ngrams_D, read, least, memory_bytes)
+        kept_D, jaccard_D = find_similar_kept_texts(self._cluster_O[compared_D], ngrams_D, read, least, memory_bytes)
         kept_O, jaccard_O = same_text_O.copy(), np.ones(len(by_text))
         kept_O[compared_D], jaccard_O[compared_D] = compared_D[kept_D], jaccard_D
         self.kept_M = self._in_document_order(self._order[kept_O[same_text_O]])
@@ -127,10 +127,12 @@ class DuplicateClusters:
 
     def numbers_in(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of the documents with duplicates in a unit."""
-        return self.numbers_M[slice(*np.searchsorted(self.numbers_M, [unit.numbers.start, unit.numbers.stop]))]
+        return self.numbers_M[
+            slice(*np.searchsorted(self.numbers_M, [unit.document_numbers.start, unit.document_numbers.stop]))
+        ]
 
 
-class ReservedClusters:
+class OptedOutClusters:
     """The documents that are removed because their cluster contains a reserved one, with its smallest id.
 
     Args:
@@ -150,11 +152,11 @@ class ReservedClusters:
 
     def rows_in(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
         """Return the rows of the removed documents in a unit, and the ids of the reserved ones."""
-        inside = slice(*np.searchsorted(self.numbers_T, [unit.numbers.start, unit.numbers.stop]))
+        inside = slice(*np.searchsorted(self.numbers_T, [unit.document_numbers.start, unit.document_numbers.stop]))
         return self.numbers_T[inside] - unit.first, self._ids_T[inside]
 
 
-def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bits, taken: ReservedClusters) -> pa.Table:
+def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bits, taken: OptedOutClusters) -> pa.Table:
     """Return the documents of a unit that have duplicates, lose paragraphs or copy a reserved one, in order."""
     members = clusters.numbers_in(unit)
     indices = np.searchsorted(clusters.numbers_M, members)
@@ -207,16 +209,16 @@ def run(
     section = settings.deduplication
     signed = SignedCorpus(signatures, reserved, section, section.prefer)
     units = signed.units
-    left_bytes = memory_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES)
+    left_bytes = memory_left_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES)
     roots = (signed.read_pairs(pairs) if pairs else signed.group_equal_keys(left_bytes)).roots()
-    reserved_clusters = ReservedClusters(signed, roots)
+    reserved_clusters = OptedOutClusters(signed, roots)
     roots = roots[: signed.documents]
     roots[reserved_clusters.numbers_T] = reserved_clusters.numbers_T
     sizes = np.bincount(roots)
     id_bytes = sum(unit.id_bytes for unit in [*units, *signed.reserved])
     members = int(sizes[sizes > 1].sum()) + len(reserved_clusters.numbers_T)
     member_bytes = members * MEMBER_BYTES + 2 * id_bytes * members // max(signed.total, 1)
-    left_bytes = memory_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
+    left_bytes = memory_left_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES + member_bytes)
     clusters = DuplicateClusters(units, roots, section.minhash)
     del roots
     if section.minhash and section.minimum_similarity:

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import read_metadata, required_fields, write_table
-from pipeline.corpus.items.item_search import ContaminationDecision
-from pipeline.corpus.items.settings import ContaminationThresholds
+from pipeline.corpus.decontamination.item_search import ContaminationDecision
+from pipeline.corpus.decontamination.settings import ContaminationThresholds
+from pipeline.corpus.documents import read_file_metadata, required_fields, write_table
 
 HIT_SCHEMA = pa.schema(
     required_fields(id=pa.string(), task=pa.string(), item=pa.string(), found=pa.int64(), ngrams=pa.int64())
 )
 
 
-def _pairs(table: pa.Table) -> Any:
+def _document_ngram_pairs(table: pa.Table) -> Any:
     return np.stack([table["document"].to_numpy(), table["ngram"].to_numpy()], axis=1)
 
 
@@ -32,13 +32,15 @@ def run(
     """
     decision = ContaminationDecision(pq.read_table(ngrams), settings)
     for path in matches:
-        decision.count_documents(_pairs(pq.read_table(path, columns=["document", "ngram"])))
+        decision.count_documents(_document_ngram_pairs(pq.read_table(path, columns=["document", "ngram"])))
     hits.mkdir()
     for path in sorted(matches):
-        unit, table = read_metadata(path), pq.read_table(path)
+        unit, table = read_file_metadata(path), pq.read_table(path)
         ids = dict(zip(table["document"].to_pylist(), table["id"].to_pylist(), strict=True))
         sizes = {language: counted["bytes"] for language, counted in unit["languages"].items()}
-        unit_hits = decision.find_contaminated(unit["source"], sizes, table["language"].to_pylist(), _pairs(table))
+        unit_hits = decision.find_contaminated(
+            unit["source"], sizes, table["language"].to_pylist(), _document_ngram_pairs(table)
+        )
         listed = pa.Table.from_pylist(
             [dict(zip(HIT_SCHEMA.names, (ids[document], *hit), strict=True)) for document, *hit in unit_hits],
             schema=HIT_SCHEMA,

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
+from pipeline.corpus.decontamination.item_search import ItemSearch
 from pipeline.corpus.document_streams import read_kept_documents
-from pipeline.corpus.documents import parquet_metadata, read_metadata, required_fields
-from pipeline.corpus.items.item_search import ItemSearch
+from pipeline.corpus.documents import encode_parquet_metadata, read_file_metadata, required_fields
 
 MATCH_SCHEMA = pa.schema(required_fields(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64()))
 
@@ -19,7 +19,7 @@ MATCH_SCHEMA = pa.schema(required_fields(id=pa.string(), document=pa.int64(), la
 def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
     """Write a row for each n-gram in each deduplicated document, in order; return their counts."""
     search = ItemSearch(pq.read_table(ngrams))
-    metadata = read_metadata(deduplicated)
+    metadata = read_file_metadata(deduplicated)
     unit = {key: metadata[key] for key in ("source", "unit", "documents", "languages")}
     with pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer:
         first = match_count = 0
@@ -30,6 +30,6 @@ def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path
             rows = pa.table({"id": document_columns["id"], "language": document_columns["language"], **columns})
             writer.write_table(rows.select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
             first, match_count = first + table.num_rows, match_count + len(pairs)
-        writer.add_key_value_metadata(parquet_metadata(unit))
+        writer.add_key_value_metadata(encode_parquet_metadata(unit))
     print(f"{unit['source']}.{unit['unit']}: {match_count} times an n-gram in a document", flush=True)
     return {"documents": metadata["documents"], "matches": match_count}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.corpus.documents import read_metadata
-from pipeline.corpus.items.item_ngrams import hash_items
-from pipeline.corpus.items.settings import NgramsSettings
+from pipeline.corpus.decontamination.item_ngrams import hash_item_ngrams
+from pipeline.corpus.decontamination.settings import NgramsSettings
+from pipeline.corpus.documents import read_file_metadata
 
 
 def run(settings: NgramsSettings, *, files: list[Path], ngrams: Path) -> dict[str, Any]:
@@ -18,8 +18,8 @@ def run(settings: NgramsSettings, *, files: list[Path], ngrams: Path) -> dict[st
     Raises:
         InputError: a file of items cannot be read, or lacks a searched field.
     """
-    table = hash_items(settings, settings.items, files)
+    table = hash_item_ngrams(settings, settings.items, files)
     pq.write_table(table, ngrams, compression="zstd")
-    tasks = read_metadata(ngrams)["tasks"]
+    tasks = read_file_metadata(ngrams)["tasks"]
     print(f"{table.num_rows} n-grams of the items of {len(tasks)} tasks", flush=True)
     return {"ngrams": table.num_rows, "tasks": tasks}

@@ -14,8 +14,8 @@ from pipeline.corpus.classifier.classifier_training import (
     SeedTexts,
     TextSplits,
     calibrate,
-    classification_figures,
-    mean_weights,
+    classification_metrics,
+    mean_ngram_weights,
     read_seed_texts,
     split_texts,
     train,
@@ -39,8 +39,10 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
         own_files, files = files[: len(sets)], files[len(sets) :]
         texts = read_seed_texts(language, sets, own_files, settings.normalization)
         parts = split_texts(texts)
-        weights, gap = train(texts.shares.select(parts.training), texts.good_N[parts.training])
-        slope, constant = calibrate(_mean_weights(texts, parts.calibration, weights), texts.good_N[parts.calibration])
+        weights, gap = train(texts.shares.select_texts(parts.training), texts.good_N[parts.training])
+        slope, constant = calibrate(
+            _mean_ngram_weights(texts, parts.calibration, weights), texts.good_N[parts.calibration]
+        )
         classifiers[language] = LinearClassifier(weights, slope, constant)
         content[language] = {
             "seeds": [
@@ -62,8 +64,8 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     }
 
 
-def _mean_weights(texts: SeedTexts, places: Places, weights: Any) -> Floats:
-    return mean_weights(*texts.shares.select(places), weights)
+def _mean_ngram_weights(texts: SeedTexts, places: Places, weights: Any) -> Floats:
+    return mean_ngram_weights(*texts.shares.select_texts(places), weights)
 
 
 def _count_labels(texts: SeedTexts, places: Places) -> dict[str, int]:
@@ -83,7 +85,7 @@ def _evaluate(
         return None
     good, trained = texts.good_N[places], texts.good_N[parts.training]
     scores = {
-        "classifier": classifier.probabilities(_mean_weights(texts, places, classifier.weights_B)),
+        "classifier": classifier.probabilities(_mean_ngram_weights(texts, places, classifier.weights_B)),
         "majority": np.full(len(places), float(2 * trained.sum() >= len(trained))),
     }
     trivial = {"length": np.log(texts.characters_N), "stop_words": texts.stop_words_N}
@@ -93,5 +95,5 @@ def _evaluate(
             scores[name] = one.probabilities(values[places])
     return {
         **_count_labels(texts, places),
-        "methods": {name: classification_figures(values, good) for name, values in scores.items()},
+        "methods": {name: classification_metrics(values, good) for name, values in scores.items()},
     }

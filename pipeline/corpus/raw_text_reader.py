@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.removed_documents import RemovedDocuments
-from pipeline.sources.byte_streams import DamagedFile
+from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import BROKEN_REASONS, WITHHELD_ID, RawDocument
 
 

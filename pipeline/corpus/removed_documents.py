@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
-from pipeline.core import lease
+from pipeline.core import output_lease
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import HARMFUL, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
@@ -38,7 +38,7 @@ class RemovedTexts:
     def __init__(self, path: Path | None, *, samples: bool, licenses: list[str] | None = None) -> None:
         self._licenses = licenses
         self._path = path
-        self._partial = path and lease.partial_path(path)
+        self._partial = path and output_lease.temporary_output_path(path)
         self._samples: dict[str, list[tuple[int, str, dict[str, Any]]]] | None = {} if samples else None
         self._mask = PersonalDataMaskingStep(PersonalData())
         self._rows: list[dict[str, Any]] = []

@@ -10,8 +10,8 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
-from pipeline.core.hosts import domain_suffixes, extract_host
 from pipeline.core.unicode_normalization import normalize_nfc
+from pipeline.core.url_hosts import domain_suffixes, extract_host
 from pipeline.corpus.documents import (
     LICENSE_DIFFERS,
     LICENSE_NOT_ALLOWED,

@@ -27,7 +27,7 @@ def run(settings: Settings, *, documents: Path, model: Path, scores: Path) -> di
         quality = np.full(table.num_rows, np.nan)
         for language, classifier in classifiers.items():
             chosen = pc.equal(table["language"], language)
-            quality[chosen.to_numpy()] = classifier.scores(table["text"].filter(chosen).to_pylist())
+            quality[chosen.to_numpy()] = classifier.score_texts(table["text"].filter(chosen).to_pylist())
         scored += int(np.isfinite(quality).sum())
         return quality
 

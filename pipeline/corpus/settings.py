@@ -8,13 +8,13 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
-from pipeline.corpus.items.settings import Decontamination
+from pipeline.corpus.decontamination.settings import Decontamination
 from pipeline.corpus.rules.presets import (
     PRESETS,
     Preset,
-    add_known_scores,
-    complete_genres,
-    complete_languages,
+    add_known_minimum_scores,
+    complete_genre_rules,
+    complete_language_rules,
     rules_for_source,
 )
 from pipeline.corpus.rules.settings import Harmful, LanguageRules
@@ -272,9 +272,9 @@ class Corpus(Settings):
         if not isinstance(preset, str):
             return written
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
-        languages = add_known_scores(languages, written.get("language_model"))
-        genres = {"genres": complete_genres(languages, written.get("genres", {}))} if preset == "genre" else {}
-        return {**written, **genres, "languages": complete_languages(languages, preset)}
+        languages = add_known_minimum_scores(languages, written.get("language_model"))
+        genres = {"genres": complete_genre_rules(languages, written.get("genres", {}))} if preset == "genre" else {}
+        return {**written, **genres, "languages": complete_language_rules(languages, preset)}
 
     @model_validator(mode="after")
     def _known_languages(self) -> Corpus:

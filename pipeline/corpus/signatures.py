@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.documents import read_documents, read_metadata
+from pipeline.corpus.documents import read_documents, read_file_metadata
 from pipeline.corpus.duplicates.minhash import MinhashSigner
 from pipeline.corpus.duplicates.signature_files import (
     CONTENT,
@@ -18,7 +18,9 @@ from pipeline.corpus.duplicates.signature_files import (
 from pipeline.corpus.settings import SignatureSettings
 
 
-def sign(documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSettings, unit: dict[str, Any]) -> None:
+def write_document_signatures(
+    documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSettings, unit: dict[str, Any]
+) -> None:
     """Write the id, length, hash and band keys of documents to a file.
 
     Args:
@@ -42,8 +44,8 @@ def sign(documents: Iterable[tuple[str, str]], path: Path, settings: SignatureSe
 
 def run(settings: SignatureSettings, *, documents: Path, signatures: Path) -> dict[str, Any]:
     """Write one row per document, in order; return the number of documents."""
-    metadata = read_metadata(documents)
+    metadata = read_file_metadata(documents)
     texts = ((row["id"], row["text"]) for row in read_documents([documents], columns=["id", "text"]))
-    sign(texts, signatures, settings, metadata)
+    write_document_signatures(texts, signatures, settings, metadata)
     print(f"{metadata['rows']} documents signed", flush=True)
     return {"documents": metadata["rows"]}

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import SCORES
-from pipeline.corpus.documents import LICENSE_REASONS, MIXED_LANGUAGE, SOURCE_LICENSE, read_metadata
-from pipeline.corpus.quarantine import check_damaged_share, sum_unit_reports
+from pipeline.corpus.documents import LICENSE_REASONS, MIXED_LANGUAGE, SOURCE_LICENSE, read_file_metadata
+from pipeline.corpus.raw_file_quarantine import check_damaged_share, sum_unit_reports
 from pipeline.corpus.settings import StatisticsSettings
 
 REFUSED_SHOWN = 20
@@ -24,10 +24,10 @@ NO_FILES: list[Path] = []
 Unit = tuple[str, int]
 
 
-def _read_unit_files(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
+def _read_unit_metadata(paths: list[Path]) -> dict[tuple[Unit, str], dict[str, Any]]:
     described: dict[tuple[Unit, str], dict[str, Any]] = {}
     for path in paths:
-        metadata = read_metadata(path)
+        metadata = read_file_metadata(path)
         key = (metadata["source"], metadata["unit"]), metadata["stage"]
         if key in described:
             raise InputError(f"{path} and {described[key]['path']} are the same unit: remove one of them")
@@ -141,8 +141,8 @@ def run(
         InputError: a step lost or added documents of a unit, a file is missing, a source is empty, or a source has
             more than `damaged_share` in damaged files.
     """
-    kept = _read_unit_files(filtered) | _read_unit_files(deduplicated) | _read_unit_files(final)
-    removed_files = _read_unit_files(removed)
+    kept = _read_unit_metadata(filtered) | _read_unit_metadata(deduplicated) | _read_unit_metadata(final)
+    removed_files = _read_unit_metadata(removed)
     units = sorted({unit for unit, _ in kept.keys() | removed_files.keys()})
     described = {source.name: source for source in settings.sources}
     sources = {

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.energy.energy_figures import CarbonIntensity, IntensityPeriod
+from pipeline.energy.energy_accounting_file import CarbonIntensity, IntensityPeriod
 from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, format_number, read_text
 from pipeline.energy.settings import CarbonIntensitySeries
 
@@ -33,7 +33,7 @@ class IntensitySeries(NamedTuple):
     grams_per_kwh: list[float | None]
     problems: list[str]
 
-    def list_periods(self, joules: Sequence[float]) -> CarbonIntensity:
+    def assign_joules(self, joules: Sequence[float]) -> CarbonIntensity:
         """Return the periods with electricity, given its joules between consecutive times."""
         stretches = [
             IntensityPeriod(started=started, ended=ended, grams_per_kwh=grams, joules=amount)
@@ -43,7 +43,7 @@ class IntensitySeries(NamedTuple):
         return CarbonIntensity(name=self.name, sha256=self.sha256, stretches=stretches)
 
 
-def _grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float | None:
+def _parse_grams_per_kwh(table: MeterTable, row: MeterTableRow, column: str) -> float | None:
     if not row.cells[column]:
         return None
     grams = table.parse_number(row, column)
@@ -75,7 +75,7 @@ def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> Intensit
                 "give the rows of one grid alone, in the order of their times"
             )
         moments.append(moment)
-        grams.append(_grams_per_kwh(table, row, column))
+        grams.append(_parse_grams_per_kwh(table, row, column))
     if len(moments) < 2:
         raise InputError(f"{table.name} has fewer than two rows, so how long one holds is unknown: write it again")
     usual = median(second - first for first, second in pairwise(moments))

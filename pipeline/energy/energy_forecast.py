@@ -74,7 +74,7 @@ def relative_interval(joules: float, low: float, high: float) -> tuple[float, fl
     return math.log(min(max(low / joules, 1e-3), 1.0)), math.log(max(high / joules, 1.0))
 
 
-def widen_interval(forecast: CostRange, ends: tuple[float, float]) -> CostRange:
+def add_independent_error(forecast: CostRange, ends: tuple[float, float]) -> CostRange:
     """Add the independent error of the joules that a forecast is based on, given by its relative ends."""
     value = forecast.value
     if value == 0:
@@ -227,7 +227,7 @@ def _sum_estimates(parts: Sequence[_Estimate]) -> CostRange:
     ).range()
 
 
-def forecast_chain(forecasts: Mapping[str, CostForecast], work: Mapping[str, float]) -> CostPrediction:
+def forecast_steps(forecasts: Mapping[str, CostForecast], work: Mapping[str, float]) -> CostPrediction:
     """Forecast seconds and joules of consecutive steps, each with its 95 % interval.
 
     Runs of different steps are assumed independent; their exponents are assumed equal, as all steps get the same data.
@@ -243,7 +243,7 @@ def forecast_chain(forecasts: Mapping[str, CostForecast], work: Mapping[str, flo
     return CostPrediction(seconds.value, *joules, seconds.low, seconds.high)
 
 
-def forecast_remaining(done: Sequence[ForecastJob], to_do: Sequence[float]) -> CostPrediction:
+def forecast_remaining_jobs(done: Sequence[ForecastJob], to_do: Sequence[float]) -> CostPrediction:
     """Forecast seconds and joules, both summed over jobs, of a step's remaining jobs.
 
     The cost of a unit of work is that of all finished jobs together. Their scatter is pooled with JOB_ERROR.

@@ -19,9 +19,9 @@ from typing import Any
 
 import psutil
 
+from pipeline.energy.cpu_time_accounting import ATTEMPT_VARIABLE, get_cpu_time_accounting, monotonic_seconds
 from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
 from pipeline.energy.meters import PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
-from pipeline.energy.process_accounting import ATTEMPT_VARIABLE, get_process_accounting, monotonic_seconds
 from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading
 
 READINGS_VARIABLE = "PIPELINE_READINGS"
@@ -170,8 +170,8 @@ class NodeMeter:
         self._process = os.getpid()
         self._lines = LineFile(path)
         self._warned = False
-        self._accounting = get_process_accounting()
-        self._since = self._accounting.open(self, os.environ.get(ATTEMPT_VARIABLE))
+        self._accounting = get_cpu_time_accounting()
+        self._since = self._accounting.open_meter(self, os.environ.get(ATTEMPT_VARIABLE))
         self._began = monotonic_seconds()
         self._calendar = time.time() - self._began
         self._node, self._boot_id = node_name(), read_boot_id()
@@ -198,10 +198,10 @@ class NodeMeter:
         """Begin the first interval with readings; a longer time before it becomes an interval without."""
         now = monotonic_seconds()
         if now - self._since > SHORTEST_START_SECONDS:
-            self._past.append(self._format_interval(self._since, now, self._accounting.take(self)))
+            self._past.append(self._format_interval(self._since, now, self._accounting.take_cpu_seconds(self)))
             self._since, self._node_cpu_seconds = now, _read_node_cpu_seconds()
 
-    def _unix_time(self, moment: float) -> float:
+    def _to_unix_time(self, moment: float) -> float:
         return self._calendar + moment
 
     def _call_meters(self, action: Callable[[Meter], object]) -> None:
@@ -215,7 +215,7 @@ class NodeMeter:
 
     def _take_readings(self) -> tuple[Reading, ...]:
         readings: list[Reading] = []
-        now = self._unix_time(monotonic_seconds())
+        now = self._to_unix_time(monotonic_seconds())
         self._call_meters(lambda meter: readings.extend(meter.take_readings(now)))
         return tuple(readings)
 
@@ -230,11 +230,11 @@ class NodeMeter:
     ) -> str:
         """Return the line of an interval; the node used at least what the job did, the only known part before us."""
         all_processors, own_processors = count_processors()
-        from_moment = round(self._unix_time(started), 3)
+        from_moment = round(self._to_unix_time(started), 3)
         interval = MeterInterval(
             node=self._node,
             started=from_moment,
-            ended=max(round(self._unix_time(ended), 3), round(from_moment + 0.001, 3)),
+            ended=max(round(self._to_unix_time(ended), 3), round(from_moment + 0.001, 3)),
             job_cpu_seconds=round(cpu_seconds, 4),
             node_cpu_seconds=round(max(node_cpu_seconds, cpu_seconds), 4),
             processors=all_processors,
@@ -252,7 +252,7 @@ class NodeMeter:
 
     def _write_interval(self, last: bool = False) -> None:
         readings, ended, node_cpu_seconds = self._take_readings(), monotonic_seconds(), _read_node_cpu_seconds()
-        cpu_seconds = self._accounting.take(self, last)
+        cpu_seconds = self._accounting.take_cpu_seconds(self, last)
         used = node_cpu_seconds - self._node_cpu_seconds
         line = self._format_interval(self._since, ended, cpu_seconds, used, readings)
         self._lines.add("\n".join([*self._past, line]))
@@ -260,7 +260,7 @@ class NodeMeter:
         self._memory, self._past = self._memory[-1:], []
 
     def _sample(self) -> None:
-        now = self._unix_time(monotonic_seconds())
+        now = self._to_unix_time(monotonic_seconds())
         self._call_meters(lambda meter: meter.sample(now))
         self._memory.append(self._accounting.sample())
 
@@ -287,7 +287,7 @@ class NodeMeter:
         self._stop.set()
         self._thread.join(JOIN_SECONDS)
         if self._thread.is_alive():
-            self._accounting.take(self, last=True)
+            self._accounting.take_cpu_seconds(self, last=True)
             return
         self._memory.append(self._accounting.sample())
         self._write_interval(last=True)
@@ -302,7 +302,7 @@ class NodeMeter:
 
 
 @contextmanager
-def meter_other_node(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+def meter_additional_node(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Meter this node during the block, in the first process here of an attempt whose own meter is on another node."""
     folder, attempt = environment.get(READINGS_VARIABLE), environment.get(ATTEMPT_VARIABLE)
     first = (environment.get("LOCAL_RANK") or environment.get("SLURM_LOCALID") or "0") == "0"

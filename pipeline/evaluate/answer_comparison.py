@@ -16,10 +16,10 @@ from scipy import stats
 
 from pipeline import layout
 from pipeline.core.confidence_intervals import proportion_interval
-from pipeline.evaluate.answered_items import ItemAnswers, ItemKey
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.baseline_comparison import holm_correction
-from pipeline.evaluate.differences import compare_checkpoints, correct_comparisons
+from pipeline.evaluate.differences import add_corrected_p_values, compare_checkpoints
+from pipeline.evaluate.item_results import ItemAnswers, ItemKey
 
 
 def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:
@@ -46,7 +46,7 @@ def _format_difference(row: dict[str, Any]) -> str:
     )
 
 
-def compare_answers(a: Path, b: Path) -> list[str]:
+def compare_run_answers(a: Path, b: Path) -> list[str]:
     """Compare the models of two runs; return lines with the number of significant differences, and each of them.
 
     Raises:
@@ -63,7 +63,7 @@ def compare_answers(a: Path, b: Path) -> list[str]:
         if not steps:
             skipped.append(f"  {model}: not compared, as no checkpoint of it was evaluated in both runs")
             continue
-        one, other = (read_checkpoint(answers[model][max(steps)]) for answers in (answers_a, answers_b))
+        one, other = (read_checkpoint_answers(answers[model][max(steps)]) for answers in (answers_a, answers_b))
         rows += compare_checkpoints(one, other)
         alone_a, alone_b = (
             len(_comparable_items(one) - _comparable_items(other)),
@@ -76,7 +76,7 @@ def compare_answers(a: Path, b: Path) -> list[str]:
             )
     if not models:
         return ["answers: not compared, as no model was evaluated in both runs"]
-    correct_comparisons(rows)
+    add_corrected_p_values(rows)
     real = [row for row in rows if row["better"]]
     return [
         f"answers: {len(real)} of {len(rows)} comparisons show a significant difference (on items that both runs "
@@ -91,7 +91,7 @@ def compare_answers(a: Path, b: Path) -> list[str]:
 # The documents are removed. If a model is still better on these items, paraphrases may have remained.
 
 
-def compare_contaminated(answers: ItemAnswers, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
+def compare_contaminated_with_clean(answers: ItemAnswers, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
     """Return a row for each task and binary metric with at least one item that was found in the corpus.
 
     Each row has the score of both kinds of items, with intervals, and Fisher's exact p-value, two-sided, corrected over

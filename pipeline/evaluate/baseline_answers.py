@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answered_items import (
+from pipeline.evaluate.baseline_comparison import SLOR, normalize_log_probabilities, tie_averaged_credit
+from pipeline.evaluate.item_results import (
     ANSWER_BITS,
     BITS,
     ItemAnswers,
@@ -21,7 +22,6 @@ from pipeline.evaluate.answered_items import (
     TaskItem,
     read_item_answers,
 )
-from pipeline.evaluate.baseline_comparison import SLOR, expected_credit, normalize_scores
 from pipeline.evaluate.score_intervals import ItemStatistics, item_statistics
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.text_metrics import READABILITY, UNTESTED
@@ -50,7 +50,7 @@ class EvaluatedCheckpoint(NamedTuple):
     statistics: dict[str, dict[ItemKey, ItemStatistics]] = {}
 
 
-def read_checkpoint(path: Path) -> EvaluatedCheckpoint:
+def read_checkpoint_answers(path: Path) -> EvaluatedCheckpoint:
     """Read the items of a checkpoint, `…/MODEL/STEP/items.parquet`.
 
     Raises:
@@ -77,7 +77,7 @@ class BaselineAnswers(NamedTuple):
         if metric == SLOR:
             of_items = zip(items, keys, strict=True)
             values = {
-                key: expected_credit(item, normalize_scores(item, SLOR, given[key]))
+                key: tie_averaged_credit(item, normalize_log_probabilities(item, SLOR, given[key]))
                 for item, key in of_items
                 if key in given
             }
@@ -94,7 +94,7 @@ class BaselineAnswers(NamedTuple):
         return [values.get(key) for key in keys]
 
 
-def read_baselines(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
+def read_baseline_answers(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
     """Read the baselines' `…/NAME/items.parquet` and `…/NAME/results.json`; return their answers by name.
 
     The untrained or the imported model has that name, as each model has one.
@@ -107,12 +107,12 @@ def read_baselines(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
         kind = folder.name.partition("-")[0]
         name = kind if kind in (UNTRAINED, ADOPTED) else folder.name
         found[name] = BaselineAnswers(
-            read_item_answers(folder / "items.parquet"), _baseline_scores(folder / "results.json")
+            read_item_answers(folder / "items.parquet"), _read_baseline_scores(folder / "results.json")
         )
     return found
 
 
-def _baseline_scores(results: Path) -> dict[tuple[str, str, str], float]:
+def _read_baseline_scores(results: Path) -> dict[tuple[str, str, str], float]:
     try:
         rows = json.loads(results.read_text(encoding="utf-8"))["tasks"]
         return {(row["suite"], row["task"], row["metric"]): row["value"] for row in rows if row["value"] is not None}
@@ -156,7 +156,7 @@ def render_rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[
     return found
 
 
-def score_rules(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
+def score_rule_baselines(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
     """Score each rule by the metrics of the task, and for readability the first reference, too."""
     found = {
         name: _score_rule(task, examples, written) for name, written in render_rule_answers(task, examples).items()

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.core.confidence_intervals import cluster_indices
+from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.evaluate.answered_items import TaskItem
+from pipeline.evaluate.item_results import TaskItem
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, CorpusMetric, ItemStatistics, sum_clusters
 
 LEVEL = 0.05
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 ChoiceScorer = Callable[[TaskItem], Sequence[float]]
 
 
-def expected_credit(item: TaskItem, scores: Sequence[float]) -> float:
+def tie_averaged_credit(item: TaskItem, scores: Sequence[float]) -> float:
     """Return the share of right answers among the choices with the best score: the mean over random tie-breaks."""
     best = [number for number, score in enumerate(scores) if score >= max(scores) - TIE_TOLERANCE]
     return len(item.right.intersection(best)) / len(best)
@@ -43,10 +43,10 @@ def majority_credits(items: Sequence[TaskItem]) -> Floats:
         own = {normalize_nfc(item.choices[number]) for number in item.right}
         return [often[choice] - (choice in own) for choice in map(normalize_nfc, item.choices)]
 
-    return np.array([expected_credit(item, scores(item)) for item in items])
+    return np.array([tie_averaged_credit(item, scores(item)) for item in items])
 
 
-def normalize_scores(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
+def normalize_log_probabilities(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
     """Normalize the log-probabilities of the choices as a metric does.
 
     `acc_norm` divides by the characters. `acc_slor` subtracts the unigram log-probability and divides by the number of
@@ -78,15 +78,18 @@ def baseline_credits(
             "chance": np.array([len(item.right) / len(item.choices) for item in items]),
             "majority answer": majority_credits(items),
             "longest answer": np.array(
-                [expected_credit(item, length) for item, length in zip(items, lengths, strict=True)]
+                [tie_averaged_credit(item, length) for item, length in zip(items, lengths, strict=True)]
             ),
             "shortest answer": np.array(
-                [expected_credit(item, [-one for one in length]) for item, length in zip(items, lengths, strict=True)]
+                [
+                    tie_averaged_credit(item, [-one for one in length])
+                    for item, length in zip(items, lengths, strict=True)
+                ]
             ),
         }
         for name, model in models.items():
             found[name] = np.array(
-                [expected_credit(item, normalize_scores(item, metric, model(item))) for item in items]
+                [tie_averaged_credit(item, normalize_log_probabilities(item, metric, model(item))) for item in items]
             )
     return found | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
 
@@ -189,8 +192,8 @@ def compare_with_baselines(
 
 def compare_bits_with_baselines(items: Sequence[TaskItem], credits: dict[str, Floats]) -> dict[str, Any]:
     """Return the same for bits per byte; credits are a baseline's log-probabilities of the texts, in nats."""
-    own = np.array([item.nats for item in items])
-    bytes_I = np.array([item.bytes for item in items], dtype=np.float64)
+    own = np.array([item.target_log_probability for item in items])
+    bytes_I = np.array([item.target_bytes for item in items], dtype=np.float64)
     credits = {name: each for name, each in credits.items() if not np.isnan(each).all()}
     if not credits:
         return {}
@@ -209,7 +212,7 @@ def compare_corpus_metric_with_baselines(
     values: dict[str, float] = {}
     p_values: dict[str, float] = {}
     kind = CORPUS_METRICS[items[0].statistics[metric].aggregation]
-    cluster_I = number_item_clusters(items)
+    cluster_I = item_cluster_indices(items)
     for name, of_items in others.items():
         own = [item.statistics[metric] if other else None for item, other in zip(items, of_items, strict=True)]
         if not any(own):
@@ -231,14 +234,14 @@ def _summarize_baselines(
     return {"baselines": values, "hardest_baseline": hardest, "p_value": max(p_values.values())}
 
 
-def number_item_clusters(items: Sequence[TaskItem]) -> NDArray[np.int64]:
+def item_cluster_indices(items: Sequence[TaskItem]) -> NDArray[np.int64]:
     """Return the number of the cluster of each item; an item without one is a cluster of its own."""
-    return cluster_indices(item.number if item.cluster is None else item.cluster for item in items)
+    return assign_cluster_indices(item.number if item.cluster is None else item.cluster for item in items)
 
 
 def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> float:
     """Return the paired p-value with items of a cluster swapped together; NaN marks unanswered items."""
-    cluster_I = number_item_clusters(items)
+    cluster_I = item_cluster_indices(items)
     answered = ~np.isnan(other)
 
     def summed(each: Floats) -> Floats:
@@ -249,7 +252,9 @@ def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> 
 
 def find_constant_answer(items: Sequence[TaskItem]) -> str | None:
     """Return the model's only answer to all items, if it is wrong for some; None if answers vary."""
-    answers = {normalize_nfc(item.choices[item.answer] if item.choices else item.written or "") for item in items}
+    answers = {
+        normalize_nfc(item.choices[item.predicted_index] if item.choices else item.written or "") for item in items
+    }
     if len(items) < 2 or len(answers) > 1:
         return None
     (answer,) = answers

@@ -14,8 +14,8 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
-from pipeline.core.lease import Lease
-from pipeline.evaluate.answered_items import write_items
+from pipeline.core.output_lease import Lease
+from pipeline.evaluate.item_results import write_items
 from pipeline.evaluate.settings import BaselineSettings
 from pipeline.evaluate.suites import (
     answer_suites,
@@ -26,7 +26,7 @@ from pipeline.evaluate.suites import (
 )
 from pipeline.model.huggingface import read_architecture, read_end_token_ids, save_pretrained
 from pipeline.model.networks import initial_state
-from pipeline.pretrain import training_outcome
+from pipeline.pretrain import failed_training
 
 
 def run(
@@ -56,10 +56,10 @@ def run(
     Raises:
         InputError: as in `evaluate suites`.
     """
-    if settings.untrained_seed is not None and (ended := training_outcome.read_outcome(model[0])):
+    if settings.untrained_seed is not None and (ended := failed_training.read_failure(model[0])):
         return write_empty_results(settings.name, None, ended, results, answers)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
-    from pipeline.evaluate.scorer import load_model
+    from pipeline.evaluate.lm_eval_model import load_model
     from pipeline.model.execution_options import is_deterministic
 
     if owner and scratch:

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import (
-    cluster_indices,
+    assign_cluster_indices,
     effective_sample_size,
     ratio_interval,
     simulated_coverage,
 )
-from pipeline.evaluate.answered_items import BITS, ItemKey
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
+from pipeline.evaluate.item_results import BITS, ItemKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
 from pipeline.evaluate.score_trends import find_trends
 from pipeline.evaluate.settings import DifferencesSettings
@@ -162,7 +162,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
                 first_of[keys[0]].aggregation
             }:
                 continue  # the metric of the task is another function now
-            cluster_I = cluster_indices(one.clusters.get(key, key) for key in keys)
+            cluster_I = assign_cluster_indices(one.clusters.get(key, key) for key in keys)
             first_KS, second_KS = (
                 sum_clusters([side[key] for key in keys], cluster_I) for side in (first_of, second_of)
             )
@@ -197,7 +197,7 @@ def _test_clusters(
 
     The p-value is that of a permutation test that swaps both sides by cluster, the interval is `ratio_interval`'s.
     """
-    group_I = cluster_indices(groups)
+    group_I = assign_cluster_indices(groups)
 
     def summed(each_I: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(group_I, weights=each_I.astype(np.float64)).astype(np.float64)
@@ -234,7 +234,7 @@ def mcnemar_p_value(only_one: int, only_other: int) -> float:
     return float(stats.binomtest(only_one, differing, 0.5).pvalue) if differing else 1.0
 
 
-def correct_comparisons(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
+def add_corrected_p_values(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
     """Add the corrected p-value and the better side, `a`, `b` or None, to comparisons that are reported together.
 
     The detectable difference is by the strictest of Holm's levels, which is the level over the number of comparisons.
@@ -256,9 +256,9 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
     Raises:
         InputError: a file is no item table.
     """
-    checkpoints = [read_checkpoint(path) for path in answers]
+    checkpoints = [read_checkpoint_answers(path) for path in answers]
     rows = [row for pair in pair_checkpoints(checkpoints) for row in compare_checkpoints(*pair)]
-    correct_comparisons(rows)
+    add_corrected_p_values(rows)
     for row in rows:
         sides = {row["a"]["model"], row["b"]["model"]}
         row["differ_in_seed_alone"] = len(sides) > 1 and any(sides <= {*group} for group in settings.seeds)

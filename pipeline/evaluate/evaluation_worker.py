@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.process_lifetime import die_with_parent
-from pipeline.energy.node_meter import meter_other_node
+from pipeline.core.lock_owner import die_with_parent
+from pipeline.energy.node_meter import meter_additional_node
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.suites import evaluate_checkpoint, prepare_process
 
@@ -22,7 +22,7 @@ def main() -> int:
     """Run one process and return its exit code."""
     die_with_parent()
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with meter_other_node():
+    with meter_additional_node():
         return _run_process(arguments["given"], arguments["launcher"], Path(arguments["outcome"]))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pipeline.core.atomic_files import write_atomically
-from pipeline.core.hashing import hash_file, hash_files
-from pipeline.evaluate.answered_items import MeasuredTask, hash_prompts
+from pipeline.core.hashing import hash_each_file, hash_file
+from pipeline.evaluate.item_results import MeasuredTask, hash_prompts
 
 if TYPE_CHECKING:
     pass
@@ -56,7 +56,7 @@ class FinishedTasks:
         self._sha256: dict[Path, str] = {}
         if folder and model:
             files = sorted(path for path in model.iterdir() if path.is_file())
-            hashes = zip((path.name for path in files), hash_files(files), strict=True)
+            hashes = zip((path.name for path in files), hash_each_file(files), strict=True)
             self._conditions = [*conditions, dict(hashes)]
 
     def compute_key(self, task: Sequence[Any], files: Sequence[Path]) -> str:

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 
 from pipeline.core import markup
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answered_items import SCHEMA, hash_prompts
+from pipeline.evaluate.item_results import SCHEMA, hash_prompts
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_loader import find_task_sources
-from pipeline.evaluate.task_scores import seed_task
+from pipeline.evaluate.task_scores import seed_fewshot_sampling
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -95,7 +95,7 @@ def write_item_page(path: Path, settings: SuitesSettings, given: Sequence[Path],
 
 def _requests_by_item(task: Task, numbers: list[int], seed: int) -> Iterator[list[tuple[Any, ...]]]:
     """Yield lm-eval's requests for each item: a tuple for each choice."""
-    seed_task(task, seed)
+    seed_fewshot_sampling(task, seed)
     task.build_all_requests(samples=numbers)
     asked: dict[int, list[tuple[Any, ...]]] = {}
     for instance in task.instances:

@@ -15,7 +15,7 @@ from pipeline.core.confidence_intervals import proportion_interval
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.personal_data import find_personal_data
-from pipeline.corpus.personal_data.synthetic import is_synthetic
+from pipeline.corpus.personal_data.synthetic_values import is_synthetic
 from pipeline.corpus.personal_data.text_masking import KINDS
 from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
 from pipeline.evaluate.settings import MemorizationSettings
@@ -75,7 +75,7 @@ def measure_memorization(
         "prompt_tokens": settings.prompt_tokens,
         "continuation_tokens": settings.continuation_tokens,
         "minimum_letters": count.minimum_letters,
-        "harmful": [entry.name for entry in settings.harmful.flags_in_order()],
+        "harmful": [entry.name for entry in settings.harmful.lists_and_classifiers()],
         "kinds": kinds,
     }
 
@@ -83,7 +83,7 @@ def measure_memorization(
 def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: str) -> Iterable[Continuation]:
     """Yield beginnings of long enough documents, drawn by the seed, with their own continuation as the text."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
-    starts = reader.borders
+    starts = reader.document_starts
     long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # before end-of-text
     drawn = random.Random(f"{settings.seed}.{split}").sample(range(len(long)), min(settings.prompts, len(long)))
     for start in starts[long[sorted(drawn)]].tolist():
@@ -117,14 +117,14 @@ class HitCounter:
         without those that `say_nothing`: they have few letters, and white space and dashes occur everywhere, too.
         """
         texts = list(texts)
-        whole = [self._text(text.written) for text in texts]
+        whole = [self._decode_normalized(text.written) for text in texts]
         telling = [
             (text, words)
             for text, words in zip(texts, whole, strict=True)
             if count_letters(words) >= self.minimum_letters
         ]
-        exact = [words == self._text(text.follows) for text, words in telling if text.follows is not None]
-        found = [part for text in texts for part in self._personal_data(text)]
+        exact = [words == self._decode_normalized(text.follows) for text, words in telling if text.follows is not None]
+        found = [part for text in texts for part in self._find_generated_personal_data(text)]
         return {
             "texts": len(texts),
             "say_nothing": len(texts) - len(telling),
@@ -137,7 +137,7 @@ class HitCounter:
             "personal_data_in_training": sum(map(self.search.contains, found)),
         }
 
-    def _text(self, tokens: list[int]) -> str:
+    def _decode_normalized(self, tokens: list[int]) -> str:
         """Return the text of tokens in composed Unicode form (NFC), for comparison."""
         return normalize_nfc(self.search.decode(tokens))
 
@@ -147,9 +147,9 @@ class HitCounter:
         self.flags.filter(document)
         return bool(document.metadata["flags"])
 
-    def _personal_data(self, text: Continuation) -> list[str]:
+    def _find_generated_personal_data(self, text: Continuation) -> list[str]:
         """Return the personal data that ends in the generated text; it may begin in the prompt."""
-        together, prompt = (self._text(part) for part in (text.prompt + text.written, text.prompt))
+        together, prompt = (self._decode_normalized(part) for part in (text.prompt + text.written, text.prompt))
         return [
             together[found.start : found.end]
             for found in find_personal_data(together, self.kinds)

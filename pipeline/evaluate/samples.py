@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.evaluate.memorization import count_letters, measure_memorization
 from pipeline.evaluate.settings import SamplesSettings
 from pipeline.evaluate.text_generator import TextGenerator, prepare_generation
-from pipeline.pretrain import training_outcome
+from pipeline.pretrain import failed_training
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
 
@@ -66,7 +66,7 @@ def run(
         InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
             document is long enough to measure memorization.
     """
-    if ended := training_outcome.read_outcome(final):
+    if ended := failed_training.read_failure(final):
         content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
@@ -82,7 +82,7 @@ def run(
     characters = [len(row["continuation"]) for row in rows]
     held_out = [
         _find_copied_parts(search, text, settings) | {"continuation": text}
-        for text in _cut_held_out_texts(search, index, int(statistics.median(characters)), settings.held_out)
+        for text in _take_held_out_excerpts(search, index, int(statistics.median(characters)), settings.held_out)
     ]
     content = _samples_content(settings, rows, held_out)
     if settings.memorization is not None:
@@ -98,14 +98,14 @@ def _samples_content(
     return {
         "model": settings.model,
         "minimum_characters": settings.minimum_characters,
-        "minimum_letters": _least_letters(settings),
+        "minimum_letters": _minimum_letters(settings),
         "samples": rows,
-        "written": _sum_rows(rows),
-        "held_out": _sum_rows(held_out),
+        "written": _sum_character_counts(rows),
+        "held_out": _sum_character_counts(held_out),
     }
 
 
-def _least_letters(settings: SamplesSettings) -> int:
+def _minimum_letters(settings: SamplesSettings) -> int:
     """Return the least number of letters and digits in a copied part: a row of dashes occurs in many documents."""
     return (settings.minimum_characters + 1) // 2
 
@@ -115,7 +115,7 @@ def _find_copied_parts(search: TextSearch, text: str, settings: SamplesSettings)
     parts = [
         part
         for part in search.find_parts(text, settings.minimum_characters)
-        if count_letters(text[part.start : part.end]) >= _least_letters(settings)
+        if count_letters(text[part.start : part.end]) >= _minimum_letters(settings)
     ]
     listed = [
         {
@@ -130,19 +130,19 @@ def _find_copied_parts(search: TextSearch, text: str, settings: SamplesSettings)
     return {"copied_characters": count_covered_characters(parts), "parts": listed}
 
 
-def _cut_held_out_texts(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
+def _take_held_out_excerpts(search: TextSearch, index: Path, characters: int, most: int) -> list[str]:
     """Return texts of so many characters from the middle of validation documents, spread over the whole split."""
     reader = TokenReader(index, "validation")
-    ends = [*reader.borders[1:].tolist(), reader.tokens]
+    ends = [*reader.document_starts[1:].tolist(), reader.tokens]
     found = []
     for number in np.unique(np.linspace(0, len(ends) - 1, most).astype(int)) if reader.documents else ():
-        text = search.decode_row(reader, int(reader.borders[number]), ends[number])
+        text = search.decode_row(reader, int(reader.document_starts[number]), ends[number])
         start = max((len(text) - characters) // 2, 0)
         found.append(text[start : start + characters])
     return found
 
 
-def _sum_rows(rows: list[dict[str, Any]]) -> dict[str, int]:
+def _sum_character_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "texts": len(rows),
         "characters": sum(len(row["continuation"]) for row in rows),

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import (
     ConfidenceInterval,
+    assign_cluster_indices,
     bootstrap_sums,
-    cluster_indices,
     draw_resamples,
     effective_sample_size,
     proportion_interval,
@@ -76,7 +76,7 @@ def score_interval(
         bounds: the least and the largest possible score.
         statistics: of each item for a corpus-level metric, if they are known already.
     """
-    cluster_I = cluster_indices(clusters)
+    cluster_I = assign_cluster_indices(clusters)
     count = int(cluster_I.max()) + 1
 
     def summed(numbers: Sequence[float]) -> Any:
@@ -103,14 +103,14 @@ def score_interval(
         )
     if kind == "perplexity":
         nats, unit_K = mean([-nats for nats in values], [1.0] * len(values))
-        return _bounded_interval("mean", nats.of(_exp_or_infinity), unit_K, (1.0, math.inf))
+        return _bounded_interval("mean", nats.transform(_exp_or_infinity), unit_K, (1.0, math.inf))
     if kind in ("weighted_perplexity", "bits_per_byte"):
         nats, unit_K = mean([-nats for nats, _ in values], [units for _, units in values])
         of_perplexity = kind == "weighted_perplexity"  # no token is likelier than certain
         least = float(of_perplexity)
         return _bounded_interval(
             "mean",
-            nats.of(_exp_or_infinity if of_perplexity else lambda nats: nats / math.log(2)),
+            nats.transform(_exp_or_infinity if of_perplexity else lambda nats: nats / math.log(2)),
             unit_K,
             (least, math.inf),
         )
@@ -297,8 +297,8 @@ def corpus_metric_interval(metric: CorpusMetric, sum_KS: Floats) -> tuple[float,
     Each end is the wider one of two intervals: the percentiles of the resampled metric, and the studentized bootstrap
     of the linearized metric by `ratio_interval`. With few clusters the percentiles alone contain the truth too rarely.
     """
-    found = _combine_intervals(
-        metric.score(bootstrap_sums(sum_KS)), jackknife_values(metric, sum_KS), sum_KS[:, metric.size]
+    found = _widest_interval(
+        metric.score(bootstrap_sums(sum_KS)), jackknife_pseudovalues(metric, sum_KS), sum_KS[:, metric.size]
     )
     return max(found[0], metric.bounds[0]), min(found[1], metric.bounds[1])
 
@@ -306,11 +306,11 @@ def corpus_metric_interval(metric: CorpusMetric, sum_KS: Floats) -> tuple[float,
 def corpus_difference_interval(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
     """Return the same interval for the difference of two models, with the same clusters in each resample."""
     score_B, other_B = (metric.score(bootstrap_sums(each_KS)) for each_KS in (one_KS, other_KS))
-    merit_K, other_K = (jackknife_values(metric, each_KS) for each_KS in (one_KS, other_KS))
-    return _combine_intervals(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
+    merit_K, other_K = (jackknife_pseudovalues(metric, each_KS) for each_KS in (one_KS, other_KS))
+    return _widest_interval(score_B - other_B, merit_K - other_K, one_KS[:, metric.size])
 
 
-def _combine_intervals(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
+def _widest_interval(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[float, float]:
     """Combine the intervals by the metric's resamples and by the clusters' contributions and sizes."""
     low, high = _percentile_interval(score_B, effective_sample_size(size_K))
     value = float(merit_K.mean())
@@ -343,10 +343,10 @@ def function_interval(
         return None
     if not len(without_K):
         return _percentile_interval(score_B, effective_sample_size(size_K))
-    return _combine_intervals(score_B, _pseudovalues(whole, without_K), size_K)
+    return _widest_interval(score_B, _pseudovalues(whole, without_K), size_K)
 
 
-def jackknife_values(metric: CorpusMetric, sum_KS: Floats) -> Floats:
+def jackknife_pseudovalues(metric: CorpusMetric, sum_KS: Floats) -> Floats:
     """Return the jackknife's contribution of each cluster to a metric, (clusters,); their mean is the metric."""
     total_S = sum_KS.sum(axis=0)
     return _pseudovalues(float(metric.score(total_S)), metric.score(total_S - sum_KS))

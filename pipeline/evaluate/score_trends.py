@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.core.confidence_intervals import cluster_indices
-from pipeline.evaluate.answered_items import ANSWER_BITS, BITS, ItemKey, ScoreKey
+from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, sign_flip_p_value
-from pipeline.evaluate.score_intervals import CORPUS_METRICS, jackknife_values, sum_clusters
+from pipeline.evaluate.item_results import ANSWER_BITS, BITS, ItemKey, ScoreKey
+from pipeline.evaluate.score_intervals import CORPUS_METRICS, jackknife_pseudovalues, sum_clusters
 
 LEAST_CHECKPOINTS = 3  # checkpoints: of two, any noise is in order half of the time
 MOST_ENUMERATED = 8  # checkpoints, of which all orders are tried
@@ -138,10 +138,10 @@ def _model_trends(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, An
             found, task, keys, bits_IC, np.array([answers[0][key][1] for key in keys], dtype=np.float64)
         )
     for task, keys, answers in _common_answers([one.statistics for one in found]):
-        kind, group_I = CORPUS_METRICS[answers[0][keys[0]].aggregation], _number_groups(found, keys)
+        kind, group_I = CORPUS_METRICS[answers[0][keys[0]].aggregation], _item_cluster_indices(found, keys)
         sum_CKS = [sum_clusters([each[key] for key in keys], group_I) for each in answers]
         sign = 1 if kind.higher_is_better else -1
-        merits_KC = sign * np.stack([jackknife_values(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
+        merits_KC = sign * np.stack([jackknife_pseudovalues(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
         values = [float(kind.score(sum_KS.sum(axis=0))) for sum_KS in sum_CKS]
         yield _trend_row(found, task, values, len(keys), sign > 0, merits_KC, np.ones(len(merits_KC)))
 
@@ -157,14 +157,14 @@ def _common_answers(
             yield (suite, task, metric), sorted(key for key in common if key[:2] == (suite, task)), answers
 
 
-def _number_groups(found: Sequence[EvaluatedCheckpoint], keys: Sequence[ItemKey]) -> NDArray[np.int64]:
-    return cluster_indices(found[0].clusters.get(key, key) for key in keys)
+def _item_cluster_indices(found: Sequence[EvaluatedCheckpoint], keys: Sequence[ItemKey]) -> NDArray[np.int64]:
+    return assign_cluster_indices(found[0].clusters.get(key, key) for key in keys)
 
 
 def _mean_score_row(
     found: Sequence[EvaluatedCheckpoint], score: ScoreKey, keys: list[ItemKey], merits_IC: Floats, units_I: Floats
 ) -> dict[str, Any]:
-    group_I = _number_groups(found, keys)
+    group_I = _item_cluster_indices(found, keys)
     count = int(group_I.max()) + 1
     merits_GC, units_G = np.zeros((count, len(found))), np.zeros(count)
     np.add.at(merits_GC, group_I, merits_IC)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.command_lines import substitute_data_folder
+from pipeline.core.command_line_text import substitute_data_folder
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import Harmful
@@ -194,11 +194,11 @@ class Evaluation(Settings):
         return self
 
     @property
-    def names(self) -> list[str]:
+    def suite_names(self) -> list[str]:
         """Return the names of the suites."""
         return [suite.name if isinstance(suite, Suite) else suite for suite in self.suites] + [TEXTS] * bool(self.texts)
 
-    def resolved(self, data: str | None, names: Sequence[str] | None = None) -> list[Suite]:
+    def resolve_suites(self, data: str | None, names: Sequence[str] | None = None) -> list[Suite]:
         """Return suites, names replaced by what they stand for and `{data}` by the run's data folder.
 
         Args:
@@ -209,9 +209,9 @@ class Evaluation(Settings):
         """
         known: dict[str, Suite] = {**KNOWN_SUITES} | {s.name: s for s in self.suites if isinstance(s, Suite)}
         suites = []
-        for name in self.names if names is None else names:
+        for name in self.suite_names if names is None else names:
             if name == TEXTS and self.texts:
-                suites.append(Suite(name=TEXTS, language="", texts=self._texts(data)))
+                suites.append(Suite(name=TEXTS, language="", texts=self._resolve_texts(data)))
                 continue
             if name not in known:
                 raise InputError(f"there is no suite {name!r}; choose one of {', '.join(sorted(known))}")
@@ -222,7 +222,7 @@ class Evaluation(Settings):
             suites.append(suite)
         return suites
 
-    def _texts(self, data: str | None) -> dict[str, Text]:
+    def _resolve_texts(self, data: str | None) -> dict[str, Text]:
         return {
             name: text.model_copy(update={"path": substitute_data_folder(f"evaluation.texts.{name}", text.path, data)})
             for name, text in self.texts.items()

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline import layout
 from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
-from pipeline.core.lease import Lease
-from pipeline.core.process_lifetime import die_with_parent
-from pipeline.evaluate.answered_items import write_items
-from pipeline.evaluate.baseline_answers import read_baselines
+from pipeline.core.lock_owner import die_with_parent
+from pipeline.core.output_lease import Lease
+from pipeline.evaluate.baseline_answers import read_baseline_answers
+from pipeline.evaluate.dataset_mirror import MirrorFolders
 from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
-from pipeline.evaluate.mirror import MirrorFolders
+from pipeline.evaluate.item_results import write_items
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_errors import ProcessFailure, SharedFailure, blame_items, blame_task, gather_from_processes
 from pipeline.evaluate.task_loader import (
@@ -33,14 +33,19 @@ from pipeline.evaluate.task_loader import (
     too_long_entry,
 )
 from pipeline.evaluate.task_scores import add_baselines, run_lm_eval
-from pipeline.pretrain import training_outcome
-from pipeline.pretrain.processes.launch import build_command, count_processes, launcher_name, set_platform_variables
+from pipeline.pretrain import failed_training
+from pipeline.pretrain.processes.launch_command import (
+    build_command,
+    count_processes,
+    launcher_name,
+    set_platform_variables,
+)
 
 if TYPE_CHECKING:
     import torch
     from lm_eval.api.task import Task
 
-    from pipeline.evaluate.scorer import Scorer
+    from pipeline.evaluate.lm_eval_model import LmEvalModel
 
 
 Result = TypeVar("Result")
@@ -86,7 +91,7 @@ def run(
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
-    if ended := training_outcome.read_outcome(milestone):
+    if ended := failed_training.read_failure(milestone):
         return write_empty_results(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers, "scratch": scratch}
@@ -118,10 +123,10 @@ def evaluate_checkpoint(
     device: torch.device | None = None,
 ) -> dict[str, Any]:
     """Evaluate in this process; the first of several processes writes the files."""
-    from pipeline.evaluate.scorer import load_model
+    from pipeline.evaluate.lm_eval_model import load_model
     from pipeline.model.execution_options import is_deterministic
 
-    others = read_baselines(baselines)
+    others = read_baseline_answers(baselines)
     model = load_model(milestone / layout.CHECKPOINT_MODEL, settings.batch_size, device)
     collected = answer_suites(
         settings,
@@ -162,7 +167,7 @@ def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> 
 
 
 def open_finished_tasks(
-    settings: RequestSettings, model: Scorer, folder: Path, scratch: Path | None, versions: list[str] | None
+    settings: RequestSettings, model: LmEvalModel, folder: Path, scratch: Path | None, versions: list[str] | None
 ) -> FinishedTasks:
     """Open the results of tasks that this model finished before the evaluation was killed."""
     conditions = settings.model_dump(mode="json", include={"batch_size", "seed", "deterministic"})
@@ -172,7 +177,7 @@ def open_finished_tasks(
 
 
 def answer_suites(
-    settings: RequestSettings, model: Scorer, given: Sequence[Path], finished: FinishedTasks | None = None
+    settings: RequestSettings, model: LmEvalModel, given: Sequence[Path], finished: FinishedTasks | None = None
 ) -> SuiteAnswers:
     """Let a model answer the suites from the given files; the first of several processes returns all results.
 
@@ -229,13 +234,18 @@ def require_answers(collected: SuiteAnswers) -> None:
 
 
 def _answer_source(
-    seed: int, suite: SuiteSettings, source: TaskSource, model: Scorer, mirrors: MirrorFolders, finished: FinishedTasks
+    seed: int,
+    suite: SuiteSettings,
+    source: TaskSource,
+    model: LmEvalModel,
+    mirrors: MirrorFolders,
+    finished: FinishedTasks,
 ) -> SuiteAnswers:
     """Return a model's answers to the tasks of a source, from an earlier attempt if they were kept."""
     collected = SuiteAnswers([], [], {})
 
     def read() -> str | None:
-        collected.data_sets.update(mirrors.check_revisions(source.name) if suite.tasks else {})
+        collected.data_sets.update(mirrors.verify_data_sets(source.name) if suite.tasks else {})
         conditions = [
             suite.model_dump(mode="json", include={"name", "language", "limit"}),
             source.name,
@@ -295,7 +305,7 @@ def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> R
     return result
 
 
-def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: Scorer) -> SuiteAnswers:
+def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: LmEvalModel) -> SuiteAnswers:
     """Return a model's answers to a task, or the reason why it is skipped."""
     from transformers import set_seed
 
@@ -318,7 +328,7 @@ def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: 
 
 
 def write_empty_results(
-    model: str, step: int | None, ended: training_outcome.TrainingOutcome, results: Path, answers: Path
+    model: str, step: int | None, ended: failed_training.TrainingFailure, results: Path, answers: Path
 ) -> dict[str, int]:
     """Write empty results of a cell that did not reach its end, with the reason."""
     write_items(answers, [])

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
-from pipeline.evaluate.answered_items import BITS, read_aim, read_metadata_field
 from pipeline.evaluate.baseline_answers import render_rule_answers
-from pipeline.evaluate.mirror import find_data_sets, list_group_members, load_shipped_index
+from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_shipped_index
+from pipeline.evaluate.item_results import BITS, read_metadata_field, read_target_share
 from pipeline.evaluate.settings import SuiteSettings, TextSettings
 from pipeline.evaluate.task_errors import blame_task
-from pipeline.evaluate.task_files import (
+from pipeline.evaluate.task_file_reader import (
     find_data_file,
     find_includes,
     read_data_file_name,
+    read_data_rows,
     read_fewshot_file_name,
-    read_rows,
-    read_task,
+    read_task_config,
 )
 from pipeline.evaluate.text_metrics import OWN_METRICS, find_missing_field, score_text
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-    from pipeline.evaluate.scorer import Scorer
+    from pipeline.evaluate.lm_eval_model import LmEvalModel
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path
     for path in files:
         try:
             with blame_task(path.stem, "reading its file"):
-                configuration = read_task(path)
+                configuration = read_task_config(path)
         except InputError as error:
             sources[path.stem] = TaskSource(path.stem, lambda: [], partial(_raise, error))
             continue
@@ -148,9 +148,9 @@ def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Pa
     from lm_eval.api.task import ConfigurableTask
 
     data = find_data_file(path, read_data_file_name(path, configuration), given)
-    rows = {"test": read_rows(data)}
+    rows = {"test": read_data_rows(data)}
     if (examples := read_fewshot_file_name(path, configuration)) is not None:
-        rows["fewshot"] = read_rows(find_data_file(path, examples, given))
+        rows["fewshot"] = read_data_rows(find_data_file(path, examples, given))
         configuration = {**configuration, "fewshot_split": "fewshot"}
         asked = normalize_nfc_recursively(rows["test"])
         if repeated := [
@@ -226,7 +226,7 @@ def make_text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict
     if len(files) != 1:
         problem = f"may be any of {', '.join(map(str, files))}" if files else "is not among the inputs"
         raise InputError(f"evaluation.texts.{name}: its file {text.path} {problem}; give it once, under its own name")
-    rows = read_rows(files[0])
+    rows = read_data_rows(files[0])
     for number, row in enumerate(rows, start=1):
         if not isinstance(row.get("text"), str) or not row["text"].strip():
             raise InputError(f"{files[0]}, line {number}: the field text holds no text; mend or delete the line")
@@ -255,16 +255,16 @@ class ItemSample(NamedTuple):
     tokens_needed: int
 
 
-def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, seed: int) -> ItemSample:
+def sample_items(model: LmEvalModel, suite: SuiteSettings, name: str, task: Task, seed: int) -> ItemSample:
     """Draw the examples of a task.
 
     Raises:
         InputError: the task has no example, or one of them is wrong.
     """
-    indices = _draw_examples(task, suite.limit, f"{seed}.{name}")
+    indices = _draw_items(task, suite.limit, f"{seed}.{name}")
     if not indices:
         raise InputError(f"task {name}: its data hold no example; correct the task or its data")
-    check_examples(task, indices)
+    check_items(task, indices)
     needed: dict[int, int] = {}
     for index in indices:
         with blame_task(name, "rendering it", index):
@@ -273,7 +273,7 @@ def sample_items(model: Scorer, suite: SuiteSettings, name: str, task: Task, see
     return ItemSample(fitting, len(needed) - len(fitting), min(needed.values()))
 
 
-def too_long_entry(model: Scorer, suite: str, task: str, drawn: ItemSample) -> dict[str, Any]:
+def too_long_entry(model: LmEvalModel, suite: str, task: str, drawn: ItemSample) -> dict[str, Any]:
     """Return the entry of a task that is skipped as all its examples are too long."""
     return {
         "suite": suite,
@@ -297,13 +297,13 @@ def print_skipped_task(entry: dict[str, Any]) -> None:
     print(f"{entry['suite']}: the task {entry['task']} is not asked: {reason}", file=sys.stderr, flush=True)
 
 
-def check_examples(task: Task, drawn: Sequence[int]) -> None:
+def check_items(task: Task, drawn: Sequence[int]) -> None:
     """Check the examples of a task.
 
     Raises:
         InputError: the answer of one is none of its choices, or the task's metadata do not fit.
     """
-    read_aim(task)
+    read_target_share(task)
     render_rule_answers(task, [task.eval_docs[index] for index in drawn])
     for index in drawn:
         example = task.eval_docs[index]
@@ -328,7 +328,7 @@ def check_examples(task: Task, drawn: Sequence[int]) -> None:
             )
 
 
-def _draw_examples(task: Task, limit: int | None, seed: str) -> list[int]:
+def _draw_items(task: Task, limit: int | None, seed: str) -> list[int]:
     """Return the indices of all examples, or of `limit` of them drawn from the whole file."""
     count = len(task.eval_docs)
     if limit is None or limit >= count:
@@ -336,7 +336,7 @@ def _draw_examples(task: Task, limit: int | None, seed: str) -> list[int]:
     return sorted(random.Random(seed).sample(range(count), limit))
 
 
-def _count_needed_tokens(model: Scorer, task: Task, index: int) -> int:
+def _count_needed_tokens(model: LmEvalModel, task: Task, index: int) -> int:
     """Return the sequence length that an example needs.
 
     A choice has to fit completely: lm-eval truncates contexts, but no answers. For generated text the prompt has to fit

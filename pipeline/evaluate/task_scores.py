@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answered_items import (
-    ANSWER_BITS,
-    BITS,
-    MeasuredTask,
-    TaskItem,
-    collect_items,
-    collect_metric_values,
-    read_aim,
-)
-from pipeline.evaluate.baseline_answers import BaselineAnswers, score_rules
+from pipeline.evaluate.baseline_answers import BaselineAnswers, score_rule_baselines
 from pipeline.evaluate.baseline_comparison import (
     SLOR,
     ChoiceScorer,
@@ -32,7 +23,16 @@ from pipeline.evaluate.baseline_comparison import (
     compare_with_baselines,
     find_constant_answer,
     is_mostly_truncated,
-    normalize_scores,
+    normalize_log_probabilities,
+)
+from pipeline.evaluate.item_results import (
+    ANSWER_BITS,
+    BITS,
+    MeasuredTask,
+    TaskItem,
+    collect_items,
+    collect_metric_values,
+    read_target_share,
 )
 from pipeline.evaluate.score_intervals import (
     ADDITIVE_AGGREGATIONS,
@@ -45,18 +45,18 @@ from pipeline.evaluate.score_intervals import (
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_loader import failed_task_entry
-from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, normalize_comparisons
+from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, normalize_task_unicode
 from pipeline.tokens.ngram_models import NgramModels, ScoredTokens
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-    from pipeline.evaluate.scorer import Scorer
+    from pipeline.evaluate.lm_eval_model import LmEvalModel
 
 BASELINE_KEYS = ("chance_level", "baselines", "hardest_baseline", "p_value", "p_value_corrected", "verdict")
 
 
-def seed_task(task: Task, seed: int) -> None:
+def seed_fewshot_sampling(task: Task, seed: int) -> None:
     """Make a task draw its few-shot examples by a seed; without a number of them it has none."""
     if task.get_config("num_fewshot") is None:
         task.set_config(key="num_fewshot", value=0)
@@ -64,7 +64,7 @@ def seed_task(task: Task, seed: int) -> None:
 
 
 def run_lm_eval(
-    model: Scorer, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
+    model: LmEvalModel, suite: SuiteSettings, tasks: dict[str, Task], drawn: dict[str, list[int]], seed: int
 ) -> list[MeasuredTask]:
     """Let lm-eval evaluate the drawn examples of one suite; return its measurements by task."""
     from lm_eval import evaluator
@@ -72,8 +72,8 @@ def run_lm_eval(
     if not tasks:
         return []
     for task in tasks.values():
-        seed_task(task, seed)
-        normalize_comparisons(task)
+        seed_fewshot_sampling(task, seed)
+        normalize_task_unicode(task)
     model.truncated.clear()
     found = evaluator.evaluate(
         lm=model,
@@ -92,7 +92,7 @@ def run_lm_eval(
         for key, values in sorted(collect_metric_values(samples).items()):
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
-            aim = read_aim(tasks[name]) if is_binary_metric([*values.values()]) else None
+            aim = read_target_share(tasks[name]) if is_binary_metric([*values.values()]) else None
             aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, UNBOUNDED)
             is_better = found["higher_is_better"][name][metric]
             rows.append(
@@ -110,7 +110,7 @@ def run_lm_eval(
                 }
             )
         examples = {sample["doc_id"]: sample["doc"] for sample in samples}
-        trivial = score_rules(tasks[name], [examples[item.number] for item in items])
+        trivial = score_rule_baselines(tasks[name], [examples[item.number] for item in items])
         measured.append(MeasuredTask(suite.name, name, rows, items, trivial))
     return measured
 
@@ -172,7 +172,7 @@ def _score_with_interval(
     }
 
 
-def _word_model_tokens(item: TaskItem, choices: Sequence[ScoredTokens]) -> Sequence[ScoredTokens]:
+def _ngram_model_tokens(item: TaskItem, choices: Sequence[ScoredTokens]) -> Sequence[ScoredTokens]:
     """Return the tokens that word models score: those of the model, with the contexts if choices differ in these."""
     if len(choices) < 2 or not _has_equal_endings(item):
         return choices
@@ -191,7 +191,7 @@ def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
     if not one.items or not one.rows or any(contexts) or not all(item.right for item in one.items):
         return None
     for item in one.items:
-        scores = normalize_scores(item, SLOR, item.log_probabilities)
+        scores = normalize_log_probabilities(item, SLOR, item.log_probabilities)
         item.correct[SLOR] = scores.index(max(scores)) in item.right
     values = {item.number: item.correct[SLOR] for item in one.items}
     count, value = len(values), sum(values.values()) / len(values)
@@ -207,9 +207,9 @@ def _answer_bits_row(one: MeasuredTask) -> dict[str, Any] | None:
     """
     from lm_eval.api.metrics import bits_per_byte
 
-    if not one.rows or any(not item.choices or not item.bytes or _has_equal_endings(item) for item in one.items):
+    if not one.rows or any(not item.choices or not item.target_bytes or _has_equal_endings(item) for item in one.items):
         return None
-    values = {item.number: (item.nats, item.bytes) for item in one.items}
+    values = {item.number: (item.target_log_probability, item.target_bytes) for item in one.items}
     own = {"metric": ANSWER_BITS, "standard_error": None, "higher_is_better": False}
     return one.rows[0] | own | _score_with_interval(one.items, values, bits_per_byte, bits_per_byte([*values.values()]))
 
@@ -219,7 +219,7 @@ def _has_equal_endings(item: TaskItem) -> bool:
 
 
 def add_baselines(
-    model: Scorer, index: Path, measured: list[MeasuredTask], others: dict[str, BaselineAnswers]
+    model: LmEvalModel, index: Path, measured: list[MeasuredTask], others: dict[str, BaselineAnswers]
 ) -> list[dict[str, Any]]:
     """Add baselines and a verdict to each score; remove the tasks that fail at that, and return their reasons.
 
@@ -234,7 +234,7 @@ def add_baselines(
         for one in measured
     ]
     tokens = [
-        {item.number: _word_model_tokens(item, of_task[item.number]) for item in one.items if item.texts}
+        {item.number: _ngram_model_tokens(item, of_task[item.number]) for item in one.items if item.texts}
         for one, of_task in zip(measured, asked, strict=True)
     ]
     words = NgramModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
@@ -245,11 +245,11 @@ def add_baselines(
         for place, item in enumerate(one.items):
             scored = own.get(item.number, [])
             lengths = tuple(len(tokens) for _, tokens in scored)
-            one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.unigram, scored)))
+            one.items[place] = replace(item, tokens=lengths, unigram=tuple(map(words.score_unigram, scored)))
         one.rows.extend(row for row in (_slor_row(one), _answer_bits_row(one)) if row)
         models: dict[str, ChoiceScorer] = {
             name: partial(_log_probabilities, score, of_task)
-            for name, score in (("unigram", words.unigram), ("bigram", words.bigram))
+            for name, score in (("unigram", words.score_unigram), ("bigram", words.score_bigram))
         }
         keys = [(one.suite, one.task, item.number, item.prompt_sha256) for item in one.items]
         for row in one.rows:
@@ -267,7 +267,7 @@ def add_baselines(
                 }
                 row |= compare_with_baselines(one.items, metric, models, credits | trivial)
                 continue
-            if metric in (BITS, ANSWER_BITS) and all(item.bytes for item in one.items):
+            if metric in (BITS, ANSWER_BITS) and all(item.target_bytes for item in one.items):
                 of_words = {
                     name: np.array([score(item)[item.target_index or 0] for item in one.items])
                     for name, score in models.items()

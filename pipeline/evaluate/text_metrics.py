@@ -195,7 +195,7 @@ def _is_supported(numbers: Set[str], words: Set[str], passages: Sequence[Set[str
     return any(numbers <= passage and len(words & passage) >= CLAIM_OVERLAP * len(words) for passage in passages)
 
 
-def _citation_scores(text: str, fields: Fields, abstention: str) -> dict[str, float]:
+def _score_cited_answer(text: str, fields: Fields, abstention: str) -> dict[str, float]:
     """Return 1 or 0 by metric: the answer, the cited passage and the decision to abstain are right.
 
     If no passage answers an item (`passage` 0), the abstention is the right answer, and no citation is right.
@@ -229,7 +229,7 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
             found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
         else:
-            found[metric] = _citation_scores(text, fields, metadata["abstention"])[metric]
+            found[metric] = _score_cited_answer(text, fields, metadata["abstention"])[metric]
     return found
 
 
@@ -272,7 +272,7 @@ class _NormalizingFilter:
         return self.filter.apply(normalize_nfc_recursively([*resps]), normalize_nfc_recursively([*docs]))
 
 
-def normalize_comparisons(task: Task) -> None:
+def normalize_task_unicode(task: Task) -> None:
     """Make a task compare answers, references, choices and patterns in the composed form of Unicode (NFC)."""
     if task.OUTPUT_TYPE in LIKELIHOOD_TASKS:
         return

@@ -16,8 +16,8 @@ from scipy.special import stdtr, stdtrit
 
 from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
-from pipeline.evaluate.answered_items import BITS, ItemKey, ScoreKey
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.item_results import BITS, ItemKey, ScoreKey
 
 Floats = NDArray[np.float64]
 
@@ -150,12 +150,12 @@ def compare_cells(
     return [{**row, "seeds": seeds} for row in wanted]
 
 
-def correct_cell_comparisons(rows: list[dict[str, Any]], alpha: float) -> None:
+def add_corrected_cell_p_values(rows: list[dict[str, Any]], alpha: float) -> None:
     """Add the corrected p-value, the detectable difference and the better side to all comparisons of an experiment.
 
     The detectable difference has a power of 80 % at the strictest of Holm's levels.
     """
-    differences.correct_comparisons(rows, alpha)
+    differences.add_corrected_p_values(rows, alpha)
     for row in rows:
         if "freedom" in row and row["error"]:
             level = 1 - alpha / 2 / len(rows)

@@ -167,12 +167,12 @@ def _match_training_cost(model: Model, base: Model, equal: str, place: CellConte
 
     def training_cost(one: Model, steps: int) -> int:
         """Return the tokens or FLOPs of the first steps."""
-        batches = one.training.batches
+        batches = one.training.batch_schedule
         if equal == "tokens":
-            return batches.tokens(0, steps)
+            return batches.count_tokens(0, steps)
         return training_flops(one.architecture, place.vocabulary_size(one.tokens), batches, 0, steps)
 
-    ramp = model.training.batches.ramp_steps
+    ramp = model.training.batch_schedule.ramp_steps
     of_ramp = training_cost(model, ramp)
     wanted = ramp + (training_cost(base, base.training.steps) - of_ramp) / (training_cost(model, ramp + 1) - of_ramp)
     steps = max(round(wanted), ramp + 1)
@@ -229,7 +229,9 @@ def find_reference_values(experiment: Experiment, base: Model, corpus: Settings)
     return found
 
 
-def make_experiment_page(experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]) -> ExperimentPage:
+def make_experiment_page_input(
+    experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]
+) -> ExperimentPage:
     """Return the input of an experiment's page.
 
     Raises:

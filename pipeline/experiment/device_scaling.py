@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from pipeline import layout
+from pipeline.core.batch_schedule import BatchSchedule, median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
 from pipeline.core.records import Record
-from pipeline.core.training_steps import BatchSchedule, median_step_seconds
 from pipeline.experiment.run_overview import RunSummary, find_last_segments, find_runs, run_folder
 
 VARIED_KEYS = {
@@ -63,7 +63,7 @@ class ScalingMeasurement(NamedTuple):
         return self.tokens_per_second / self.devices
 
 
-def measure_models(results: Path) -> Iterator[ScalingMeasurement]:
+def read_measurements(results: Path) -> Iterator[ScalingMeasurement]:
     """Yield the models with timed steps of the runs below a folder.
 
     Raises:
@@ -73,11 +73,13 @@ def measure_models(results: Path) -> Iterator[ScalingMeasurement]:
         folder = run_folder(results, name)
         for model, record in find_last_segments(folder).items():
             metrics = layout.METRICS.path(folder, model=model)
-            if found := _measure_model(f"{name}/{model}", metrics, model, record, run):
+            if found := _read_measurement(f"{name}/{model}", metrics, model, record, run):
                 yield found
 
 
-def _measure_model(name: str, metrics: Path, model: str, record: Record, run: RunSummary) -> ScalingMeasurement | None:
+def _read_measurement(
+    name: str, metrics: Path, model: str, record: Record, run: RunSummary
+) -> ScalingMeasurement | None:
     """Return a model; None if its step times or its number of processes are unknown."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.is_file() else []
     training = record.settings["training"]
@@ -99,7 +101,7 @@ def _measure_model(name: str, metrics: Path, model: str, record: Record, run: Ru
         len(record.counts.get("nodes") or {None}),
         training["batch_size"],
         training["batch_size"] * training["sequence_length"] / seconds,
-        energy.value / batches.tokens(steps[0] - 1, steps[-1]) if energy else None,
+        energy.value / batches.count_tokens(steps[0] - 1, steps[-1]) if energy else None,
         energy.how if energy else "",
     )
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import escape_to_one_line, format_count, truncate_text
+from pipeline.core.formatting import escape_to_one_line, pluralize, truncate_text
 from pipeline.core.records import Record, is_training_segment, load_records
 from pipeline.experiment.run_overview import RunSummary, run_folder
 from pipeline.provenance.trace import ReportFigure
@@ -75,7 +75,7 @@ def export_runs(store: Path, results: Path, runs: Mapping[str, RunSummary]) -> I
             yield f"{name} is left out of MLflow: {error}"
             continue
         written = write_models(store, folder.resolve().name, models)
-        yield f"{name}: {format_count(len(models), 'finished model')} in MLflow, {written} of them written now"
+        yield f"{name}: {pluralize(len(models), 'finished model')} in MLflow, {written} of them written now"
 
 
 def collect_models(

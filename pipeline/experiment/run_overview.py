@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns, escape_to_one_line, format_count, truncate_text
+from pipeline.core.formatting import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.records import SEGMENT_STEP, Record, load_records
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.provenance.content_differences import flatten_json
@@ -74,9 +74,9 @@ def _find_run_folders(folder: Path) -> Iterator[Path]:
 
 def _read_run(folder: Path) -> RunSummary:
     """Read a run, without figures if its report cannot be read."""
-    jobs = format_count(len(layout.RECORD.glob(folder)), "job")
+    jobs = pluralize(len(layout.RECORD.glob(folder)), "job")
     start = read_newest_snapshot(folder) or {}
-    settings = dict(flatten_json(_name_sections(start["configuration"]))) if "configuration" in start else {}
+    settings = dict(flatten_json(_key_sections_by_name(start["configuration"]))) if "configuration" in start else {}
     try:
         return RunSummary(settings, read_figures(folder), f"{jobs}, with a report")
     except InputError:
@@ -84,11 +84,11 @@ def _read_run(folder: Path) -> RunSummary:
         return RunSummary(settings, {}, f"{jobs}, {'a report that cannot be read' if broken else 'no report'}")
 
 
-def _name_sections(value: Any) -> Any:
+def _key_sections_by_name(value: Any) -> Any:
     """Turn lists of named sections into mappings, so that an added source changes no other one's keys."""
     if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
         value = {str(item["name"]): item for item in value}
-    return {key: _name_sections(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+    return {key: _key_sections_by_name(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def format_runs(runs: Mapping[str, RunSummary]) -> list[str]:

@@ -65,7 +65,9 @@ class ScalingFit:
         E, A, B, alpha, beta = self.draws_RP.T
         losses_R = (E + A * parameters**-alpha + B * tokens**-beta) * np.exp(self.drawn_residuals_R)
         law = self.law
-        return LossPrediction(law.loss(parameters, tokens), *_interval(losses_R), law.extrapolation(parameters, tokens))
+        return LossPrediction(
+            law.loss(parameters, tokens), *_interval(losses_R), law.describe_extrapolation(parameters, tokens)
+        )
 
 
 def fit_scaling_law(
@@ -92,7 +94,7 @@ def fit_scaling_law(
         found = min((_search(start, x_N, y_N, log_N) for start in _search_starts(log_N)), key=lambda result: result[0])[
             1
         ]
-        fitted_N = _log_loss(found, x_N, y_N)[0]
+        fitted_N = _log_predicted_loss(found, x_N, y_N)[0]
         residuals_N = log_N - fitted_N
         freedom = len(points) - PARAMETER_COUNT
         scatter_R = np.sqrt((residuals_N**2).sum() / generator.chisquare(freedom, draws))
@@ -129,7 +131,7 @@ def _search_starts(log_N: Floats) -> list[Floats]:
     return [np.array([*log, *exponents]) for log in logs for exponents in product(EXPONENTS, EXPONENTS)]
 
 
-def _log_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats]:
+def _log_predicted_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats]:
     """Return the log of the law's loss, (N,), by log-sum-exp, and each term's share of the loss, (3, N)."""
     e, a, b, alpha, beta = found_P
     terms_3N = np.stack([np.full_like(x_N, e), a - alpha * x_N, b - beta * y_N])
@@ -141,7 +143,7 @@ def _log_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats
 
 def _objective(found_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
     """Return the sum of Huber's loss, in units of DELTA squared so that its falls are no roundings, and its slope."""
-    fitted_N, shares_3N = _log_loss(found_P, x_N, y_N)
+    fitted_N, shares_3N = _log_predicted_loss(found_P, x_N, y_N)
     residuals_N = (log_N - fitted_N) / HUBER_DELTA
     sizes_N = np.abs(residuals_N)
     huber_N = np.where(sizes_N <= 1, residuals_N**2 / 2, sizes_N - 0.5)

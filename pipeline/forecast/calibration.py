@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
+from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record
-from pipeline.core.training_steps import median_step_seconds
-from pipeline.energy.energy_figures import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
+from pipeline.energy.energy_accounting_file import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,
@@ -27,7 +27,7 @@ from pipeline.plan.settings import (
     StepCost,
     TrainingPlan,
 )
-from pipeline.sources.units import PARTS_PER_FILE
+from pipeline.sources.source_units import PARTS_PER_FILE
 
 
 def make_forecast_plan(config: Config) -> ForecastPlan | None:
@@ -36,7 +36,7 @@ def make_forecast_plan(config: Config) -> ForecastPlan | None:
     Raises:
         InputError: a calibration run is missing, not finished, damaged, or the planned run itself.
     """
-    folders = config.emissions.calibration
+    folders = config.emission_settings.calibration
     if not folders:
         return None
     for folder in folders:
@@ -100,7 +100,7 @@ def _load_cached(folder: str, changed_nanoseconds: int | None) -> CalibrationRun
         frozen = json.loads((run / record.frozen.path).read_bytes())["configuration"]
         if written.get(layout.ENERGY_ACCOUNT) != hash_file(run / layout.ENERGY_ACCOUNT):
             raise InputError(f"its {layout.ENERGY_ACCOUNT} changed after its report was written")
-        account, config = read_energy_accounting(run), load(frozen)
+        account, config = read_energy_accounting(run), parse_configuration(frozen)
         raw = {source.name: _count_raw_bytes(run, source.name) for source in config.sources}
         steps = {} if account is None else _measure_steps(folder, account, config, raw)
         trainings = _measure_trainings(run, config, record)
@@ -169,7 +169,7 @@ def _measure_trainings(run: Path, config: Config, record: Record) -> dict[str, M
             continue  # added after the report, or not finished
         content = metrics.read_bytes()
         if read.get(metrics.relative_to(run).as_posix()) != hashlib.sha256(content).hexdigest():
-            raise InputError(f"{layout.METRICS.name(model=name)} changed after its report was written")
+            raise InputError(f"{layout.METRICS.relative_path(model=name)} changed after its report was written")
         seconds = median_step_seconds(map(json.loads, content.splitlines()))
         processes = Record.load(segment).counts.get("world_size")
         if seconds is not None and processes is not None:
@@ -186,5 +186,7 @@ def _attempt_seconds(run: Path, attempt: str) -> float:
     """Return the wall seconds of an attempt."""
     path = layout.ATTEMPT.path(run, attempt=attempt)
     if not path.is_file():
-        raise InputError(f"{layout.ATTEMPT.name(attempt=attempt)} is missing, so the time of that job is unknown")
+        raise InputError(
+            f"{layout.ATTEMPT.relative_path(attempt=attempt)} is missing, so the time of that job is unknown"
+        )
     return Attempt.load(path).wall_seconds

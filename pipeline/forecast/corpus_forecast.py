@@ -24,10 +24,10 @@ from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, KEY_BYTES
 from pipeline.corpus.duplicates.signature_files import band_columns, signature_schema
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.sources.byte_streams import DamagedFile
+from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import FieldNames, RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.units import SourceUnits
+from pipeline.sources.source_units import SourceUnits
 
 SAMPLED_FILES = 20  # files of a source, evenly chosen by name
 SAMPLED_BYTES = 1 << 18  # of each file, as stored on disk
@@ -101,7 +101,7 @@ def _read_sample(path: Path, name: str, place: str, keys: FieldNames, limit: int
     return documents, path.stat().st_size
 
 
-def _make_final_table(source: str, documents: Iterable[RawDocument]) -> pa.Table:
+def _to_final_schema(source: str, documents: Iterable[RawDocument]) -> pa.Table:
     """Return documents with the columns of FINAL_SCHEMA, in their order; filter results are different in each row."""
     rows = [
         {
@@ -138,7 +138,7 @@ def estimate_corpus_size(listed: SourceUnits) -> CorpusSize | None:
         return None
     raw_bytes = sum(sizes.values())
     scale = raw_bytes / read_bytes
-    table = _make_final_table(source.name, documents)
+    table = _to_final_schema(source.name, documents)
     ids = table.select(["id"])
     return CorpusSize(
         files=len(names),
@@ -191,7 +191,7 @@ BENCHMARK_RATES = {
 }
 
 
-def fit_rates(records: Iterable[Record]) -> dict[str, CpuRate]:
+def fit_cpu_rates(records: Iterable[Record]) -> dict[str, CpuRate]:
     """Fit the rates of steps with enough jobs of different sizes.
 
     The start is the intercept of a least-squares line through all jobs. Low and high rates are the extremes of the jobs
@@ -220,11 +220,11 @@ def fit_rates(records: Iterable[Record]) -> dict[str, CpuRate]:
     return rates
 
 
-def load_rates(runs: Iterable[Path]) -> tuple[dict[str, CpuRate], str]:
+def find_cpu_rates(runs: Iterable[Path]) -> tuple[dict[str, CpuRate], str]:
     """Return the rates of the first run with enough jobs, completed from the benchmark, and their source."""
     for run in runs:
         records = load_records(run) if layout.RECORDS.path(run).is_dir() else []
-        if own := fit_rates(records):
+        if own := fit_cpu_rates(records):
             hosts = ", ".join(sorted({str(record.host) for record in records}))
             return (
                 BENCHMARK_RATES | own,

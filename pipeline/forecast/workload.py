@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from pipeline.config.configuration import Config, counted
+from pipeline.config.configuration import Config, list_count_only_item_files
 from pipeline.model.size import parameter_count, training_flops
 
 RawBytes = Mapping[str, float]
@@ -29,16 +29,16 @@ class StepWorkload(NamedTuple):
     of_job: Callable[..., float] | None = None
 
 
-def _source_bytes(config: Config, raw: RawBytes) -> float:
+def _total_source_bytes(config: Config, raw: RawBytes) -> float:
     return sum(raw[source.name] for source in config.sources)
 
 
-def _opt_out_bytes(config: Config, raw: RawBytes) -> float | None:
-    return sum(raw[name] for name in config.reserving()) if config.reserving() else None
+def _opt_out_source_bytes(config: Config, raw: RawBytes) -> float | None:
+    return sum(raw[name] for name in config.sources_with_opt_out_list()) if config.sources_with_opt_out_list() else None
 
 
-def _reserved_bytes(config: Config, raw: RawBytes) -> float | None:
-    amount = _opt_out_bytes(config, raw)
+def _opt_out_signature_bytes(config: Config, raw: RawBytes) -> float | None:
+    amount = _opt_out_source_bytes(config, raw)
     return None if amount is None else len(config.corpus) * amount
 
 
@@ -52,7 +52,7 @@ def _corpus_bytes(config: Config, raw: RawBytes, name: str) -> float:
     return sum(raw[source] for source in config.corpus_sources(name))
 
 
-def _sum_bytes(select: Callable[[Config], Iterable[str]]) -> Amount:
+def _sum_bytes_of_corpora(select: Callable[[Config], Iterable[str]]) -> Amount:
     """Return a function that sums the raw bytes of the selected corpora."""
 
     def amount(config: Config, raw: RawBytes) -> float | None:
@@ -66,7 +66,7 @@ def _count_parameters(config: Config, model: str) -> float:
     return parameter_count(config.models[model].architecture, config.vocabulary_size(config.models[model].tokens))
 
 
-def _sum_parameters(select: Callable[[Config], Iterable[str]]) -> Amount:
+def _make_parameter_amount(select: Callable[[Config], Iterable[str]]) -> Amount:
     """Return a function that sums the parameters of the selected models."""
     return lambda config, _: sum(_count_parameters(config, model) for model in select(config)) or None
 
@@ -80,7 +80,7 @@ def segment_flops(config: Config, model: str, step: str) -> float:
 def _training_flops(config: Config, model: str, first: int, last: int) -> float:
     section = config.models[model]
     size = section.architecture, config.vocabulary_size(section.tokens)
-    return training_flops(*size, section.training.batches, first, last)
+    return training_flops(*size, section.training.batch_schedule, first, last)
 
 
 def _all_training_flops(config: Config, raw: RawBytes) -> float | None:
@@ -97,29 +97,31 @@ def _baseline_parameters(config: Config, raw: RawBytes) -> float | None:
     return sum(sizes) or None
 
 
-_CORPORA = _sum_bytes(lambda config: config.corpus)
-_SCORED = _sum_bytes(lambda config: config.scored("quality"))
-_TOKEN_SETS = _sum_bytes(lambda config: [section.corpus for section in config.tokens.values()])
-_EVALUATED = _sum_parameters(lambda config: [name for name, _ in config.evaluated()])
+_CORPORA = _sum_bytes_of_corpora(lambda config: config.corpus)
+_SCORED = _sum_bytes_of_corpora(lambda config: config.scored_corpora("quality"))
+_TOKEN_SETS = _sum_bytes_of_corpora(lambda config: [section.corpus for section in config.tokens.values()])
+_EVALUATED = _make_parameter_amount(lambda config: [name for name, _ in config.evaluated_milestones()])
 
 # In the order of the steps. A run has jobs of sources.split and sources.dataset only where it has such sources.
 WORKLOADS: dict[str, StepWorkload] = {
-    "sources.split": StepWorkload(BYTES, _source_bytes),
-    "sources.dataset": StepWorkload(BYTES, _source_bytes),
-    "sources.listing": StepWorkload(BYTES, _source_bytes),
-    "sources.fingerprint": StepWorkload(BYTES, _source_bytes),
-    "opt_out.entries": StepWorkload(BYTES, _opt_out_bytes),
-    "sources.manifest": StepWorkload(BYTES, _source_bytes),
+    "sources.split": StepWorkload(BYTES, _total_source_bytes),
+    "sources.dataset": StepWorkload(BYTES, _total_source_bytes),
+    "sources.listing": StepWorkload(BYTES, _total_source_bytes),
+    "sources.fingerprint": StepWorkload(BYTES, _total_source_bytes),
+    "opt_out.entries": StepWorkload(BYTES, _opt_out_source_bytes),
+    "sources.manifest": StepWorkload(BYTES, _total_source_bytes),
     "corpus.filter": StepWorkload(BYTES, _CORPORA),
     # Assume the classifier seeds and the perplexity model of the calibration runs.
     "corpus.quality": StepWorkload(BYTES, _SCORED),
     "corpus.scores": StepWorkload(BYTES, _SCORED),
-    "corpus.perplexity": StepWorkload(BYTES, _sum_bytes(lambda config: config.scored("perplexity"))),
+    "corpus.perplexity": StepWorkload(BYTES, _sum_bytes_of_corpora(lambda config: config.scored_corpora("perplexity"))),
     "corpus.signatures": StepWorkload(BYTES, _CORPORA),
-    "opt_out.reserved": StepWorkload(BYTES, _reserved_bytes),
+    "opt_out.reserved": StepWorkload(BYTES, _opt_out_signature_bytes),
     "corpus.equal_keys": StepWorkload(
         BYTES,
-        _sum_bytes(lambda config: [name for name, corpus in config.corpus.items() if corpus.deduplication.jobs > 1]),
+        _sum_bytes_of_corpora(
+            lambda config: [name for name, corpus in config.corpus.items() if corpus.deduplication.jobs > 1]
+        ),
     ),
     "corpus.find_duplicates": StepWorkload(BYTES, _CORPORA),
     "corpus.deduplicate": StepWorkload(BYTES, _CORPORA),
@@ -128,25 +130,36 @@ WORKLOADS: dict[str, StepWorkload] = {
     "corpus.find_items": StepWorkload(BYTES, _CORPORA),
     "corpus.decontaminate": StepWorkload(BYTES, _CORPORA),
     "corpus.count_items": StepWorkload(
-        BYTES, _sum_bytes(lambda config: [name for name in config.corpus if counted(config, name)])
+        BYTES,
+        _sum_bytes_of_corpora(
+            lambda config: [name for name in config.corpus if list_count_only_item_files(config, name)]
+        ),
     ),
     "corpus.statistics": StepWorkload(BYTES, _CORPORA),
     "corpus.publish": StepWorkload(BYTES, _CORPORA),
-    "opt_out.forgotten": StepWorkload(BYTES, _sum_bytes(lambda config: config.corpus if config.reserving() else ())),
+    "opt_out.forgotten": StepWorkload(
+        BYTES, _sum_bytes_of_corpora(lambda config: config.corpus if config.sources_with_opt_out_list() else ())
+    ),
     "tokenizer.train": StepWorkload(BYTES, _tokenizer_bytes),
     "tokenizer.fertility": StepWorkload(BYTES, _tokenizer_bytes),
     "tokens.shard": StepWorkload(BYTES, _TOKEN_SETS),
     "tokens.suffixes": StepWorkload(
-        BYTES, _sum_bytes(lambda config: [section.corpus for section in config.tokens.values() if section.suffixes])
+        BYTES,
+        _sum_bytes_of_corpora(
+            lambda config: [section.corpus for section in config.tokens.values() if section.suffixes]
+        ),
     ),
     "tokens.index": StepWorkload(BYTES, _TOKEN_SETS),
     "pretrain.adopt": StepWorkload(
-        PARAMETERS, _sum_parameters(lambda config: [name for name, model in config.models.items() if model.pretrained])
+        PARAMETERS,
+        _make_parameter_amount(lambda config: [name for name, model in config.models.items() if model.pretrained]),
     ),
     "pretrain.segment": StepWorkload(FLOP, _all_training_flops, segment_flops),
-    "pretrain.export": StepWorkload(PARAMETERS, _sum_parameters(lambda config: config.models)),
+    "pretrain.export": StepWorkload(PARAMETERS, _make_parameter_amount(lambda config: config.models)),
     "evaluate.suites": StepWorkload(PARAMETERS, _EVALUATED),
     "evaluate.baselines": StepWorkload(PARAMETERS, _baseline_parameters),
-    "evaluate.samples": StepWorkload(PARAMETERS, _sum_parameters(lambda config: config.searched_models())),
+    "evaluate.samples": StepWorkload(
+        PARAMETERS, _make_parameter_amount(lambda config: config.text_searchable_models())
+    ),
     "evaluate.differences": StepWorkload(PARAMETERS, _EVALUATED),
 }

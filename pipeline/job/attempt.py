@@ -19,16 +19,16 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import attestation_log, platform_files
-from pipeline.core.command_lines import shorten_command
+from pipeline.core.command_line_text import shorten_command
 from pipeline.core.errors import InputError, Stopped, anonymize_paths
 from pipeline.core.machine import describe_machine
 from pipeline.core.records import Attempt, Record
-from pipeline.energy.node_meter import NODE_VARIABLE, READINGS_VARIABLE, NodeMeter, node_name, readings_file
-from pipeline.energy.process_accounting import (
+from pipeline.energy.cpu_time_accounting import (
     ATTEMPT_VARIABLE,
     cpu_seconds_of_process_tree,
     peak_memory_bytes_of_process_tree,
 )
+from pipeline.energy.node_meter import NODE_VARIABLE, READINGS_VARIABLE, NodeMeter, node_name, readings_file
 
 # One question; of the folder that the code runs from anyway git needs no proof that it is this user's.
 GIT_STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
@@ -116,7 +116,7 @@ def command_line() -> list[str]:
 
 
 @cache  # all units of a batch record the state when the job began
-def recorded_git_state(folder: Path) -> dict[str, Any]:
+def anonymized_git_state(folder: Path) -> dict[str, Any]:
     """Return the git state of the working directory without personal paths."""
     return {name: anonymize_paths(value) if name == "reason" else value for name, value in read_git_state().items()}
 
@@ -133,9 +133,9 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
     """
     return {
         **_host_and_slurm(),
-        "git": recorded_git_state(Path.cwd()) if code is None else code,
+        "git": anonymized_git_state(Path.cwd()) if code is None else code,
         "machine": describe_machine(),
-        "container": platform_files.container_image(),
+        "container": platform_files.current_container_image(),
         "modules": os.environ.get("LOADEDMODULES", "").split(":") if os.environ.get("LOADEDMODULES") else [],
     }
 
@@ -217,9 +217,9 @@ class RunningAttempt:
             RunningAttempt.counted_cpu_seconds += self.attempt.cpu_seconds
         if status != "finished":  # the record attests a finished attempt
             with suppress(OSError, InputError):  # a full disk, a key that is gone: the job says it
-                attestation_log.attest_attempt_end(self._run_directory, self.path, status, self._readings())
+                attestation_log.attest_attempt_end(self._run_directory, self.path, status, self._list_reading_files())
 
-    def _readings(self) -> list[Path]:
+    def _list_reading_files(self) -> list[Path]:
         of_this_node = self._meter.path
         alone = os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1"
         others = [] if alone else of_this_node.parent.glob(f"{glob.escape(self.path.stem)}@*")
@@ -232,7 +232,7 @@ class RunningAttempt:
             InputError: the signing key cannot be used.
             DiskFull: the disk is full.
         """
-        attestation_log.attest_finished_job(self._run_directory, self.path, self._readings(), path, record)
+        attestation_log.attest_finished_job(self._run_directory, self.path, self._list_reading_files(), path, record)
 
     def record_refusal(self, sentence: str) -> None:
         """Record that the job was refused before it began, and why."""

@@ -15,14 +15,14 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import FrameType
 
-from pipeline.core.command_lines import settings_digest
+from pipeline.core.command_line_text import settings_digest
 from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
-from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.lock_owner import die_with_parent
 from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
-from pipeline.energy.process_accounting import cpu_seconds_of_process_tree, share_startup
+from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, share_startup_cpu_time
 from pipeline.job.attempt import RunningAttempt
-from pipeline.job.contract import Job, expand_paths, list_files
+from pipeline.job.job_execution import Job, expand_paths, list_files
 from pipeline.job.reach import PACKAGE
 
 SINGLE_THREAD_VARIABLES = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
@@ -119,7 +119,7 @@ def _receive_problem(problem: Connection) -> Exception | None:
     return error
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
@@ -182,7 +182,7 @@ def _execute_jobs(jobs: Sequence[Job]) -> None:
         return
     os.environ |= SINGLE_THREAD_VARIABLES
     importlib.import_module(jobs[0].module)  # once, for all of them
-    share_startup(len(jobs))
+    share_startup_cpu_time(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [WorkerTask(f"{job.name} of {job.instance}", _input_bytes(job), job.execute) for job in jobs]
     run_in_parallel(works, processes)
@@ -249,7 +249,7 @@ def main(arguments: Sequence[str]) -> int:
     if not (PACKAGE / options.stage / f"{options.step}.py").is_file():
         raise InputError(f"there is no step {name}: the stages are folders of pipeline/")
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a job of Slurm stops in its own way, see slurm/requeue.py
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, _exit_on_signal)
     if options.batch:
         run_batch(name, options)
     else:

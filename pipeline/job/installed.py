@@ -44,7 +44,7 @@ class LockDifference(NamedTuple):
         here = f"{self.installed} is installed" if self.installed else "it is not installed"
         virtual = Path(sys.prefix).name if Path(sys.prefix).name.startswith(".venv") else ".venv"
         way_out = f"run `sh envs/setup.sh {virtual} envs/{lock}.lock`"
-        if platform_files.container_image() and virtual not in Path(sys.prefix).name:
+        if platform_files.current_container_image() and virtual not in Path(sys.prefix).name:
             way_out = "build the image anew, see docs/howto/use-a-container.md"
         file = f"workflow/platforms/{platform or 'NAME'}.yaml"
         return (

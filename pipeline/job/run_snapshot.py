@@ -110,4 +110,6 @@ def load_job_plan(step: str, code: str, environment: str, variables: Mapping[str
     planned = content["versions"].get(step)
     if planned != {"code": code, "environment": environment}:
         raise InputError(f"{path} plans {step} with {planned}, not with {code} and {environment}: {again}")
-    return JobPlan(FileReference(layout.FROZEN_CONFIGURATION.name(number=path.stem), sha256), content.get("git"))
+    return JobPlan(
+        FileReference(layout.FROZEN_CONFIGURATION.relative_path(number=path.stem), sha256), content.get("git")
+    )

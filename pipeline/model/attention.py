@@ -43,7 +43,7 @@ def rotate(x_BHTE: Tensor, cosine_TE: Tensor, sine_TE: Tensor) -> Tensor:
     return rotated_BHTE.to(x_BHTE.dtype)
 
 
-def attention_limits(
+def make_attention_mask(
     tokens_BT: Tensor, documents: Tensor | None, window: int | None, dtype: torch.dtype
 ) -> Tensor | None:
     """Return the limits of attention to a document and a window, made once for all blocks with this window.
@@ -74,7 +74,7 @@ Limits = Tensor | tuple[Tensor, Tensor] | None
 """Result of `attention_limits`; a pair of document offsets where queries and keys differ."""
 
 
-def select_span_limits(limits: Tensor, length: int, span: range) -> Limits:
+def select_span_mask(limits: Tensor, length: int, span: range) -> Limits:
     """Return the limits for queries at the positions of a span and keys up to its end, from those of all positions.
 
     The variable-length kernel lets the last query of a document attend to all of its keys.
@@ -114,8 +114,8 @@ class Attention(nn.Module):
         a = architecture
         self.head_dimension = a.head_dimension
         self.query = nn.Linear(a.width, a.heads * a.head_dimension, bias=False)
-        self.key = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
-        self.value = nn.Linear(a.width, a.groups * a.head_dimension, bias=False)
+        self.key = nn.Linear(a.width, a.key_value_head_count * a.head_dimension, bias=False)
+        self.value = nn.Linear(a.width, a.key_value_head_count * a.head_dimension, bias=False)
         self.output = nn.Linear(a.heads * a.head_dimension, a.width, bias=False)
 
     def project_heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,7 +137,7 @@ class Attention(nn.Module):
         else:
             if limits is None:  # neither documents nor a window
                 rows = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x_BTD.device)
-                limits = attention_limits(rows.new_empty(batch, length), rows, None, q_BHTE.dtype)
+                limits = make_attention_mask(rows.new_empty(batch, length), rows, None, q_BHTE.dtype)
             assert limits is not None
             found = []
             parts = torch.split(q_BHTE, [*map(len, spans)], dim=2)
@@ -145,7 +145,7 @@ class Attention(nn.Module):
                 here = slice(span.start, span.stop)
                 asked_BHTE = rotate(part_BHTE, cosine_TE[here], sine_TE[here])
                 k, v = (x_BKTE[:, :, : span.stop] for x_BKTE in (k_BKTE, v_BKTE))
-                found.append(self._attend(asked_BHTE, k, v, select_span_limits(limits, length, span)))
+                found.append(self._attend(asked_BHTE, k, v, select_span_mask(limits, length, span)))
             y_BTHE = torch.cat(found, dim=1)
         y_BTD: Tensor = self.output(y_BTHE.flatten(2))
         return y_BTD

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from pipeline.model.attention import Attention, attention_limits, rotary_angles
+from pipeline.model.attention import Attention, make_attention_mask, rotary_angles
 from pipeline.model.loss import linear_cross_entropy
 from pipeline.model.settings import Architecture
 
@@ -41,9 +41,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self.gate = nn.Linear(architecture.width, architecture.hidden, bias=False)
-        self.up = nn.Linear(architecture.width, architecture.hidden, bias=False)
-        self.down = nn.Linear(architecture.hidden, architecture.width, bias=False)
+        self.gate = nn.Linear(architecture.width, architecture.intermediate_width, bias=False)
+        self.up = nn.Linear(architecture.width, architecture.intermediate_width, bias=False)
+        self.down = nn.Linear(architecture.intermediate_width, architecture.width, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Return (B, T, D)."""
@@ -129,7 +129,7 @@ class Decoder(nn.Module):
         cosine_TE, sine_TE = rotary_angles(tokens_BT.shape[1], self.architecture, tokens_BT.device)
         windows = {layer: self.architecture.windows()[layer] for layer in layers}
         dtype = x_BTD.dtype
-        limits = {each: attention_limits(tokens_BT, documents, each, dtype) for each in {*windows.values()}}
+        limits = {each: make_attention_mask(tokens_BT, documents, each, dtype) for each in {*windows.values()}}
         for layer, window in windows.items():
             x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits[window])
         return x_BTD

@@ -53,7 +53,7 @@ def set_execution_options(
             lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         )
     if device.type == "cuda":
-        _choose_flash_attention(device)
+        _enable_flash_attention_3(device)
     if float8:
         check_float8(device)
         _use_float8(model)
@@ -98,7 +98,7 @@ def _use_float8(model: Decoder) -> None:
     convert_to_float8_training(model.blocks, module_filter_fn=fits)
 
 
-def _choose_flash_attention(device: torch.device) -> None:
+def _enable_flash_attention_3(device: torch.device) -> None:
     """Use FlashAttention-3 (Shah et al. 2024) where it is installed and the GPU is a Hopper."""
     hopper = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
     if hopper and importlib.util.find_spec("flash_attn_interface") is not None:

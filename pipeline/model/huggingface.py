@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pipeline.core import atomic_files, lease
+from pipeline.core import atomic_files, output_lease
 from pipeline.core.errors import InputError
 from pipeline.model.networks import NETWORKS, get_network, parameter_shapes
 from pipeline.model.settings import Architecture
@@ -71,7 +71,7 @@ def write_weights(
         tensors = {
             theirs: tensor
             for name in files[file]
-            for theirs, tensor in _split_stack(rename(name), get(name).detach().float().contiguous())
+            for theirs, tensor in _split_stacked_weights(rename(name), get(name).detach().float().contiguous())
         }
         with atomic_files.apply_umask(path):
             save_file(tensors, path, metadata={"format": "pt"})
@@ -82,7 +82,7 @@ def write_weights(
             theirs: file
             for file, names in files.items()
             for name in names
-            for theirs, _ in _split_stack(rename(name), torch.empty(shapes[name], device="meta"))
+            for theirs, _ in _split_stacked_weights(rename(name), torch.empty(shapes[name], device="meta"))
         }
         index = {"metadata": {"total_size": total}, "weight_map": places}
         (folder / _INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -94,7 +94,7 @@ def write_weights(
         run_tasks([write_index])
 
 
-def _split_stack(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _split_stacked_weights(theirs: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield a tensor under its name, or each matrix of stacked weights where the name has a star for its number."""
     if "*" not in theirs:
         yield theirs, tensor
@@ -118,14 +118,14 @@ class SavedWeights(Mapping[str, Tensor]):
         self._listed: set[str] = set()
         for name, shape in shapes.items():
             one = torch.empty(shape, device="meta")
-            parts = [(theirs, tuple(part.shape)) for theirs, part in _split_stack(rename(name), one)]
-            self._found[name] = [self._place(folder, theirs) for theirs, _ in parts]
+            parts = [(theirs, tuple(part.shape)) for theirs, part in _split_stacked_weights(rename(name), one)]
+            self._found[name] = [self._find_file(folder, theirs) for theirs, _ in parts]
             for (file, theirs), (_, expected) in zip(self._found[name], parts, strict=True):
                 found = tuple(self._open[file].get_slice(theirs).get_shape())
                 if found != expected:
                     raise InputError(f"{folder / file}: {theirs} has shape {found}, not {expected} as config.json says")
 
-    def _place(self, folder: Path, theirs: str) -> tuple[str, str]:
+    def _find_file(self, folder: Path, theirs: str) -> tuple[str, str]:
         try:
             index = folder / _INDEX_FILE
             places = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else None
@@ -139,7 +139,7 @@ class SavedWeights(Mapping[str, Tensor]):
             raise InputError(f"{folder / file} does not hold {theirs}: give the folder of a whole model")
         return file, theirs
 
-    def unused(self) -> list[str]:
+    def list_unused(self) -> list[str]:
         """Return the sorted names of tensors in the files that the model does not have."""
         return sorted(self._listed - {theirs for places in self._found.values() for _, theirs in places})
 
@@ -267,10 +267,10 @@ def _refuse_existing(folder: Path) -> None:
 
 
 @contextmanager
-def _create_folder(out: Path) -> Iterator[Path]:
+def _create_folder_atomically(out: Path) -> Iterator[Path]:
     """Yield a hidden folder that is renamed to `out` at the end, or removed if the block raises."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    hidden = lease.partial_path(out)
+    hidden = output_lease.temporary_output_path(out)
     hidden.mkdir()
     try:
         yield hidden
@@ -292,7 +292,7 @@ def import_model(folder: Path, out: Path) -> None:
     described = {"vocabulary_size": vocabulary_size, "sequence_length": sequence_length}
     ends = {"eos_token_id": read_end_token_ids(folder)}
     content = json.dumps({"architecture": architecture.model_dump(), **described, **ends}, indent=1, sort_keys=True)
-    with _create_folder(out) as made:
+    with _create_folder_atomically(out) as made:
         (made / "architecture.json").write_text(content + "\n", encoding="utf-8")
         write_weights(made, parameter_shapes(architecture, vocabulary_size), state.__getitem__, rename=str)
         for name in _TOKENIZER_FILES:
@@ -317,7 +317,7 @@ def export_model(folder: Path, out: Path) -> None:
     for name in _TOKENIZER_FILES:
         if not (folder / name).exists():
             raise InputError(f"{folder} has no {name}: put the model's tokenizer there")
-    with _create_folder(out) as made:
+    with _create_folder_atomically(out) as made:
         save_pretrained(
             SavedWeights(folder, parameter_shapes(architecture, size), rename=str),
             architecture,

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.settings import Architecture
-from pipeline.model.size import key_value_heads
+from pipeline.model.size import replicated_key_value_heads
 
 
 def make_preset(*sizes: int) -> dict[str, Any]:
@@ -43,8 +43,8 @@ LOSS_PARTS, LOSS_ROWS = 16, 2048  # chunks of logits in `pipeline.model.loss`
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of trainable parameters; a tied embedding counts once."""
     width, a = architecture.width, architecture
-    attention = 2 * width * a.heads * a.head_dimension + 2 * width * a.groups * a.head_dimension
-    block = attention + 3 * width * a.hidden + 2 * width
+    attention = 2 * width * a.heads * a.head_dimension + 2 * width * a.key_value_head_count * a.head_dimension
+    block = attention + 3 * width * a.intermediate_width + 2 * width
     embeddings = vocabulary_size * width * (1 if a.tie_embeddings else 2)
     return a.layers * block + embeddings + width
 
@@ -64,7 +64,7 @@ def flops_per_token(
     looked_up = 0 if a.tie_embeddings else vocabulary_size * a.width
     multiplied = parameter_count(a, vocabulary_size) - norms - looked_up
     forward_of_blocks = 2 * (multiplied - vocabulary_size * a.width)
-    forward_of_blocks += 4 * sum(a.spans(sequence_length)) * a.heads * a.head_dimension
+    forward_of_blocks += 4 * sum(a.attention_spans(sequence_length)) * a.heads * a.head_dimension
     return 3 * forward_of_blocks + 6 * vocabulary_size * a.width + (forward_of_blocks if recomputation else 0)
 
 
@@ -84,8 +84,8 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     gradient in fp32. Of which heads it holds keys and values: `pipeline.model.size`.
     """
     a, tokens, tensor = architecture, work.tokens, work.tensor
-    heads = a.heads + key_value_heads(a, tensor, work.context)
-    block = 2 * (1 + tensor) * a.width + 2 * heads * a.head_dimension + 4 * a.hidden
+    heads = a.heads + replicated_key_value_heads(a, tensor, work.context)
+    block = 2 * (1 + tensor) * a.width + 2 * heads * a.head_dimension + 4 * a.intermediate_width
     blocks = a.layers * a.width + block if work.recomputation else a.layers * block
     element, copy = work.element_bytes, 2 if work.precision == "bf16" else 0
     if tensor > 1:

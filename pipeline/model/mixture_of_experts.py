@@ -142,9 +142,9 @@ class Experts(decoder.FeedForward):
         a = architecture
         assert a.experts
         self.router = Router(a)
-        self.gate = ExpertLinear(a.experts, a.width, a.hidden)
-        self.up = ExpertLinear(a.experts, a.width, a.hidden)
-        self.down = ExpertLinear(a.experts, a.hidden, a.width)
+        self.gate = ExpertLinear(a.experts, a.width, a.intermediate_width)
+        self.up = ExpertLinear(a.experts, a.width, a.intermediate_width)
+        self.down = ExpertLinear(a.experts, a.intermediate_width, a.width)
 
     def _part(self, x_BTD: Tensor) -> Tensor:
         weight_BTC, expert_BTC, visits_N = self.router(x_BTD)

@@ -89,7 +89,7 @@ BLOCK_ELEMENTS = 2**20
 the generator costs as much as its numbers."""
 
 
-def _draw_block(name: str, elements: int, number: int, deviation: float, seed: int) -> Tensor:
+def _sample_normal_chunk(name: str, elements: int, number: int, deviation: float, seed: int) -> Tensor:
     """Draw one block of a flattened parameter with its own generator."""
     drawn_by = f"{seed}/{name}/{number}" if number else f"{seed}/{name}"
     digest = hashlib.sha256(drawn_by.encode()).digest()
@@ -126,7 +126,7 @@ def draw_normal(
         while filled < end:
             number, offset = divmod(position, BLOCK_ELEMENTS)
             if number != held:
-                held, block = number, _draw_block(name, prod(shape), number, deviation, seed)
+                held, block = number, _sample_normal_chunk(name, prod(shape), number, deviation, seed)
             length = min(end - filled, len(block) - offset)
             flat[filled : filled + length] = block[offset : offset + length]
             filled, position = filled + length, position + length

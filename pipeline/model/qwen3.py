@@ -15,22 +15,22 @@ from pipeline.model import llama
 from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.llama import flops_per_token
 from pipeline.model.settings import Architecture
-from pipeline.model.size import key_value_heads
+from pipeline.model.size import replicated_key_value_heads
 
 _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6}
 
 
-def _shape(layers: int, width: int, feed_forward_width: int, heads: int, *, tied: bool) -> dict[str, Any]:
+def _make_preset(layers: int, width: int, feed_forward_width: int, heads: int, *, tied: bool) -> dict[str, Any]:
     shape = llama.make_preset(layers, width, feed_forward_width, heads, 8)
     return {**_ALL, **shape, "head_width": 128, "tie_embeddings": tied}
 
 
 PRESETS: dict[str, dict[str, Any]] = {
     "qwen3": _ALL,
-    "qwen3-0.6b": _shape(28, 1024, 3072, 16, tied=True),
-    "qwen3-1.7b": _shape(28, 2048, 6144, 16, tied=True),
-    "qwen3-4b": _shape(36, 2560, 9728, 32, tied=True),
-    "qwen3-8b": _shape(36, 4096, 12288, 32, tied=False),
+    "qwen3-0.6b": _make_preset(28, 1024, 3072, 16, tied=True),
+    "qwen3-1.7b": _make_preset(28, 2048, 6144, 16, tied=True),
+    "qwen3-4b": _make_preset(36, 2560, 9728, 32, tied=True),
+    "qwen3-8b": _make_preset(36, 4096, 12288, 32, tied=False),
 }
 """By name, the fields of `pipeline.model.settings.Architecture` that it fills."""
 
@@ -49,7 +49,7 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     """
     a = architecture
     blocks = 1 if work.recomputation else a.layers
-    heads = a.heads + key_value_heads(a, work.tensor, work.context)
+    heads = a.heads + replicated_key_value_heads(a, work.tensor, work.context)
     before_norms = work.tokens * work.element_bytes * blocks * heads * a.head_dimension
     return llama.activation_bytes(a, vocabulary_size, work) + before_norms
 

@@ -34,7 +34,7 @@ class RopeScaling(Settings):
     original_context_length: int = Field(default=8192, ge=1, description="tokens")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.high_frequency_factor <= self.low_frequency_factor:
             raise ValueError(
                 f"high_frequency_factor {self.high_frequency_factor:g} is not above low_frequency_factor "
@@ -92,28 +92,29 @@ class Architecture(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _filled(cls, data: Any) -> Any:
+    def _apply_preset(cls, data: Any) -> Any:
         if isinstance(data, dict) and (name := list_presets().get(str(data.get("preset")))):
             return {**get_shape(name).presets[data["preset"]], **data}
         return data
 
     @field_validator("preset")
     @classmethod
-    def _known(cls, preset: str) -> str:
+    def _check_preset(cls, preset: str) -> str:
         if preset not in list_presets():
             raise ValueError(f"there is no preset {preset!r}: choose one of {', '.join(list_presets())}")
         return preset
 
     @model_validator(mode="after")
-    def _shape(self) -> Self:
+    def _check_shape(self) -> Self:
         if self.width % self.heads:  # Transformers refuses it even with a head_width
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}: change one of them")
         if self.head_dimension % 2:
             name = "head_width" if self.head_width else "width / heads"
             raise ValueError(f"{name} is {self.head_dimension}, which must be even for rotary embeddings: change heads")
-        if self.heads % self.groups:
+        if self.heads % self.key_value_head_count:
             raise ValueError(
-                f"heads {self.heads} is not divisible by key_value_heads {self.groups}: change one of them"
+                f"heads {self.heads} is not divisible by key_value_heads {self.key_value_head_count}: "
+                "change one of them"
             )
         full = self.full_attention_layers
         if full and self.window is None:
@@ -159,12 +160,12 @@ class Architecture(Settings):
         return self.head_width or self.width // self.heads
 
     @property
-    def groups(self) -> int:
+    def key_value_head_count(self) -> int:
         """Return the number of key-value heads."""
         return self.key_value_heads or self.heads
 
     @property
-    def hidden(self) -> int:
+    def intermediate_width(self) -> int:
         """Return the width of the feed-forward block, or of each expert."""
         return self.feed_forward_width or -(-8 * self.width // (3 * 64)) * 64
 
@@ -172,6 +173,6 @@ class Architecture(Settings):
         """Return the window of each layer, None where it attends to all before it."""
         return [None if layer in self.full_attention_layers else self.window for layer in range(self.layers)]
 
-    def spans(self, length: int) -> list[int]:
+    def attention_spans(self, length: int) -> list[int]:
         """Return for each layer how many of `length` tokens the last one attends to, itself counted."""
         return [min(window or length, length) for window in self.windows()]

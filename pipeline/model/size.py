@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipeline.core.training_steps import BatchSchedule
+from pipeline.core.batch_schedule import BatchSchedule
 from pipeline.model.architectures import DeviceWork, get_shape
 from pipeline.model.settings import Architecture
 
@@ -50,15 +50,15 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     return get_shape(architecture.name).activation_bytes(architecture, vocabulary_size, work)
 
 
-def head_parts(architecture: Architecture, tensor: int, context: int) -> int:
+def ulysses_degree(architecture: Architecture, tensor: int, context: int) -> int:
     """Return how many of the `context` devices of a sequence divide the heads; the others divide its queries."""
     return math.gcd(architecture.heads // tensor, context)
 
 
-def key_value_heads(architecture: Architecture, tensor: int, context: int) -> int:
+def replicated_key_value_heads(architecture: Architecture, tensor: int, context: int) -> int:
     """Return the key-value heads that a device holds, times the devices, for each of its tokens."""
-    parts = head_parts(architecture, tensor, context)
-    return math.lcm(architecture.groups, tensor * parts) * context // parts
+    parts = ulysses_degree(architecture, tensor, context)
+    return math.lcm(architecture.key_value_head_count, tensor * parts) * context // parts
 
 
 # Maximal update parametrization: the best learning rate of a narrow model is the best one of a wide model.

@@ -20,16 +20,16 @@ import pyarrow.parquet as pq
 import xxhash
 
 from pipeline.core.errors import InputError
-from pipeline.core.hosts import domain_suffixes, extract_host
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.sources.byte_streams import DamagedFile, DecompressedChunks, raise_disk_error
+from pipeline.core.url_hosts import domain_suffixes, extract_host
+from pipeline.sources.decompression import DamagedFile, DecompressedChunks, raise_disk_error
 from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, exact_text_or_none, field_text, get_field
 from pipeline.sources.record_formats import (
     check_column_types,
     get_column,
     present_keys,
     read_records,
-    split_name,
+    split_compression,
     to_python_value,
 )
 from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
@@ -87,13 +87,13 @@ def _decode_cell(cell: pa.Scalar) -> Any:
     return None
 
 
-def _read_identities_of_part(path: Path) -> Iterator[RecordIdentity]:
+def _read_part_identities(path: Path) -> Iterator[RecordIdentity]:
     for full, original, url, holder in _read_columns(path, ["id", "original_id", "url", "holder"]):
         yield RecordIdentity(tuple(value for value in (full, original) if value is not None), url, holder)
 
 
-def _read_file(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> Iterator[RecordIdentity]:
-    stem, compression = split_name(name)
+def _read_file_identities(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> Iterator[RecordIdentity]:
+    stem, compression = split_compression(name)
     if stem.endswith(".parquet"):
         for number, (original, url, holder) in enumerate(_read_columns(path, [keys.id, keys.url, keys.holder]), 1):
             yield RecordIdentity(_record_ids(place, number, original), url, holder)
@@ -116,7 +116,7 @@ def _read_file(path: Path, name: str, place: str, keys: FieldNames, limit: int) 
         yield RecordIdentity(_record_ids(place, 1, None), None, None)
 
 
-def hash_entries(
+def hash_record_identities(
     source: str, files: Iterable[tuple[str, Path]], keys: FieldNames, limit: int, *, is_part: bool = False
 ) -> HashIndex:
     """Return the sorted hashes of all that an opt-out list can name in the files of a unit, name and path.
@@ -133,7 +133,11 @@ def hash_entries(
     waiting: set[int] = set()
     for name, path in files:
         waiting.update(_hash_values("id", [f"{source}/{name}/{WITHHELD_ID}"]))
-        read = _read_identities_of_part(path) if is_part else _read_file(path, name, f"{source}/{name}", keys, limit)
+        read = (
+            _read_part_identities(path)
+            if is_part
+            else _read_file_identities(path, name, f"{source}/{name}", keys, limit)
+        )
         with suppress(DamagedFile):  # whether anything of a damaged file is used is for the filter to decide
             for ids, url, holder in read:
                 waiting.update(_hash_values("id", ids))
@@ -146,14 +150,14 @@ def hash_entries(
     return np.union1d(found, np.array([*waiting], dtype=np.uint64))
 
 
-def write_entries(path: Path, entries: HashIndex) -> None:
+def write_identity_hashes(path: Path, entries: HashIndex) -> None:
     """Write the hashes of a unit, unreadable for others: guessed values can be looked up in them."""
     path.touch(mode=0o660)
     with path.open("wb") as stream:
         np.save(stream, entries, allow_pickle=False)
 
 
-def read_entries(path: Path) -> HashIndex:
+def read_identity_hashes(path: Path) -> HashIndex:
     """Return the hashes of a unit.
 
     Raises:
@@ -198,7 +202,7 @@ class ListedEntries:
         for path in units:
             if not unmatched:
                 break
-            unmatched.difference_update(self._matched("ids", read_entries(path)))
+            unmatched.difference_update(self._matched("ids", read_identity_hashes(path)))
         return sorted(unmatched)
 
     def _matched(self, kind: str, entries: HashIndex) -> list[str]:
@@ -228,6 +232,6 @@ def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries:
     is_part = any(entry["part"] is not None for entry in listed)
     named = zip((entry["name"] for entry in listed), files, strict=True)
     keys = FieldNames(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
-    found = hash_entries(settings.source, named, keys, settings.document_bytes, is_part=is_part)
-    write_entries(entries, found)
+    found = hash_record_identities(settings.source, named, keys, settings.document_bytes, is_part=is_part)
+    write_identity_hashes(entries, found)
     return {"files": len(files), "entries": len(found)}

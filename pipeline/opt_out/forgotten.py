@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import OPT_OUT, read_metadata
+from pipeline.corpus.documents import OPT_OUT, read_file_metadata
 from pipeline.corpus.duplicates.signature_files import Keys
-from pipeline.opt_out.entries import contains_hashes
-from pipeline.opt_out.lists import mask_personal_data
-from pipeline.opt_out.reserved_matching import (
-    ReservedSignatures,
+from pipeline.opt_out.document_matching import (
+    OptedOutSignatures,
     hash_ids,
     manifest_opt_out,
     match_domains,
     read_removed_copies,
     union_hashes,
 )
+from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.lists import mask_personal_data
 from pipeline.opt_out.settings import ForgottenSettings
 from pipeline.sources.settings import OPT_OUT_KINDS
 
@@ -44,7 +44,7 @@ def _count_removed(removed: list[Path]) -> Counter[str]:
     """Return by source how many documents the filter removed for the lists."""
     found: Counter[str] = Counter()
     for path in removed:
-        known = read_metadata(path)
+        known = read_file_metadata(path)
         if known["stage"] == "filter":
             rows = pq.read_table(path, columns=["reason"], filters=[("reason", "==", OPT_OUT)])
             found[known["source"]] += len(rows)
@@ -52,7 +52,7 @@ def _count_removed(removed: list[Path]) -> Counter[str]:
 
 
 def _search_unit(
-    final: Path, signatures: Path, reserved: ReservedSignatures, ids: Keys, lists: dict[str, Any]
+    final: Path, signatures: Path, reserved: OptedOutSignatures, ids: Keys, lists: dict[str, Any]
 ) -> Counter[str]:
     """Search the final file of a unit and its signatures; return the counts of what was searched.
 
@@ -63,7 +63,7 @@ def _search_unit(
     Raises:
         InputError: a document that is to be forgotten is there.
     """
-    known = read_metadata(final)
+    known = read_file_metadata(final)
     table = pq.read_table(final, columns=["id", "url"])
     signed = pq.read_table(signatures, columns=["id", *reserved.hashes])
     own = hash_ids(table["id"])
@@ -106,8 +106,8 @@ def run(
     Raises:
         InputError: something that is to be forgotten is in the corpus, or the counts do not fit.
     """
-    known = ReservedSignatures(reserved, settings.signatures)
-    copies = read_removed_copies(path for path in removed if read_metadata(path)["stage"] == "deduplicate")
+    known = OptedOutSignatures(reserved, settings.signatures)
+    copies = read_removed_copies(path for path in removed if read_file_metadata(path)["stage"] == "deduplicate")
     left_out, lists, sources = _count_removed(removed), {}, {}
     copied = Counter(
         (value.partition("/")[0], source)
@@ -129,9 +129,9 @@ def run(
             "copies": {source: number for (owner, source), number in sorted(copied.items()) if owner == name},
         }
     ids, searched = union_hashes([known.ids, hash_ids(copies["id"])]), Counter(documents=0, bytes=0, units=0)
-    signed = {(unit["source"], unit["unit"]): path for path in signatures for unit in [read_metadata(path)]}
+    signed = {(unit["source"], unit["unit"]): path for path in signatures for unit in [read_file_metadata(path)]}
     for path in sorted(final):
-        unit = read_metadata(path)
+        unit = read_file_metadata(path)
         searched.update(_search_unit(path, signed[unit["source"], unit["unit"]], known, ids, lists))
     before = {"documents": known.documents.total(), "copies": len(copies)}
     content = {

@@ -9,14 +9,14 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import parse_yaml
-from pipeline.corpus.personal_data import mask_value
+from pipeline.corpus.personal_data import mask_short_text
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 
 
 def mask_personal_data(entry: str) -> str:
     """Return an id or a holder with markers for all personal data, whatever a corpus replaces."""
-    return mask_value(entry, PersonalData())
+    return mask_short_text(entry, PersonalData())
 
 
 def publishable_list(opt_out: OptOut) -> dict[str, Any]:

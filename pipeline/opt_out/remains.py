@@ -22,16 +22,16 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.duplicates.signature_files import Keys
-from pipeline.opt_out.entries import contains_hashes
-from pipeline.opt_out.other_runs import find_archives, list_runs
-from pipeline.opt_out.reserved_matching import (
-    ReservedSignatures,
+from pipeline.opt_out.document_matching import (
+    OptedOutSignatures,
     hash_ids,
     manifest_opt_out,
     read_removed_copies,
     union_hashes,
 )
-from pipeline.opt_out.run_search import ForgottenDocuments, RemainingCopy, RunSearch, read_shard_ids
+from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.other_runs_state import find_archives, list_runs
+from pipeline.opt_out.run_folder_search import ForgottenDocuments, RemainingCopy, RunSearch, read_shard_ids
 from pipeline.opt_out.settings import RemainsSettings
 
 
@@ -78,7 +78,7 @@ def run(
         InputError: a shard of this run holds what is to be forgotten.
     """
     signed = {
-        name: ReservedSignatures(_files_of_corpus(name, reserved), section)
+        name: OptedOutSignatures(_files_of_corpus(name, reserved), section)
         for name, section in settings.corpora.items()
     }
     ids = {
@@ -191,4 +191,4 @@ def _count_matches(content: bytes, source: str, wanted: ForgottenDocuments, ids:
     if "id" not in columns or "text" not in columns:
         return 0
     table = pq.read_table(pa.BufferReader(content), columns=columns)
-    return len(wanted.find_rows(table.filter(table["text"].is_valid()), source, ids))
+    return len(wanted.find_matching_ids(table.filter(table["text"].is_valid()), source, ids))

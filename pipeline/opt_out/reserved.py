@@ -18,25 +18,25 @@ from datatrove.data import Document
 
 from pipeline.corpus.duplicates.signature_files import signature_schema
 from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.rules.settings import C4
 from pipeline.corpus.rules.web_text import C4Quality
-from pipeline.corpus.signatures import sign
-from pipeline.corpus.text.text_normalizer import TextNormalizer
+from pipeline.corpus.signatures import write_document_signatures
+from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.opt_out.lists import mask_personal_data
 from pipeline.opt_out.settings import LineRules, ReservedSettings
 
 
-def _mask_entry(entry: str) -> str:
+def _redact_entry(entry: str) -> str:
     """Return an entry, its kind before it, as the manifest shows it."""
     kind, _, value = entry.partition(" ")
     return entry if kind == "domain" else f"{kind} {mask_personal_data(value)}"
 
 
-class _ReservedDocuments:
+class _OptedOutDocuments:
     """The reserved documents of a unit, in each form that a copy of them may have in the corpus."""
 
     def __init__(self, settings: ReservedSettings, raw: RawFiles, opt_out: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class _ReservedDocuments:
         removed = RemovedDocuments(settings.source, "reserved", self.fields)
         self.reader = RawTextReader(raw, removed)
         self.filter = OptOutFilter.from_unit(opt_out)
-        self.normalise = TextNormalizer(settings.normalization)
+        self.normalise = TextCleaner(settings.normalization)
         self.line_rules = settings.line_rules
         self.mask = PersonalDataMaskingStep(settings.personal_data)
         self.documents = self.bytes = 0
@@ -58,7 +58,7 @@ class _ReservedDocuments:
                 continue
             self.documents += 1
             self.bytes += document.metadata["bytes"]
-            self.entries.update(_mask_entry(entry) for entry in found)
+            self.entries.update(_redact_entry(entry) for entry in found)
             whole = self.normalise.format(document.text)
             shown_id = self.fields.mask_id(document)
             for text in dict.fromkeys([whole, *(_drop_lines(whole, rules) for rules in self.line_rules)]):
@@ -97,11 +97,11 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
         raw = RawFiles.from_unit(settings, content, files)
         known = {"source": settings.source, "unit": content["unit"]}
 
-        def signed(chosen: RawFiles) -> tuple[_ReservedDocuments, pa.Table]:
-            found = _ReservedDocuments(settings, chosen, content["opt_out"])
+        def signed(chosen: RawFiles) -> tuple[_OptedOutDocuments, pa.Table]:
+            found = _OptedOutDocuments(settings, chosen, content["opt_out"])
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "signed.parquet"
-                sign(found.text_variants(), path, settings.signatures, known)
+                write_document_signatures(found.text_variants(), path, settings.signatures, known)
                 return found, pq.read_table(path)
 
         (found, table), _ = raw.run_undamaged(signed, quarantine=settings.quarantine)

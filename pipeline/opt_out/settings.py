@@ -9,7 +9,7 @@ from pydantic import Field
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import C4, LanguageRules
 from pipeline.corpus.settings import Normalization, PersonalData, SignatureSettings, UnitSettings
-from pipeline.corpus.text.splitters import Splitter
+from pipeline.corpus.text.word_tokenizers import Splitter
 
 
 class LineRules(Settings):

@@ -8,15 +8,15 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import format_count
+from pipeline.core.formatting import pluralize
 from pipeline.energy.energy_forecast import (
     CostForecast,
     CostPrediction,
     CostRange,
-    forecast_chain,
+    add_independent_error,
+    forecast_steps,
     relative_interval,
     student_quantile,
-    widen_interval,
 )
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan, StepCost
@@ -112,7 +112,7 @@ def format_interval_note(planned: Mapping[str, Any], ratios: list[TimeRatio]) ->
         return f"time {interval} (95 %), from the errors on published trainings; none was measured on this platform"
     values = ", ".join(f"{ratio.value:.3g} ({ratio.training})" for ratio in ratios)
     return (
-        f"time {interval} (95 %), from {format_count(len(ratios), 'training')} on this platform, with measured / "
+        f"time {interval} (95 %), from {pluralize(len(ratios), 'training')} on this platform, with measured / "
         f"planned time of a step: {values}"
     )
 
@@ -161,7 +161,7 @@ def list_time_notes(
             *notes,
             f"{method}, because {'; '.join(missing)}",
             interval,
-            *_list_published_trainings(platform, planned),
+            *_list_published_training_notes(platform, planned),
         ]
     rate = "at the platform's rate"
     if platform.failures_per_device_hour is None:
@@ -172,11 +172,11 @@ def list_time_notes(
         f"time by operations, bytes and bandwidths; failures {rate}",
         interval,
         f"not included: {'; '.join([OVERLAPPED_PARTS, *omitted])}",
-        *_list_published_trainings(platform, planned),
+        *_list_published_training_notes(platform, planned),
     ]
 
 
-def _list_published_trainings(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
+def _list_published_training_notes(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
     least, most, own = (planned[key] for key in ("published_least_seconds", "published_most_seconds", "seconds"))
     trainings = [
         f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {one.tokens:.3g} tokens, "
@@ -186,7 +186,7 @@ def _list_published_trainings(platform: PlatformPlan, planned: dict[str, Any]) -
     took = " to ".join(dict.fromkeys(format_quantity("seconds", value) for value in (least, most)))
     note = (
         f"at the share of the peak that published trainings of this size reached, this one takes {took} on "
-        f"{format_count(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"
+        f"{pluralize(planned['devices_used'], 'device')} of {platform.name}: {'; '.join(trainings)}"
     )
     if own < least:
         note += f"; the plan is faster than all of them, and {most / own:.2g} times as fast as the slowest"
@@ -223,7 +223,7 @@ def forecast_costs(plan: ForecastPlan, platform: str) -> dict[str, Any]:
         "calibration": [{"folder": run.folder, "platform": run.platform, "known": run.known} for run in plan.runs],
         "notes": _list_platform_notes(plan, platform),
         "steps": steps,
-        "chain": _forecast_all_steps(steps, fitted, work, ends),
+        "chain": _forecast_total(steps, fitted, work, ends),
     }
 
 
@@ -252,7 +252,7 @@ def _widest_accounting_interval(rows: Iterable[StepCost]) -> tuple[float, float]
 
 def _prediction_to_json(prediction: CostPrediction, ends: tuple[float, float]) -> dict[str, float]:
     """Return a prediction as JSON, with joules widened by the accounting's own interval."""
-    low, high = widen_interval(CostRange(prediction.joules, prediction.low, prediction.high), ends)[1:]
+    low, high = add_independent_error(CostRange(prediction.joules, prediction.low, prediction.high), ends)[1:]
     return {
         "seconds": prediction.seconds,
         "low_seconds": prediction.seconds_low,
@@ -263,7 +263,7 @@ def _prediction_to_json(prediction: CostPrediction, ends: tuple[float, float]) -
     }
 
 
-def _forecast_all_steps(
+def _forecast_total(
     steps: Mapping[str, Mapping[str, Any]],
     fitted: Mapping[str, CostForecast],
     work: Mapping[str, float],
@@ -274,7 +274,7 @@ def _forecast_all_steps(
     if missing or not steps:
         words = ", ".join(missing) if len(missing) < len(steps) else "any step"
         return {"refused": f"no forecast, because there is none for {words}"}
-    whole = forecast_chain(fitted, work)
+    whole = forecast_steps(fitted, work)
     joules = {step: float(entry["joules"]) for step, entry in steps.items()}
     # One meter or power model has the same error in all steps, so the ends of its intervals add up.
     low, high = (

@@ -10,7 +10,7 @@ from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
 from pipeline.model.architectures import DeviceWork
 from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
-from pipeline.plan.alternatives import advise_shapes, plan_model_sizes
+from pipeline.plan.alternative_models import advise_shapes, plan_model_sizes
 from pipeline.plan.cost_forecast import FORMULAS as INTERVAL
 from pipeline.plan.cost_forecast import add_time_interval, forecast_costs, list_time_notes
 from pipeline.plan.formulas import layers_in_flight, parameters_per_device
@@ -114,8 +114,8 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
 def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
     training, architecture = model.training, model.architecture
     parameters, active = (of(architecture, model.vocabulary_size) for of in (parameter_count, active_parameter_count))
-    seen = training.batches.tokens(0, training.steps)  # a branch's base with it
-    tokens = training.batches.tokens(training.first_step, training.steps)
+    seen = training.batch_schedule.count_tokens(0, training.steps)  # a branch's base with it
+    tokens = training.batch_schedule.count_tokens(training.first_step, training.steps)
     mesh = training.mesh
     matrices = mesh.tensor * mesh.pipeline
     together = matrices * mesh.context
@@ -127,7 +127,7 @@ def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan
         "training_flops_6nd": formulas.training_flops(active, tokens),
         "training_flops_8nd": formulas.training_flops(active, tokens, recomputation=True),
         "model_flops": training_flops(
-            architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
+            architecture, model.vocabulary_size, training.batch_schedule, training.first_step, training.steps
         ),
     }
     state = formulas.model_state_bytes(

@@ -50,7 +50,7 @@ def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: T
     a, mesh, size = architecture, training.mesh, STATE_BYTES[training.precision][0]
     at_once = a if mesh.pipeline > 1 else a.model_copy(update={"layers": min(a.layers, 2)})
     layers = max(layers_per_pipeline_rank(at_once, vocabulary_size, training))
-    elsewhere = layers * 3 * a.width * a.hidden * (a.experts or 0) * (1 - 1 / mesh.expert)
+    elsewhere = layers * 3 * a.width * a.intermediate_width * (a.experts or 0) * (1 - 1 / mesh.expert)
     norm = a.width / mesh.tensor if mesh.pipeline == 1 else 0.0
     return size * (parameters_per_device(at_once, vocabulary_size, training) - norm - elsewhere)
 
@@ -150,7 +150,7 @@ def parameters_per_device(architecture: Architecture, vocabulary_size: int, trai
     Tensor parallelism splits all of them, except key and value matrices whose heads it does not divide.
     """
     a, t = architecture, training.mesh.tensor
-    shared = 2 * a.width * a.groups * a.head_dimension if a.groups % t else 0
+    shared = 2 * a.width * a.key_value_head_count * a.head_dimension if a.key_value_head_count % t else 0
     table = vocabulary_size * a.width
     tables = 1 if a.tie_embeddings else 2
     block = (parameter_count(a, vocabulary_size) - tables * table - a.width) / a.layers

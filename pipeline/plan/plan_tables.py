@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.core.formatting import align_columns, wrap_columns
-from pipeline.plan.alternatives import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
+from pipeline.plan.alternative_models import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
 from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
 from pipeline.plan.training_time import FORMULAS as RUN_TIME
 

@@ -38,7 +38,7 @@ class ScalingLaw:
         """Return the expected loss in the law's unit."""
         return float(self.E + self.A * parameters**-self.alpha + self.B * tokens**-self.beta)
 
-    def extrapolation(self, parameters: float, tokens: float) -> list[str]:
+    def describe_extrapolation(self, parameters: float, tokens: float) -> list[str]:
         """Return by which factor parameters and tokens are outside the fitted range; nothing for those within."""
         factors = []
         for noun, value, (low, high) in (("parameters", parameters, self.parameters), ("tokens", tokens, self.tokens)):
@@ -133,7 +133,7 @@ def predict_by_published_laws(architecture: Architecture, vocabulary_size: int, 
         "expected_loss_nats_per_token": loss if known else None,
         "low_expected_loss_nats_per_token": min(low for low, _ in ranges) if known else None,
         "high_expected_loss_nats_per_token": max(high for _, high in ranges) if known else None,
-        "expected_loss_outside_range": BESIROGLU.extrapolation(parameters, tokens),
+        "expected_loss_outside_range": BESIROGLU.describe_extrapolation(parameters, tokens),
         "step_law_learning_rate": 1.79 * without_embedding**-0.713 * tokens**0.307,
         "step_law_batch_tokens": 0.58 * tokens**0.571,
     }

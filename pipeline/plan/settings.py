@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.settings import Settings
-from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import StrategyName
 
@@ -55,7 +55,7 @@ class TrainingPlan(_PartialSettings):
     milestone_every: int | None = None
 
     @property
-    def batches(self) -> BatchSchedule:
+    def batch_schedule(self) -> BatchSchedule:
         """Return the sizes of the batches by data step."""
         return BatchSchedule(self.sequence_length, self.batch_size, self.ramp)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import head_parts, key_value_heads
+from pipeline.model.size import replicated_key_value_heads, ulysses_degree
 from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
@@ -58,7 +58,9 @@ def _muon_kernels(architecture: Architecture, layers: int, devices: int) -> list
 def _block_matrices(architecture: Architecture) -> list[tuple[int, int]]:
     """Return the sides of each matrix of a block without experts, the shorter one first."""
     a = architecture
-    sides = [a.heads * a.head_dimension] * 2 + [a.groups * a.head_dimension] * 2 + [a.hidden] * 3
+    sides = (
+        [a.heads * a.head_dimension] * 2 + [a.key_value_head_count * a.head_dimension] * 2 + [a.intermediate_width] * 3
+    )
     return [(min(a.width, side), max(a.width, side)) for side in sides]
 
 
@@ -98,12 +100,12 @@ def count_step_work(
     a, t, c, s, e = architecture, mesh.tensor, mesh.context, training.sequence_length, mesh.expert
     tokens = training.micro_batch_size * s / c
     visited, held = (a.experts_per_token or 1, a.experts / e) if a.experts else (1, 1)
-    d, h, f = a.width, a.heads * a.head_dimension, a.hidden
+    d, h, f = a.width, a.heads * a.head_dimension, a.intermediate_width
     k, computed = (
-        key_value_heads(a, t, c) * a.head_dimension,
-        count_key_value_heads_read(a.groups, t) * a.head_dimension,
+        replicated_key_value_heads(a, t, c) * a.head_dimension,
+        count_key_value_heads_read(a.key_value_head_count, t) * a.head_dimension,
     )
-    parts = head_parts(a, t, c)
+    parts = ulysses_degree(a, t, c)
 
     def product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
         return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
@@ -111,7 +113,7 @@ def count_step_work(
     def moved(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
-    seen = sum(span - span**2 / (2 * s) for span in a.spans(s)) / a.layers  # mean attended positions
+    seen = sum(span - span**2 / (2 * s) for span in a.attention_spans(s)) / a.layers  # mean attended positions
     rows = tokens * visited, held
     attended = product(d, h / t + 2 * computed), product(h / t, d)
     fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
@@ -137,7 +139,7 @@ def count_step_work(
     data = mesh.sharing * mesh.replicas // c
     micro_batches = max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1)
     gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
-    elsewhere = max(stages) * 3 * d * a.hidden * (a.experts or 0) * (1 - 1 / e)  # experts of other devices
+    elsewhere = max(stages) * 3 * d * a.intermediate_width * (a.experts or 0) * (1 - 1 / e)  # experts of other devices
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
     muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
     matrices = max(stages) * sum(map(math.prod, _block_matrices(a))) * muon

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-from pipeline.core.training_steps import StepRange
+from pipeline.core.batch_schedule import StepRange
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, step_operations
 from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
@@ -105,7 +105,7 @@ def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: in
     flops = tokens * flops_per_token(model.architecture, model.vocabulary_size, training.sequence_length)
     if peak is None:
         return figures
-    least, most = estimate_published_seconds(model, devices, peak)
+    least, most = seconds_at_published_utilization(model, devices, peak)
     figures |= {"published_least_seconds": least, "published_most_seconds": most}
     if list_missing_figures(model, platform, devices):
         utilization = platform.model_flops_utilization
@@ -114,7 +114,7 @@ def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: in
                 flops, devices=devices, peak_flops_per_second=peak, utilization=utilization
             )
             whole = training_flops(
-                model.architecture, model.vocabulary_size, training.batches, training.first_step, training.steps
+                model.architecture, model.vocabulary_size, training.batch_schedule, training.first_step, training.steps
             )
             figures |= dict.fromkeys(("training_seconds", "seconds"), step * whole / flops)
             figures |= {"step_seconds": step, "utilization_share": utilization}
@@ -127,7 +127,7 @@ def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: in
     figures["utilization_share"] = flops / (devices * peak * parts.seconds)
     figures["training_seconds"] = steps = sum(
         stretch.steps * estimate_step(model, platform, devices, stretch).seconds
-        for stretch in training.batches.step_ranges(training.first_step, training.steps)
+        for stretch in training.batch_schedule.step_ranges(training.first_step, training.steps)
     )
     return figures | _estimate_overheads(model, platform, devices, parts, steps)
 
@@ -195,14 +195,16 @@ def _estimate_validation(model: ModelPlan, step: StepTime) -> float | None:
     return (training.steps // every - training.first_step // every) * share * step.compute_seconds / 3
 
 
-def estimate_published_seconds(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
+def seconds_at_published_utilization(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:
     """Return the shortest and the longest time of this training at the utilization of published ones of its size.
 
     The utilization is 6 N D over all hours of a training; with experts N counts the active parameters.
     """
     training = model.training
     parameters = active_parameter_count(model.architecture, model.vocabulary_size)
-    flops = formulas.training_flops(parameters, training.batches.tokens(training.first_step, training.steps))
+    flops = formulas.training_flops(
+        parameters, training.batch_schedule.count_tokens(training.first_step, training.steps)
+    )
     times = [
         formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
         for one in find_similar_trainings(parameters)

@@ -70,7 +70,7 @@ def run(
     return {
         "parameters": sum(shape.numel() for shape in shapes.values()),
         "same_tokenizer": mapping is None or mapping.rows == [[number] for number in range(reader.vocabulary_size)],
-        "rotation": list_rotation_changes(folder, settings.architecture),
+        "rotation": list_rope_differences(folder, settings.architecture),
         **(mapping.counts() if mapping else kept),
     }
 
@@ -85,7 +85,7 @@ def check_shape(folder: Path, architecture: Architecture) -> None:
     read_token_bytes(folder / "tokenizer.json")
     # Rotary angles are computed, and a tied output is the embedding, whatever else was saved.
     known = ("rotary_emb.inv_freq", *(["lm_head.weight"] if theirs.tie_embeddings else []))
-    if unused := [name for name in held.unused() if not name.endswith(known)]:
+    if unused := [name for name in held.list_unused() if not name.endswith(known)]:
         raise InputError(
             f"{folder} holds {unused[0]}{f' and {len(unused) - 1} more' * (len(unused) > 1)}, which its config.json "
             "does not describe: use the configuration that belongs to these weights"
@@ -96,8 +96,8 @@ def check_shape(folder: Path, architecture: Architecture) -> None:
         )
     effective: dict[str, Callable[[Architecture], object]] = {
         "head_width": lambda a: a.head_dimension,
-        "key_value_heads": lambda a: a.groups,
-        "feed_forward_width": lambda a: a.hidden,
+        "key_value_heads": lambda a: a.key_value_head_count,
+        "feed_forward_width": lambda a: a.intermediate_width,
     }
     wanted = [
         f"{key}: {value(theirs)}"
@@ -110,7 +110,7 @@ def check_shape(folder: Path, architecture: Architecture) -> None:
         raise InputError(f"{folder} holds a model of another shape than architecture: write {', '.join(wanted)}")
 
 
-def list_rotation_changes(folder: Path, architecture: Architecture) -> list[str]:
+def list_rope_differences(folder: Path, architecture: Architecture) -> list[str]:
     """Return the differences of the rotary embedding from the pretrained model."""
     theirs = huggingface.read_architecture(folder)[0]
     pairs = ((key, getattr(theirs, key), getattr(architecture, key)) for key in ("rope_theta", "rope_scaling"))

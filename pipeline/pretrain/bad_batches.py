@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from pipeline.pretrain.settings import Stability
-from pipeline.tokens.sampler import data_step
+from pipeline.tokens.sampler import data_step_after_skips
 
 ADVICE = "lower learning_rate, lengthen warmup_steps or use precision fp32"
 MINIMUM_DEVIATION = 0.01
@@ -68,7 +68,7 @@ class BadBatchDetector:
             FloatingPointError: too many batches in a row are bad, so the data are not the cause.
         """
         if self.settings.bad_step == "rewind":
-            numbers = [data_step(done, self.skips) for done in range(back_to, step)]
+            numbers = [data_step_after_skips(done, self.skips) for done in range(back_to, step)]
             raise Rewind({"back_to": back_to, "data_steps": numbers, "step": step, "reason": reason})
         self.consecutive_skips += 1
         if self.settings.bad_step == "fail" or self.consecutive_skips > self.settings.skips_in_a_row:

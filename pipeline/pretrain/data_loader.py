@@ -19,7 +19,7 @@ from pipeline.tokens.sampler import document_boundaries
 
 
 class PrefetchingLoader:
-    """Loads the batches of one process one step ahead; call `forget` when `read` changes for the next step."""
+    """Loads the batches of one process one step ahead; call `discard_prefetched` when `read` changes."""
 
     def __init__(self, read: Callable[[int], tuple[NDArray[Any], ...]], target: device) -> None:
         self._read, self._target = read, target
@@ -39,11 +39,11 @@ class PrefetchingLoader:
         future = self._ahead.pop(step, None) or self._pool.submit(self._load, step)
         tensors = future.result()
         self.stall_seconds = time.perf_counter() - began
-        self.forget()
+        self.discard_prefetched()
         self._ahead[step + 1] = self._pool.submit(self._load, step + 1)
         return tuple(tensor.to(self._target, non_blocking=True) for tensor in tensors)
 
-    def forget(self) -> None:
+    def discard_prefetched(self) -> None:
         """Discard the batches that were read ahead."""
         for future in self._ahead.values():
             future.cancel()
@@ -51,14 +51,14 @@ class PrefetchingLoader:
 
     def close(self) -> None:
         """Stop reading."""
-        self.forget()
+        self.discard_prefetched()
         self._pool.shutdown()
 
 
 # Micro-batches of a step.
 
 
-def find_documents(
+def find_document_offsets(
     input_BT: Integers, training: Training, begin_of_text_id: int, length: int
 ) -> list[NDArray[np.int32]]:
     """Return the document offsets of each micro-batch (see `Decoder.forward`); none without document masks."""
@@ -69,7 +69,7 @@ def find_documents(
     return [document_boundaries(part_BT, begin_of_text_id) for part_BT in parts]
 
 
-def split_batch(
+def split_into_micro_batches(
     input_BT: Tensor, target_BT: Tensor, documents: Sequence[Tensor], training: Training, length: int
 ) -> list[Batch]:
     """Split a batch of (B, T) tokens and its `find_documents` into micro-batches; rows are cut to `length`."""
@@ -84,6 +84,6 @@ def make_micro_batches(
     input_BT: Integers, target_BT: Integers, training: Training, begin_of_text_id: int, device: torch.device
 ) -> list[Batch]:
     """Return micro-batches of full rows on a device, after their synchronous copy."""
-    documents = find_documents(input_BT, training, begin_of_text_id, training.sequence_length)
+    documents = find_document_offsets(input_BT, training, begin_of_text_id, training.sequence_length)
     inputs, targets, *limits = (torch.from_numpy(array).to(device) for array in (input_BT, target_BT, *documents))
-    return split_batch(inputs, targets, limits, training, training.sequence_length)
+    return split_into_micro_batches(inputs, targets, limits, training, training.sequence_length)

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.pretrain import training_outcome
+from pipeline.pretrain import failed_training
 from pipeline.pretrain.monitors.metrics import TensorBoardWriter, read_metrics
 from pipeline.pretrain.settings import ExportSettings
 
@@ -30,7 +30,7 @@ def run(
     """
     ordered = []
     for folder in milestones:
-        if outcome := training_outcome.read_outcome(folder):
+        if outcome := failed_training.read_failure(folder):
             ordered.append((outcome.step, folder))
             continue
         try:
@@ -41,21 +41,21 @@ def run(
     ordered.sort()
     lines = [line for _, folder in ordered for line in read_metrics(folder / layout.METRICS_FILE)]
     steps = [line for line in lines if "loss" in line]
-    ended = training_outcome.read_outcome(ordered[-1][1])
+    ended = failed_training.read_failure(ordered[-1][1])
     last_step = ended.reached_step if ended else ordered[-1][0]
     if [line["step"] for line in steps] != list(range(settings.first_step + 1, last_step + 1)):
         folder = milestones[0].parent
         raise InputError(f"{folder} does not hold every step exactly once: remove it, and the run trains them again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     writer = TensorBoardWriter(tensorboard)
-    writer.describe(_make_hyperparameters(settings, [line["loss"] for line in steps]))
+    writer.add_summary(_make_hparams_summary(settings, [line["loss"] for line in steps]))
     writer.add(lines)
     end = HParamsPluginData(session_end_info=SessionEndInfo(status=STATUS_FAILURE if ended else STATUS_SUCCESS))
-    writer.describe(_make_summary(hparams.SESSION_END_INFO_TAG, end))
+    writer.add_summary(_make_plugin_summary(hparams.SESSION_END_INFO_TAG, end))
     writer.close()
     if ended:
         final.mkdir()
-        shutil.copyfile(ordered[-1][1] / training_outcome.OUTCOME_FILE, final / training_outcome.OUTCOME_FILE)
+        shutil.copyfile(ordered[-1][1] / failed_training.OUTCOME_FILE, final / failed_training.OUTCOME_FILE)
         print(f"{ended.status} after {len(steps)} steps", flush=True)
     else:
         shutil.copytree(ordered[-1][1] / layout.CHECKPOINT_MODEL, final)
@@ -64,17 +64,17 @@ def run(
     return counts | ({"outcome": ended._asdict()} if ended else {})
 
 
-def _make_hyperparameters(settings: ExportSettings, losses: list[float]) -> Summary:
+def _make_hparams_summary(settings: ExportSettings, losses: list[float]) -> Summary:
     """Return the hyperparameters for TensorBoard; the group name also depends on the losses, so that models differ."""
     trial = json.dumps([settings.hyperparameters, losses], sort_keys=True)
     start = SessionStartInfo(group_name=hashlib.sha256(trial.encode()).hexdigest()[:16])
     for name, value in settings.hyperparameters.items():
         kind = "bool" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
         setattr(start.hparams[name], f"{kind}_value", value)
-    return _make_summary(hparams.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start))
+    return _make_plugin_summary(hparams.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start))
 
 
-def _make_summary(tag: str, content: HParamsPluginData) -> Summary:
+def _make_plugin_summary(tag: str, content: HParamsPluginData) -> Summary:
     content.version = hparams.PLUGIN_DATA_VERSION
     serialized = content.SerializeToString(deterministic=True)  # otherwise the order of names varies
     data = SummaryMetadata.PluginData(plugin_name=hparams.PLUGIN_NAME, content=serialized)

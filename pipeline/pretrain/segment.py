@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
-from pipeline.core.lease import Lease
+from pipeline.core.output_lease import Lease
 from pipeline.layout import CHECKPOINT_STATE, METRICS_FILE
 from pipeline.model.size import active_parameter_count, parameter_count
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain import training_outcome
+from pipeline.pretrain import failed_training
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes import supervisor
-from pipeline.pretrain.processes.launch import (
+from pipeline.pretrain.processes.launch_command import (
     count_processes,
     count_processes_per_node,
     launcher_name,
@@ -44,8 +44,8 @@ WATCHING = (
     "pipeline.tokens.ngram_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.remove_recovery_checkpoints",
-    "pipeline.core.lease",
-    "pipeline.core.process_lifetime",
+    "pipeline.core.output_lease",
+    "pipeline.core.lock_owner",
     "pipeline.core.disk_space",
 )
 
@@ -85,7 +85,7 @@ def run(
         RuntimeError: the training failed.
         Stopped: a signal stopped it after a recovery checkpoint.
     """
-    if ended := training_outcome.read_outcome(previous[0]) if previous else None:
+    if ended := failed_training.read_failure(previous[0]) if previous else None:
         print(f"not trained: {ended.status} after step {ended.reached_step}", flush=True)
         return _write_failed_milestone(settings, milestone, ended, [])
     processes = count_processes(launch)
@@ -104,7 +104,7 @@ def run(
     owner.afterwards = partial(recovery.remove_recovery_checkpoints, scratch, settings.training.keep_every)
     identity = recovery.training_identity(settings, index, previous[0] if previous else None)
     paths = {"index": index, "tokenizer": tokenizer, "configuration": configuration, "milestone": milestone}
-    paths |= {"scratch": scratch, "recovery": recovery.choose_folder(scratch, recovery_folder)}
+    paths |= {"scratch": scratch, "recovery": recovery.choose_recovery_folder(scratch, recovery_folder)}
     paths |= {"previous": previous[0]} if previous else {}
     paths |= {"staging": staging} if staging else {}
     arguments = supervisor.WorkerArguments(
@@ -122,27 +122,27 @@ def run(
             raise
         reached = metrics.find_last_step(scratch / METRICS_FILE, settings.first_step)
         lines = metrics.read_metrics(scratch / METRICS_FILE)
-        ended = training_outcome.TrainingOutcome(
-            training_outcome.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
+        ended = failed_training.TrainingFailure(
+            failed_training.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
         )
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_write_failed_milestone(settings, milestone, ended, lines), "world_size": processes}
     return {
         **_summarize_training(settings, milestone, processes, vocabulary_size, result),
-        "validation": _describe_validation(settings.training, index),
+        "validation": _describe_validation_set(settings.training, index),
         **result.machine,
     }
 
 
 def _write_failed_milestone(
-    settings: SegmentSettings, milestone: Path, ended: training_outcome.TrainingOutcome, lines: list[dict[str, Any]]
+    settings: SegmentSettings, milestone: Path, ended: failed_training.TrainingFailure, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
     done = [line for line in lines if "loss" in line]
-    before = settings.training.batches.tokens(0, settings.first_step if done else ended.reached_step)
+    before = settings.training.batch_schedule.count_tokens(0, settings.first_step if done else ended.reached_step)
     seen = done[-1]["tokens_seen"] if done else before
     ended = ended._replace(step=settings.last_step)
     return {
-        "outcome": training_outcome.write_outcome(milestone, ended, lines),
+        "outcome": failed_training.write_failure(milestone, ended, lines),
         "steps": len(done),
         "first_step": settings.first_step,
         "last_step": settings.last_step,
@@ -181,7 +181,7 @@ def _check_inputs(settings: SegmentSettings, index: Path, tokenizer: Path, previ
     return reader.vocabulary_size
 
 
-def _describe_validation(training: Training, index: Path) -> dict[str, Any] | None:
+def _describe_validation_set(training: Training, index: Path) -> dict[str, Any] | None:
     """Return the size of a validation, and the losses of a unigram and a bigram model on it; None without validation.
 
     These baselines are counted in `counted_tokens` of the `of_training_tokens`.
@@ -191,7 +191,7 @@ def _describe_validation(training: Training, index: Path) -> dict[str, Any] | No
     held_out, models = ValidationSet(index, training.validation_tokens), NgramModels(index)
     losses = models.losses(held_out.predicted_pairs())
     return {
-        **held_out.report(),
+        **held_out.summarize_counts(),
         "unigram_loss": losses.unigram,
         "bigram_loss": losses.bigram,
         "counted_tokens": models.tokens,
@@ -202,7 +202,7 @@ def _describe_validation(training: Training, index: Path) -> dict[str, Any] | No
 def _print_validation_cost(training: Training, index: Path) -> None:
     """Print the size and the cost of a validation; a forward pass is a third of a training step's arithmetic."""
     if training.validation_every:
-        seen = ValidationSet(index, training.validation_tokens).report()
+        seen = ValidationSet(index, training.validation_tokens).summarize_counts()
         trained = training.validation_every * training.batch_size * training.sequence_length
         print(
             f"a validation every {training.validation_every} steps sees {seen['tokens']:,} of {seen['of_tokens']:,} "
@@ -227,7 +227,7 @@ def _summarize_training(
     training = settings.training
     skipped = json.loads((milestone / CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"]
     before, seen = (
-        count_tokens_seen(training.batches, step, skipped) for step in (settings.first_step, settings.last_step)
+        count_tokens_seen(training.batch_schedule, step, skipped) for step in (settings.first_step, settings.last_step)
     )
     known = [line for line in steps if line["model_flops_utilization"] is not None]
     utilization = [line["model_flops_utilization"] * (line["seconds"] or 0.0) for line in known]

@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.settings import Pretrained, Settings, optional_later_field
-from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.model.settings import Architecture
 from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, list_backend_strategies
 from pipeline.tokens.settings import Sampling
@@ -187,7 +187,7 @@ class Training(Settings):
     stability: Stability = Field(default_factory=Stability)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         strategy = STRATEGIES[self.strategy]
         if strategy.backend != self.backend:
             choices = ", ".join(list_backend_strategies(self.backend))
@@ -209,10 +209,10 @@ class Training(Settings):
         if self.async_tensor_parallel and not (self.compile and self.mesh.tensor > 1):
             raise ValueError("async_tensor_parallel needs compile and mesh.tensor above 1: set it to false")
         if self.cuda_graphs:
-            self._check_graphs(split)
+            self._check_cuda_graphs(split)
         if not self.flash_attention:
-            self._check_scores()
-        for size in self.batches.batch_sizes:
+            self._check_no_flash_attention()
+        for size in self.batch_schedule.batch_sizes:
             if size % self.micro_batch_size:
                 wanted = f"micro_batch_size {self.micro_batch_size}"
                 raise ValueError(f"batch_size {size} is not divisible by {wanted}: change one of them")
@@ -221,7 +221,7 @@ class Training(Settings):
                 f"steps {self.steps} must exceed start.step {self.first_step}, because it counts the steps before"
             )
         self.sampling.mixtures(self.steps)
-        self.batches.check(self.steps)
+        self.batch_schedule.check(self.steps)
         if self.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} exceeds steps {self.steps}: shorten the warm-up")
         for key in ("compile", "float8"):
@@ -233,7 +233,7 @@ class Training(Settings):
             raise ValueError("stability.bad_step rewind needs recovery checkpoints: set checkpoint_every above 0")
         return self
 
-    def _check_scores(self) -> None:
+    def _check_no_flash_attention(self) -> None:
         if self.sampling.mask_documents:
             raise ValueError(
                 "flash_attention false does not support document masks: set sampling.mask_documents to false"
@@ -241,7 +241,7 @@ class Training(Settings):
         if self.recomputation == "selective":
             raise ValueError("recomputation selective keeps the result of flash attention: set flash_attention to true")
 
-    def _check_graphs(self, split: list[str]) -> None:
+    def _check_cuda_graphs(self, split: list[str]) -> None:
         """Check that CUDA graphs can record the blocks: no collectives, constant sizes, one batch at a time."""
         if not self.compile:
             raise ValueError("cuda_graphs needs compiled blocks: set compile to true or cuda_graphs to false")
@@ -252,7 +252,7 @@ class Training(Settings):
                 "cuda_graphs needs constant sizes, and with sampling.mask_documents each step has other documents: set "
                 "one of them to false"
             )
-        if len({*self.batches.sequence_lengths}) > 1:
+        if len({*self.batch_schedule.sequence_lengths}) > 1:
             raise ValueError("cuda_graphs needs constant sizes: set it to false, or remove sequence_length from ramp")
 
     def execution_options(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class Training(Settings):
         return {key: getattr(self, key) for key in keys}
 
     @property
-    def batches(self) -> BatchSchedule:
+    def batch_schedule(self) -> BatchSchedule:
         """Return the sizes of the batches by data step."""
         return BatchSchedule(self.sequence_length, self.batch_size, self.ramp)
 
@@ -270,14 +270,14 @@ class Training(Settings):
         """Return the number of steps before this training."""
         return self.start.step if self.start else 0
 
-    def milestones(self) -> list[int]:
+    def milestone_steps(self) -> list[int]:
         """Return the steps of the milestones in order; the last one is the last step."""
         every = self.milestone_every or self.steps
         return [*(step for step in range(every, self.steps, every) if step > self.first_step), self.steps]
 
     def segment_start(self, step: int) -> int:
         """Return the step after which the segment up to a milestone starts."""
-        return max((one for one in self.milestones() if one < step), default=self.first_step)
+        return max((one for one in self.milestone_steps() if one < step), default=self.first_step)
 
 
 class Model(Settings):
@@ -294,7 +294,7 @@ class Model(Settings):
     training: Training
 
     @model_validator(mode="after")
-    def _together(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.architecture.base_width and self.training.optimizer == "muon":
             raise ValueError(
                 "architecture.base_width scales the rates of adamw: remove it or set training.optimizer to adamw"
@@ -359,7 +359,7 @@ class SegmentSettings(Settings):
         None, description="options of sbatch for the platform's energy policy"
     )
 
-    def operation(self) -> dict[str, Any]:
+    def non_result_fields(self) -> dict[str, Any]:
         """Return the keys that change no weight: intervals of validations and checkpoints, timeouts, purpose."""
         keys = [
             "validation_every",

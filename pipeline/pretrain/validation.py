@@ -69,6 +69,6 @@ def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
             line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high
 
     add("", slice(None))
-    for part, of_D in held_out.parts.items():
+    for part, of_D in held_out.document_subsets.items():
         add(f"/{part}", of_D)
     return line

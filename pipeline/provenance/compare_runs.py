@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
+from pipeline.core.command_line_text import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.errors import InputError
 from pipeline.core.package_records import read_environment
 from pipeline.core.records import Record, load_records
-from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, read_energy_accounting
+from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
     compare_file_contents,
     flatten_json,
@@ -62,7 +62,7 @@ class _JobDifferences:
     def add(self, step: str, difference: str, instance: str) -> None:
         self.steps.setdefault(step, {}).setdefault(difference, []).append(instance)
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         lines = []
         for step, found in sorted(self.steps.items()):
             lines.append(step)
@@ -85,7 +85,9 @@ class _JobDifferences:
                     ("", f"{key}.{line}") for line in format_changes(_flatten_field(a, key), _flatten_field(b, key))
                 )
             elif key in ("inputs", "outputs"):
-                yield from (("job", line) for line in self.files(FIELD_LABELS[key], a[key], b[key], reads_records))
+                yield from (
+                    ("job", line) for line in self.compare_files(FIELD_LABELS[key], a[key], b[key], reads_records)
+                )
             elif key == "command":
                 given = (dict(flatten_json(_comparable_command(record))) for record in (a, b))
                 yield from (("job", f"command {line}") for line in format_changes(*given))
@@ -97,7 +99,7 @@ class _JobDifferences:
                     else:
                         yield "job", f"{FIELD_LABELS.get(key, key)} {line}".replace(" : ", ": ")
 
-    def files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
+    def compare_files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
         """Return the files that differ; files with clock times or joules are listed as not compared."""
 
         def described(path: str, entry: Content) -> str:
@@ -260,7 +262,7 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
         "results": [*format_changes(_read_results(a), _read_results(b)), *_compare_metrics(a, b)],
         "energy": energy,
     }
-    found.differences = jobs.lines()
+    found.differences = jobs.format_lines()
     for title, lines in sections.items():
         found.differences += [title, *(f"  {line}" for line in lines)] if lines else []
     if jobs.not_compared:

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.attestation_log import checkpoint_before
+from pipeline.core.attestation_log import checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, Record, load_attempts, load_records
-from pipeline.energy.energy_figures import read_energy_accounting
+from pipeline.energy.energy_accounting_file import read_energy_accounting
 from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
     CHECKPOINT_IDENTIFIER,
@@ -62,26 +62,28 @@ def read_workflow_files(workflow: list[Path]) -> dict[str, bytes]:
     }
 
 
-def _add_pretrained(files: CrateFiles, settings: CrateSettings, records: list[Record]) -> None:
+def _add_pretrained_models(files: CrateFiles, settings: CrateSettings, records: list[Record]) -> None:
     """Add pretrained models with their license, and which models of the run are based on them."""
     for record in records:
         if record.step == "pretrain.adopt" and (model := str(record.instance["model"])) in settings.pretrained:
             taken = settings.pretrained[model]
-            identifier = files.graph.add(
+            identifier = files.graph.add_entity(
                 f"#pretrained/{quote(model)}",
                 "Dataset",
                 name=taken.title,
                 license=reference(files.graph.add_license(taken.license)),
                 url=taken.url,
-                mentions=references(files.identifier(entry) for entry in record.inputs if entry.name == "model"),
+                mentions=references(files.file_identifier(entry) for entry in record.inputs if entry.name == "model"),
             )
-            files.graph.entities[f"{layout.MODEL.name(model=quote(model))}/"]["isBasedOn"] = reference(identifier)
+            files.graph.entities[f"{layout.MODEL.relative_path(model=quote(model))}/"]["isBasedOn"] = reference(
+                identifier
+            )
 
 
-def _add_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
+def _add_log_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
     """Add the checkpoint of the attestation log before this crate, which the crate's hash then covers."""
-    if checkpoint := checkpoint_before(run_directory, "provenance.crate"):
-        graph.add(
+    if checkpoint := checkpoint_before_attempt(run_directory, "provenance.crate"):
+        graph.add_entity(
             CHECKPOINT_IDENTIFIER,
             "CreativeWork",
             name="log checkpoint",
@@ -127,12 +129,12 @@ def _add_run(
     read = {entry.path for record in records for entry in record.inputs}
     left = [e.path for r in records for e in r.outputs if e.path not in read] or [records[-1].file]
     plans = sorted({(r.frozen.path, r.frozen.sha256) for r in records if r.frozen})
-    given = [actions.files.identifier(e) for r in records for e in r.inputs if e.is_outside]
+    given = [actions.files.file_identifier(e) for r in records for e in r.inputs if e.is_outside]
     main = graph.entities[workflow.identifier]
     for path, hash_ in plans:
         parameter = graph.add_parameter("#parameter/workflow/input/configuration", "configuration", "Text")
         main["input"] = reference(parameter)
-        value = graph.add(
+        value = graph.add_entity(
             f"#configuration/{hash_[:16]}",
             "PropertyValue",
             name="configuration",
@@ -147,7 +149,7 @@ def _add_run(
         known = graph.entities[quote(path)].get("exampleOfWork", [])
         parameters = known if isinstance(known, list) else [known]
         graph.set_parameters(quote(path), [*(parameter["@id"] for parameter in parameters), results])
-    return graph.add(
+    return graph.add_entity(
         "#run",
         "CreateAction",
         name=title,
@@ -181,10 +183,10 @@ def _build_metadata(
     graph = CrateGraph()
     files = CrateFiles(graph, run_directory, paths, records)
     inside = files.add_datasets()
-    files.add()
+    files.add_all_files()
     files.add_parameters()
-    _add_pretrained(files, settings, records)
-    _add_checkpoint(graph, run_directory)
+    _add_pretrained_models(files, settings, records)
+    _add_log_checkpoint(graph, run_directory)
     for path, content in sorted(written.items()):
         files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)
     paths = sorted([*paths, *written])
@@ -201,15 +203,15 @@ def _build_metadata(
     run = _add_run(graph, actions, workflow, records, energies, f"run {settings.run}")
     actions.add_invocations(workflow.add_engine(), run)
     for profile, (name, version) in PROFILES.items():
-        graph.add(profile, "CreativeWork", name=name, version=version)
+        graph.add_entity(profile, "CreativeWork", name=name, version=version)
     top = CrateGraph()
-    top.add(
+    top.add_entity(
         layout.CRATE,
         "CreativeWork",
         about=reference("./"),
         conformsTo=references([CRATE_SPECIFICATION, WORKFLOW_CRATE]),
     )
-    top.add(
+    top.add_entity(
         "./",
         "Dataset",
         name=settings.name or settings.run,
@@ -261,7 +263,7 @@ def run(
     if not records:
         raise InputError(f"{layout.RECORDS} holds no record of a finished step: run the steps before the crate")
     attempts = [attempt for attempt in load_attempts(run_directory) if attempt.step != "provenance.crate"]
-    standing = {record.attempt for record in records} | {record.computed_by for record in records}
+    standing = {record.attempt for record in records} | {record.computing_attempt for record in records}
     lost = [attempt for attempt in attempts if Path(attempt.file).name not in standing]
     starts = {Path(attempt.file).name: attempt.snakemake for attempt in attempts}
     readme_text = README_TEXT.format(

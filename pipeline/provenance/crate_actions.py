@@ -12,11 +12,17 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json, shorten_command
+from pipeline.core.command_line_text import (
+    DIGEST_PREFIX,
+    command_option,
+    settings_digest,
+    settings_json,
+    shorten_command,
+)
 from pipeline.core.errors import InputError
 from pipeline.core.package_records import read_environment
 from pipeline.core.records import Attempt, Record, map_producers
-from pipeline.energy.energy_figures import JOULE, EnergyAccounting, EnergyFigure
+from pipeline.energy.energy_accounting_file import JOULE, EnergyAccounting, EnergyFigure
 from pipeline.provenance.crate_graph import CrateFiles, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
@@ -100,7 +106,9 @@ class CrateWorkflow:
             if page is not None and ";" not in pinned:  # a version that depends on the machine is none
                 identifier = f"{page}#{quote(name)}-{quote(pinned)}"
                 found.append(
-                    self.graph.add(identifier, "SoftwareApplication", name=name, softwareVersion=pinned, url=page)
+                    self.graph.add_entity(
+                        identifier, "SoftwareApplication", name=name, softwareVersion=pinned, url=page
+                    )
                 )
         return found
 
@@ -110,7 +118,7 @@ class CrateWorkflow:
         identifier = f"{page or ''}#tool/{step}/{quote(code)}/{quote(environment)}"
         if identifier not in self.graph.entities:
             words = ", ".join(f"{name} {pinned}" for name, pinned in sorted((packages.get("packages") or {}).items()))
-            self.graph.add(
+            self.graph.add_entity(
                 identifier,
                 "SoftwareApplication",
                 name=f"polder {step}",
@@ -137,7 +145,7 @@ class CrateWorkflow:
         )
         return self.add_tool(attempt.step, code, environment, commit, {})
 
-    def step(self, name: str) -> str:
+    def step_identifier(self, name: str) -> str:
         """Return the @id of a step of the workflow."""
         return f"#step/{name}"
 
@@ -153,7 +161,7 @@ class CrateWorkflow:
         text = settings_json(value)
         digest = settings_digest(text)
         is_long = len(text) > len(digest)
-        return self.graph.add(
+        return self.graph.add_entity(
             f"#setting/{record.step}/{quote(key)}/{digest.removeprefix(DIGEST_PREFIX)[:16]}",
             "PropertyValue",
             name=key,
@@ -168,20 +176,20 @@ class CrateWorkflow:
         for name, tools in sorted(self.tools.items()):
             if name not in self.positions:  # it never finished
                 last += 1
-            self.graph.add(
-                self.step(name),
+            self.graph.add_entity(
+                self.step_identifier(name),
                 "HowToStep",
                 name=name,
                 position=str(self.positions.get(name, last)),
                 workExample=references(tools),
             )
-        return [self.step(name) for name in self.tools]
+        return [self.step_identifier(name) for name in self.tools]
 
     def add_engine(self) -> str:
         """Add Snakemake, which ran the steps, and the language of the workflow; return the engine's @id."""
         pinned = version("snakemake")
-        self.graph.add(LANGUAGE, "ComputerLanguage", name="Snakemake", url=ENGINE_PAGE, version=pinned)
-        return self.graph.add(
+        self.graph.add_entity(LANGUAGE, "ComputerLanguage", name="Snakemake", url=ENGINE_PAGE, version=pinned)
+        return self.graph.add_entity(
             f"{ENGINE_PAGE}#snakemake-{pinned}",
             "SoftwareApplication",
             name="Snakemake",
@@ -204,9 +212,9 @@ class CrateActions:
     def add_job(self, record: Record, start: str | None) -> None:
         """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
         name = record.name
-        inputs = [self.files.identifier(entry) for entry in record.inputs]
+        inputs = [self.files.file_identifier(entry) for entry in record.inputs]
         inputs += [self.workflow.add_setting(record, key, value) for key, value in sorted(record.settings.items())]
-        identifier = self.graph.add(
+        identifier = self.graph.add_entity(
             f"#job/{name}",
             "CreateAction",
             name=record.title,
@@ -214,18 +222,18 @@ class CrateActions:
             instrument=reference(self.workflow.add_tool_of_record(record)),
             agent=reference(self.agent),
             object=references(inputs),
-            result=references([self.files.identifier(entry) for entry in record.outputs] or [quote(record.file)]),
+            result=references([self.files.file_identifier(entry) for entry in record.outputs] or [quote(record.file)]),
             startTime=record.started,
             endTime=record.ended,
             actionStatus=COMPLETED_STATUS,
             resourceUsage=self.add_usage(
                 name,
-                record.computed_by,
+                record.computing_attempt,
                 {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes},
             ),
             subjectOf=reference(quote(record.file)),
         )
-        self.add_control(record, identifier, COMPLETED_STATUS, start, record.ended)
+        self.add_control_action(record, identifier, COMPLETED_STATUS, start, record.ended)
 
     def add_attempt(self, attempt: Attempt, commit: str | None) -> None:
         """Add an attempt without valid outputs: it failed, was killed or was repeated later.
@@ -236,8 +244,10 @@ class CrateActions:
         is_finished = attempt.status == "finished"
         error = attempt.error or f"it was {attempt.status} when it was last seen, and has left no end"
         status = COMPLETED_STATUS if is_finished else FAILED_STATUS
-        work = self.graph.add(f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{layout.ATTEMPTS}/{name}.json")
-        identifier = self.graph.add(
+        work = self.graph.add_entity(
+            f"#file/{quote(attempt.file)}", "CreativeWork", name=f"{layout.ATTEMPTS}/{name}.json"
+        )
+        identifier = self.graph.add_entity(
             f"#attempt/{quote(name)}",
             "ActivateAction",
             name=f"{attempt.title}, an attempt without valid outputs",
@@ -251,18 +261,18 @@ class CrateActions:
             resourceUsage=self.add_usage(name, f"{name}.json", {"CPU time": attempt.cpu_seconds}),
             subjectOf=reference(work),
         )
-        self.add_control(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
+        self.add_control_action(attempt, identifier, status, attempt.snakemake, attempt.ended or attempt.last_seen)
 
-    def add_control(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
+    def add_control_action(self, of: Record | Attempt, action: str, status: str, start: str | None, ended: str) -> None:
         """Add that one invocation of Snakemake ran a job."""
         self.done.append(action)
         start = start or UNKNOWN
         self.controls[start].append(
-            self.graph.add(
+            self.graph.add_entity(
                 f"#control/{quote(of.name)}",
                 "ControlAction",
                 name=f"have done: {of.title}",
-                instrument=reference(self.workflow.step(of.step)),
+                instrument=reference(self.workflow.step_identifier(of.step)),
                 object=reference(action),
                 actionStatus=status,
             )
@@ -273,7 +283,7 @@ class CrateActions:
         """Add each invocation of Snakemake with its jobs; `run` is the run's action."""
         for start, controls in sorted(self.controls.items()):
             _, began, process, *_ = [*start.split("."), "", ""]
-            self.graph.add(
+            self.graph.add_entity(
                 f"#start/{began}.{process}" if began else f"#start/{UNKNOWN}",
                 "OrganizeAction",
                 name=f"start of Snakemake at {began} UTC" if began else "starts of Snakemake that no attempt names",
@@ -308,7 +318,7 @@ class CrateActions:
         """Add a value of one of `QUANTITIES`, in its unit."""
         kind, unit, code = QUANTITIES[what]
         units = {"unitText": unit, "unitCode": code, "description": description}
-        return self.graph.add(identifier, "PropertyValue", name=name, propertyID=kind, **values, **units)
+        return self.graph.add_entity(identifier, "PropertyValue", name=name, propertyID=kind, **values, **units)
 
     def add_run_energies(self) -> list[str]:
         """Add the energies of the run as a whole."""

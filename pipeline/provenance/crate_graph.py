@@ -69,7 +69,7 @@ class CrateGraph:
     def __init__(self) -> None:
         self.entities: dict[str, Entity] = {}
 
-    def add(self, identifier: str, kind: str | list[str], /, **properties: Any) -> str:
+    def add_entity(self, identifier: str, kind: str | list[str], /, **properties: Any) -> str:
         """Add an entity unless it exists and return its @id; properties without a value are omitted."""
         given = {key: value for key, value in properties.items() if value is not None and value not in ("", [])}
         self.entities.setdefault(identifier, {"@id": identifier, "@type": kind, **given})
@@ -83,15 +83,15 @@ class CrateGraph:
             identifier = f"https://spdx.org/licenses/{license}"
         else:
             identifier = f"#license/{quote(license)}"
-        return self.add(identifier, "CreativeWork", name=license, identifier=license)
+        return self.add_entity(identifier, "CreativeWork", name=license, identifier=license)
 
     def add_organization(self, name: str | None, url: str | None, contact: str | None) -> str:
         """Add the organization that ran the pipeline, stated or not, and return its @id."""
         if name is None:
             described = "the configuration names nobody who is responsible for the run (run.provider)"
-            return self.add(UNKNOWN_AGENT, "Organization", name="not stated", description=described)
-        point = contact and self.add("#contact", "ContactPoint", name=contact)
-        return self.add(
+            return self.add_entity(UNKNOWN_AGENT, "Organization", name="not stated", description=described)
+        point = contact and self.add_entity("#contact", "ContactPoint", name=contact)
+        return self.add_entity(
             url or f"#organization/{quote(name)}",
             "Organization",
             name=name,
@@ -101,7 +101,7 @@ class CrateGraph:
 
     def add_parameter(self, identifier: str, name: str, kind: str) -> str:
         """Add a parameter of a tool or of the workflow; `kind` is the type of its values."""
-        return self.add(
+        return self.add_entity(
             identifier,
             "FormalParameter",
             name=name,
@@ -136,11 +136,12 @@ def read_source_description(manifest: Path) -> dict[str, Any]:
         return {"name": str(source["name"]), **source}
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
-            f"{layout.MANIFEST.name(source=manifest.parent.name)} holds no description of a source: make it again"
+            f"{layout.MANIFEST.relative_path(source=manifest.parent.name)} holds no description of a source: "
+            "make it again"
         ) from None
 
 
-def format_license(source: dict[str, Any]) -> str:
+def format_license_and_rights(source: dict[str, Any]) -> str:
     """Return the license of a source in words, with the basis and holder of the rights."""
     key, rights = source.get("license_key"), source.get("rights")
     own = f" (of a document: what it says itself, in {key})" if key else ""
@@ -170,16 +171,16 @@ class CrateFiles:
         self.parameters: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.total_bytes = 0
 
-    def identifier(self, entry: FileEntry) -> str:
+    def file_identifier(self, entry: FileEntry) -> str:
         """Return the @id of a file: its path, or name and hash if the crate does not list it."""
         if entry.path in self.listed:
             return quote(entry.path)
         name = entry.path.removeprefix("data:")
         identifier = f"#data/{quote(name)}/{entry.sha256[:16]}"
         size = str(entry.bytes)
-        return self.graph.add(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
+        return self.graph.add_entity(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
 
-    def add(self) -> None:
+    def add_all_files(self) -> None:
         """Add every file with its recorded or else computed hash.
 
         Raises:
@@ -207,7 +208,7 @@ class CrateFiles:
 
     def add_file(self, path: str, sha256: str, size_bytes: int, is_left_over: bool) -> None:
         """Add a file of the run."""
-        self.graph.add(
+        self.graph.add_entity(
             quote(path),
             "File",
             name=Path(path).name,
@@ -226,21 +227,21 @@ class CrateFiles:
                 parts_of["/".join(path.split("/")[:2])].append(path)
         raw: dict[str, list[str]] = defaultdict(list)
         for record in self.records:
-            raw[str(record.instance.get("source"))] += [self.identifier(e) for e in record.inputs if e.is_outside]
+            raw[str(record.instance.get("source"))] += [self.file_identifier(e) for e in record.inputs if e.is_outside]
         inside: dict[str, str] = {}
         for folder, parts in sorted(parts_of.items()):
             identifier = f"{quote(folder)}/"
             kind, name = folder.split("/")
             inside |= dict.fromkeys(parts, identifier)
-            manifest = layout.MANIFEST.name(source=name)
+            manifest = layout.MANIFEST.relative_path(source=name)
             if kind == "models" or manifest not in self.listed:
                 title = f"{kind[:-1]} {name}"
-                self.graph.add(identifier, "Dataset", name=title, hasPart=references(map(quote, parts)))
+                self.graph.add_entity(identifier, "Dataset", name=title, hasPart=references(map(quote, parts)))
                 continue
             source = read_source_description(self.run_directory / manifest)
             license, key = source.get("license"), source.get("license_key")
             own = f"; license of a document: what it says itself, in {key}" if key else ""
-            self.graph.add(
+            self.graph.add_entity(
                 identifier,
                 "Dataset",
                 name=source["name"],
@@ -273,13 +274,13 @@ class CrateFiles:
                         parameters[entry.path].add(parameter)
                         values_in_crate.add(parameter)
                     else:
-                        elsewhere[parameter].add(self.identifier(entry))
+                        elsewhere[parameter].add(self.file_identifier(entry))
         for path, values in parameters.items():
             self.graph.set_parameters(quote(path), values)
         for parameter, identifiers in elsewhere.items():
             name = f"files that are not in the crate: {parameter.removeprefix('#parameter/')}"
             collection = f"#collection/{parameter.removeprefix('#parameter/')}"
-            self.graph.add(collection, "Collection", name=name, hasPart=references(identifiers))
+            self.graph.add_entity(collection, "Collection", name=name, hasPart=references(identifiers))
             self.graph.set_parameters(collection, [parameter])
             kinds = ["File", "Collection"] if parameter in values_in_crate else "Collection"
             self.graph.entities[parameter]["additionalType"] = kinds

@@ -21,14 +21,21 @@ from pipeline.core.attestation_log import (
     LogLine,
     fixed_attempt_fields,
 )
-from pipeline.core.command_lines import DIGEST_PREFIX, command_option
+from pipeline.core.command_line_text import DIGEST_PREFIX, command_option
 from pipeline.core.errors import InputError
 from pipeline.core.json_values import parse_json
-from pipeline.core.process_lifetime import LockOwner
+from pipeline.core.lock_owner import LockOwner
 from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
-from pipeline.provenance.evidence import Attestation, describe_change, newest_attestations
-from pipeline.provenance.inventory import APPEND_ONLY, AUTHORITY_VOUCHER, LOG_VOUCHER, WRITE_ONCE, Inventory, find_kind
+from pipeline.provenance.evidence_attestation import Attestation, describe_change, newest_attestations
+from pipeline.provenance.inventory import (
+    APPEND_ONLY,
+    AUTHORITY_VOUCHER,
+    LOG_VOUCHER,
+    WRITE_ONCE,
+    Inventory,
+    find_file_kind,
+)
 
 ReportProblem = Callable[[str, str], None]
 ROUNDING_SECONDS = 0.01  # times of the calendar are whole milliseconds
@@ -56,7 +63,7 @@ def find_lock_owner(run_directory: Path, report: ReportProblem) -> LockOwner | N
             f"{RUN_LOCK} names a start that works on another folder, {owner.run}: it was copied from there.",
         )
         return None
-    verdict = owner.seen()
+    verdict = owner.process_state()
     if verdict == "lives":
         return owner
     if verdict is None:
@@ -125,7 +132,7 @@ class EvidenceCheck:
         }
         closed = tuple(self.inventory.unreadable_folders)
         for path, attestation in sorted(self.newest.items()):
-            kind = find_kind(path)
+            kind = find_file_kind(path)
             if (
                 kind
                 and kind.voucher in (LOG_VOUCHER, AUTHORITY_VOUCHER)
@@ -148,7 +155,7 @@ class EvidenceCheck:
     def _check_content(self, path: str, attestation: Attestation) -> None:
         history, file = self.histories[path], self.run_directory / path
         if history.began:
-            self._check_beginning(path, history.began)
+            self._check_attempt_begin(path, history.began)
         if not history.contents:
             return
         if sentence := describe_change(self.run_directory, path, attestation, may_grow=self.owner is not None):
@@ -177,7 +184,7 @@ class EvidenceCheck:
                 f"this {APPEND_ONLY if kind.change == APPEND_ONLY else WRITE_ONCE}.",
             )
 
-    def _check_beginning(self, path: str, line: LogLine) -> None:
+    def _check_attempt_begin(self, path: str, line: LogLine) -> None:
         """Check that an attempt is the one that began, also if it has no end."""
         try:
             content = parse_json((self.run_directory / path).read_bytes())
@@ -190,7 +197,7 @@ class EvidenceCheck:
     def _was_attested(self, path: str, sha256: str, until: int) -> bool:
         return any(content.sha256 == sha256 and content.line <= until for content in self.histories[path].contents)
 
-    def uncovered(self, after: int, listed: set[str]) -> list[str]:
+    def find_uncovered_evidence(self, after: int, listed: set[str]) -> list[str]:
         """Return evidence whose content neither lines up to `after` nor the listed files of a crate cover."""
         return sorted(
             path

@@ -60,23 +60,23 @@ FILE_KINDS = (
     ),
     FileKind(layout.PROV, CRATE_VOUCHER),
     FileKind(layout.CRATE_RECORD, JOB_VOUCHER),  # written after the crate, so the crate cannot hold it
-    FileKind(layout.RECORD.pattern(), CRATE_VOUCHER),
+    FileKind(layout.RECORD.glob_pattern(), CRATE_VOUCHER),
     FileKind(layout.ATTESTATION_LOG, READER_VOUCHER),
     FileKind(layout.SIGNER, LOG_VOUCHER, REPLACEABLE),  # its owner may take another name or authority
     FileKind(layout.PUBLIC_KEY, LOG_VOUCHER),
-    FileKind(layout.TIMESTAMP.pattern(), AUTHORITY_VOUCHER),
+    FileKind(layout.TIMESTAMP.glob_pattern(), AUTHORITY_VOUCHER),
     FileKind(f"{layout.LOGS}/**", LOG_VOUCHER, REPLACEABLE),
     *(
         FileKind(f"{folder}/*.json", LOG_VOUCHER, REPLACEABLE)
         for folder in (layout.ACCOUNTING, layout.EXTERNAL_METERS, layout.INVOCATIONS)
     ),
-    FileKind(layout.ATTEMPT.pattern(), LOG_VOUCHER),
-    FileKind(layout.BATCH.pattern(), LOG_VOUCHER, REPLACEABLE),
+    FileKind(layout.ATTEMPT.glob_pattern(), LOG_VOUCHER),
+    FileKind(layout.BATCH.glob_pattern(), LOG_VOUCHER, REPLACEABLE),
     FileKind(layout.SOURCES_COMPLETE, LOG_VOUCHER, REPLACEABLE),
-    FileKind(layout.FROZEN_CONFIGURATION.pattern(), LOG_VOUCHER),
-    FileKind(layout.ENVIRONMENT.pattern(), LOG_VOUCHER),
+    FileKind(layout.FROZEN_CONFIGURATION.glob_pattern(), LOG_VOUCHER),
+    FileKind(layout.ENVIRONMENT.glob_pattern(), LOG_VOUCHER),
     FileKind(f"{layout.READINGS}/*.jsonl", LOG_VOUCHER, APPEND_ONLY),
-    FileKind(layout.MODEL_SIGNATURE.pattern(), LOG_VOUCHER, REPLACEABLE),
+    FileKind(layout.MODEL_SIGNATURE.glob_pattern(), LOG_VOUCHER, REPLACEABLE),
     FileKind(layout.RUN_LOCK, NO_VOUCHER),
     FileKind(f"{layout.SCRATCH}/**", NO_VOUCHER),
 )
@@ -113,7 +113,7 @@ _KNOWN_FOLDERS = {
 }
 
 
-def find_kind(path: str) -> FileKind | None:
+def find_file_kind(path: str) -> FileKind | None:
     """Return the kind of a file by its path in the run; None if runs have no such file."""
     return next((kind for kind, regex in zip(FILE_KINDS, _REGEXES, strict=True) if regex.fullmatch(path)), None)
 
@@ -135,7 +135,7 @@ class Inventory(NamedTuple):
     unreadable_folders: list[str]
     special: list[str]
 
-    def vouched_by(self, voucher: str) -> list[str]:
+    def files_vouched_by(self, voucher: str) -> list[str]:
         """Return the sorted paths of the files for which somebody vouches."""
         return sorted(path for path, kind in self.files.items() if kind.voucher == voucher)
 
@@ -173,7 +173,7 @@ def _add_link(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> None:
     except OSError:  # it leads nowhere
         return
     if stat.S_ISREG(mode):
-        if kind := find_kind(path):
+        if kind := find_file_kind(path):
             inventory.links[path] = kind
     elif not stat.S_ISDIR(mode):
         _add_special(inventory, path)
@@ -196,7 +196,7 @@ def _add_folder(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> boo
 
 
 def _add_file(inventory: Inventory, path: str, entry: os.DirEntry[str]) -> None:
-    kind = find_kind(path)
+    kind = find_file_kind(path)
     if not is_readable(entry):
         inventory.problems[path] = f"{path} {UNREADABLE}."
     elif kind is not None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from prov.model import PROV, ProvDocument
 
-from pipeline.core.command_lines import command_option
+from pipeline.core.command_line_text import command_option
 from pipeline.core.records import Attempt, FileEntry, Record
 
 VOCABULARY = "https://schema.org/"
@@ -23,6 +22,8 @@ def _entity_identifier(entry: FileEntry) -> str:
 
 def build_prov_document(run: str, records: list[Record], attempts: list[Attempt], provider: str | None) -> str:
     """Return the PROV-JSON of a run; `attempts` are those without valid outputs.
+
+    Jobs are numbered; `prov:label` names the step and its instance.
 
     A file is said to be derived from what its job read where that job wrote no other file; of several, no record says
     which of them came from what.
@@ -54,18 +55,13 @@ def build_prov_document(run: str, records: list[Record], attempts: list[Attempt]
         name = _entity_identifier(entry)
         if name not in files:
             files[name] = entry
-            described: dict[Any, Any] = {
-                "prov:label": entry.path,
-                "schema:sha256": entry.sha256,
-                "schema:contentSize": entry.bytes,
-            }
-            graph.entity(name, described)
+            graph.entity(name, {"prov:label": entry.path, "schema:sha256": entry.sha256})
         return name
 
-    for record in records:
-        done = activity(
-            f"job/{Path(record.file).stem}", record.title, record.started, record.ended, record.code_version
-        )
+    for number, record in enumerate(
+        records, 1
+    ):  # short identifiers: each is in the file once for every file of its job
+        done = activity(f"job/{number}", record.title, record.started, record.ended, record.code_version)
         read = [entity(entry) for entry in record.inputs]
         for name in dict.fromkeys(read):
             graph.used(done, name)

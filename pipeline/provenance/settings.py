@@ -23,7 +23,7 @@ class Provenance(Settings):
     log: str | None = Field(None, description="a file outside the results to which each log checkpoint is appended")
 
     @model_validator(mode="after")
-    def _whose(self) -> Provenance:
+    def _key_has_owner(self) -> Provenance:
         if (self.key is None) != (self.owner is None):
             raise ValueError("key and owner belong together: give both")
         return self

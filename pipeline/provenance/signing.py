@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from pipeline import layout
-from pipeline.core import atomic_files, lease, signing_keys
+from pipeline.core import atomic_files, output_lease, signing_keys
 from pipeline.core.attestation_log import (
     ATTEMPT_BEGAN,
     INVOCATION_ENDED,
@@ -32,8 +32,8 @@ from pipeline.core.attestation_log import (
     remove_partial_line,
 )
 from pipeline.core.errors import InputError
-from pipeline.provenance import evidence
-from pipeline.provenance.evidence import attest_changes
+from pipeline.provenance import evidence_attestation
+from pipeline.provenance.evidence_attestation import record_changed_evidence
 from pipeline.provenance.settings import Provenance
 
 PrintLine = Callable[[str], None]
@@ -55,7 +55,7 @@ class PublishedCheckpoint(NamedTuple):
     first: str | None = None
 
 
-def current_checkpoint(run_directory: Path) -> PublishedCheckpoint | None:
+def current_log_checkpoint(run_directory: Path) -> PublishedCheckpoint | None:
     """Return the current checkpoint of a run's log; None for an empty log.
 
     Raises:
@@ -72,7 +72,7 @@ def find_run_names(found: Iterable[LogLine]) -> list[str]:
     return [*dict.fromkeys(start.rpartition(".")[2] for start in starts if start)]
 
 
-def filter_checkpoints(
+def filter_published_checkpoints(
     published: Iterable[PublishedCheckpoint], names: Iterable[str], first: str
 ) -> list[PublishedCheckpoint]:
     """Return the checkpoints of a log, and those of any log with one of its run names.
@@ -84,7 +84,7 @@ def filter_checkpoints(
     return [checkpoint for checkpoint in published if checkpoint.first == first or checkpoint.run in own]
 
 
-def read_checkpoints(path: Path) -> list[PublishedCheckpoint]:
+def read_published_checkpoints(path: Path) -> list[PublishedCheckpoint]:
     """Return all checkpoints of a file, in their order.
 
     Raises:
@@ -100,14 +100,14 @@ def read_checkpoints(path: Path) -> list[PublishedCheckpoint]:
         raise InputError(f"{path} is no log of checkpoints, as provenance.log writes it") from None
 
 
-def append_checkpoint(path: Path, checkpoint: PublishedCheckpoint) -> None:
+def append_published_checkpoint(path: Path, checkpoint: PublishedCheckpoint) -> None:
     """Append a checkpoint to a file, which is created if needed; a known checkpoint is not added again.
 
     Raises:
         InputError: the file is no log of checkpoints: nothing is written to it.
         OSError: it cannot be written.
     """
-    if path.exists() and checkpoint.sha256 in {known.sha256 for known in read_checkpoints(path)}:
+    if path.exists() and checkpoint.sha256 in {known.sha256 for known in read_published_checkpoints(path)}:
         return
     entry = {"run": checkpoint.run, "lines": checkpoint.lines, "head": checkpoint.sha256, "first": checkpoint.first}
     line = json.dumps({**entry, "time": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -131,7 +131,7 @@ def begin_signing(run_directory: Path, settings: Provenance, say: PrintLine) -> 
     """
     remove_partial_line(run_directory)
     _set_signing_key(run_directory, settings)
-    attest_changes(run_directory, say)
+    record_changed_evidence(run_directory, say)
 
 
 def _set_signing_key(run_directory: Path, settings: Provenance) -> None:
@@ -174,7 +174,7 @@ def sign_models(run_directory: Path, key: Path) -> None:
         signature = layout.MODEL_SIGNATURE.path(run_directory, model=model)
         if folder.is_dir() and not (signature.is_file() and signature.stat().st_mtime >= record.stat().st_mtime):
             signature.parent.mkdir(exist_ok=True)
-            partial = lease.partial_path(signature)
+            partial = output_lease.temporary_output_path(signature)
             words = [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", str(key)]
             words += ["--signature", str(partial), str(folder)]
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -185,7 +185,7 @@ def sign_models(run_directory: Path, key: Path) -> None:
             partial.replace(signature)
 
 
-def publish_checkpoint(run_directory: Path, settings: Provenance, say: PrintLine) -> None:
+def publish_log_checkpoint(run_directory: Path, settings: Provenance, say: PrintLine) -> None:
     """Timestamp the checkpoint, append it to the public log, unless that was done, and print it.
 
     An authority that does not answer is no failure: the next start asks again.
@@ -194,20 +194,20 @@ def publish_checkpoint(run_directory: Path, settings: Provenance, say: PrintLine
         InputError: one of the logs is none.
         OSError: the log outside cannot be written.
     """
-    published = current_checkpoint(run_directory)
+    published = current_log_checkpoint(run_directory)
     if published is None:
         return
     timestamp = layout.TIMESTAMP.path(run_directory, sha256=published.sha256)
     if settings.timestamps and not timestamp.is_file():
-        from pipeline.provenance import timestamps  # few starts ask
+        from pipeline.provenance import trusted_timestamps  # few starts ask
 
         try:
-            answer = timestamps.request_timestamp(published.sha256, settings.timestamps)
+            answer = trusted_timestamps.request_timestamp(published.sha256, settings.timestamps)
             atomic_files.write_atomically(timestamp, answer)
         except InputError as error:
             say(str(error))
     if settings.log:
-        append_checkpoint(Path(settings.log).expanduser(), published)
+        append_published_checkpoint(Path(settings.log).expanduser(), published)
     say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / layout.ATTESTATION_LOG})")
 
 
@@ -225,8 +225,8 @@ def finish_signing(run_directory: Path, settings: Provenance, say: PrintLine) ->
             sign_models(run_directory, Path(os.environ[SIGNING_KEY_VARIABLE]))
 
     def attest() -> None:
-        evidence.attest_evidence(run_directory, INVOCATION_ENDED)
-        publish_checkpoint(run_directory, settings, say)
+        evidence_attestation.attest_evidence(run_directory, INVOCATION_ENDED)
+        publish_log_checkpoint(run_directory, settings, say)
 
     is_done = True
     for part in (sign, attest):

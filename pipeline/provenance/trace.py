@@ -17,15 +17,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline import layout
-from pipeline.core.command_lines import compress_numbered_paths
+from pipeline.core.command_line_text import compress_numbered_paths
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import format_count
+from pipeline.core.formatting import pluralize
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
-from pipeline.energy.energy_figures import JOULE, EnergyAccounting, EnergyFigure, read_energy_accounting, sum_energy
+from pipeline.energy.energy_accounting_file import (
+    JOULE,
+    EnergyAccounting,
+    EnergyFigure,
+    read_energy_accounting,
+    sum_energy,
+)
 from pipeline.provenance.content_differences import flatten_json
-from pipeline.provenance.crate_graph import format_license, read_source_description
+from pipeline.provenance.crate_graph import format_license_and_rights, read_source_description
 
 SHOWN_FILES = 6
 INDENT = "  "
@@ -49,7 +55,7 @@ class _FileLineage:
         self.attempts: dict[tuple[object, ...], list[Attempt]] = {}
         attempts, self.problems = read_job_files(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
         for attempt in attempts:
-            self.attempts.setdefault(_job(attempt), []).append(attempt)
+            self.attempts.setdefault(_job_key(attempt), []).append(attempt)
         self.lines: list[str] = []
         self.written: dict[str, Record] = {}
         self.licenses: dict[str, str] = {}
@@ -59,14 +65,14 @@ class _FileLineage:
 
     def energy(self, record: Record) -> EnergyFigure:
         """Return the energy of the attempt that computed a job's outputs, from the report's energy accounting."""
-        return self.account.attempt_energy(record.computed_by) if self.account else EnergyFigure()
+        return self.account.attempt_energy(record.computing_attempt) if self.account else EnergyFigure()
 
     def lost_attempts(self, record: Record) -> list[tuple[Attempt, EnergyFigure]]:
         """Return the attempts at a job that failed, were refused or were killed, with their energy."""
-        names = {record.attempt, record.computed_by}
+        names = {record.attempt, record.computing_attempt}
         return [
             (attempt, self.account.attempt_energy(Path(attempt.file).name) if self.account else EnergyFigure())
-            for attempt in self.attempts.get(_job(record), [])
+            for attempt in self.attempts.get(_job_key(record), [])
             if Path(attempt.file).name not in names and attempt.status != "finished"
         ]
 
@@ -106,12 +112,12 @@ class _FileLineage:
     def write_inputs(self, record: Record, entries: list[FileEntry], depth: int) -> None:
         """Write the files from one job that another job read; raw files with the license of their source."""
         for entry in entries[:SHOWN_FILES]:
-            license = self.license_of(record) if entry.is_outside else ""
+            license = self.describe_job_license(record) if entry.is_outside else ""
             self.write(depth, f"read {entry.path} (sha256 {entry.sha256[:16]}, {entry.bytes} bytes){license}")
         if len(entries) > SHOWN_FILES:
             self.write(depth, f"read {len(entries) - SHOWN_FILES} more files with them")
 
-    def license_of(self, record: Record) -> str:
+    def describe_job_license(self, record: Record) -> str:
         """Return source and license of a job's raw files or of an imported model; empty for other jobs."""
         if record.step == "pretrain.adopt" and (taken := self.pretrained.get(str(record.instance["model"]))):
             self.licenses[f"model {taken.title}"] = taken.license
@@ -120,11 +126,11 @@ class _FileLineage:
         manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():
             return ""
-        license = self.licenses[f"source {name}"] = format_license(read_source_description(manifest))
+        license = self.licenses[f"source {name}"] = format_license_and_rights(read_source_description(manifest))
         return f", source {name}, license {license}"
 
 
-def _job(one: Attempt | Record) -> tuple[object, ...]:
+def _job_key(one: Attempt | Record) -> tuple[object, ...]:
     return one.step, *sorted(one.instance.items())
 
 
@@ -190,22 +196,22 @@ class RunTracer:
         for _, record in sorted(makers.items()):
             lineage.write_job(record, 1)
         jobs = lineage.written.values()
-        by_attempt = {record.computed_by: lineage.energy(record) for record in jobs}
+        by_attempt = {record.computing_attempt: lineage.energy(record) for record in jobs}
         unknown = sum(not lineage.energy(record).is_known for record in jobs)
         without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
         energy = lineage.format_energy(sum_energy(by_attempt.values()))
-        lineage.write(0, f"behind it: {format_count(len(jobs), 'job')}, energy: {energy}{without}")
+        lineage.write(0, f"behind it: {pluralize(len(jobs), 'job')}, energy: {energy}{without}")
         lost = [entry for record in jobs for entry in lineage.lost_attempts(record)]
         lineage.lines += [f"not counted: {problem}" for problem in lineage.problems.values()]
         if lost:
             energy = lineage.format_energy(sum_energy(figure for _, figure in lost))
-            lineage.write(0, f"lost on the way: {format_count(len(lost), 'attempt')}, energy: {energy}")
+            lineage.write(0, f"lost on the way: {pluralize(len(lost), 'attempt')}, energy: {energy}")
         lineage.lines += [f"{name}: {license}" for name, license in sorted(lineage.licenses.items())]
         return lineage.lines
 
     def trace_source(self, source: str) -> list[str]:
         """Return every file that derives from a source, by step, for a removal."""
-        derived = _find_derived(self.records, source)
+        derived = _find_derived_jobs(self.records, source)
         manifest = layout.MANIFEST.path(self.run_directory, source=source)
         lines = [f"source {source}"]
         if manifest.is_file():
@@ -257,12 +263,14 @@ class RunTracer:
         lines += [f"  command: {figure.command}"] if figure.command else []
         made = map_producers(self.records)
         read = {entry.path: entry.sha256 for record in self.records for entry in record.inputs}
-        lines += [f"  from {path}, {_file_state(self.run_directory, path, made, read)}" for path in figure.sources]
+        lines += [
+            f"  from {path}, {_describe_file_state(self.run_directory, path, made, read)}" for path in figure.sources
+        ]
         lines += [f"  recomputed: {line}" for line in _locate_value(self.run_directory, figure)]
         return [*lines, *(line for path in figure.sources if path in made for line in self.trace_file(path))]
 
 
-def _find_derived(records: Iterable[Record], source: str) -> list[Record]:
+def _find_derived_jobs(records: Iterable[Record], source: str) -> list[Record]:
     """Return the jobs whose outputs derive from a source, in the order in which they ended."""
     files: set[str] = set()
     derived = []
@@ -311,7 +319,7 @@ def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
     return {figure.figure: figure for figure in found}
 
 
-def _file_state(
+def _describe_file_state(
     run_directory: Path, path: str, made: Mapping[str, tuple[Record, FileEntry]], read: Mapping[str, str]
 ) -> str:
     """Return whether a file of a figure is here, with the bytes that its record or the job that read it has."""
@@ -358,7 +366,7 @@ def _locate_value(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
         if keys:
             found = True
             yield f"{path} has it under {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}"
-    account = read_energy_accounting(run_directory) if figure.figure == "energy.total" else None
+    account = read_energy_accounting(run_directory) if figure.figure in ("energy.facility", "energy.total") else None
     if account:
         parts = {name: getattr(account, name).joules for name in ("finished", "lost", "idle", "snakemake")}
         terms = " + ".join(f"{joules:.3f} J {name}" for name, joules in parts.items())

@@ -141,7 +141,7 @@ def verify_ed25519(public: bytes, signature: bytes, message: bytes) -> bool:
     return not (left[0] * right[2] - right[0] * left[2]) % Q and not (left[1] * right[2] - right[1] * left[2]) % Q
 
 
-def read_key(path: str) -> NamedKey:
+def read_public_key(path: str) -> NamedKey:
     """Return the name of a public key in PEM (the SHA-256 of its DER) and what verifies with it."""
     with open(path, encoding="ascii") as text:
         der = base64.b64decode("".join(line for line in text.read().splitlines() if not line.startswith("-----")))
@@ -287,7 +287,7 @@ def main(arguments: list[str]) -> int:
     if not given.key and given.log_checkpoint is None:
         parser.error("give the owner's public key, or the log checkpoint of an unsigned run")
     try:
-        key = read_key(given.key) if given.key else None
+        key = read_public_key(given.key) if given.key else None
         problems, lines, attested_files = check_log(given.run, key, given.log_checkpoint)
     except (OSError, ValueError) as error:
         print(f"error: {escape_to_one_line(str(error))}")

@@ -76,14 +76,14 @@ def read_fetch_list(bag: Path) -> dict[str, str]:
     return {unescape_path(path): url for url, _, path in (line.split(None, 2) for line in lines if line.strip())}
 
 
-def crate_files(bag: Path) -> dict[str, str]:
+def read_crate_hashes(bag: Path) -> dict[str, str]:
     """Return the hashes of the crate by path in the bag."""
     graph = json.loads((bag / "data" / METADATA).read_text(encoding="utf-8"))["@graph"]
     is_file = [entity for entity in graph if "File" in entity["@type"] and "sha256" in entity]
     return {"data/" + unquote(entity["@id"]): entity["sha256"] for entity in is_file}
 
 
-def read_large_files(bag: Path) -> dict[str, str]:
+def read_omitted_files(bag: Path) -> dict[str, str]:
     """Return the hashes of files that were too large to pack and have no URL, by path in the bag."""
     if not (bag / LARGE_FILES).is_file():
         return {}
@@ -130,7 +130,7 @@ def check_bag(
 ) -> tuple[list[str], dict[str, str], int]:
     """Return all problems as sentences, where absent files are, and the number of checked files."""
     tags, payload = read_manifest(bag / "tagmanifest-sha256.txt"), read_manifest(bag / "manifest-sha256.txt")
-    addresses, crate, large = read_fetch_list(bag), crate_files(bag), read_large_files(bag)
+    addresses, crate, large = read_fetch_list(bag), read_crate_hashes(bag), read_omitted_files(bag)
     problems: list[str] = []
     elsewhere: dict[str, str] = {}
     found: dict[str, str] = {}

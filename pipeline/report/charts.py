@@ -150,7 +150,7 @@ def wrap_figure(label: str, svg: Markup, caption: str) -> Markup:
     return html_element("figure", scroll, html_element("figcaption", caption))
 
 
-def draw_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
+def draw_stacked_bar(parts: list[tuple[str, str, float]], whole: float, gettext: Callable[[str], str] = str) -> Markup:
     """Return a horizontal bar of segments (class, name, value) out of `whole`; its title has the values.
 
     `gettext` says a word in the language of the page.

@@ -102,7 +102,7 @@ def compare_tokenizers(reader: RunReader) -> list[Json]:
                 "name": fertility.name,
                 "link": fertility.link,
                 "settings": settings,
-                "sample": _tokenizer_sample(record),
+                "sample": _tokenizer_training_data(record),
                 "record": record,
                 "taken_over": bool(record and record.taken_over_from),
                 **{key: content.get(key) for key in ("vocabulary_size", "renyi_efficiency", "parallel")},
@@ -115,7 +115,7 @@ def compare_tokenizers(reader: RunReader) -> list[Json]:
     return rows
 
 
-def _tokenizer_sample(record: Record | None) -> Json | None:
+def _tokenizer_training_data(record: Record | None) -> Json | None:
     """Return what a tokenizer was trained on; None where it is not recorded."""
     counts = record.counts if record else {}
     return (
@@ -181,7 +181,7 @@ def summarize_corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json
             for row in part.get("quarantined", [])
         ],
         "identified": _identified_languages(content),
-        "quality": _quality_rows(content),
+        "quality": _quality_classifier_rows(content),
         "scores": [
             (name, score, score_counts)
             for name, part in sorted(content["sources"].items())
@@ -211,7 +211,7 @@ def _identified_languages(content: Json) -> Json | None:
     return {**identified, "rows": ordered, "bytes": sum(row["bytes"] for row in rows)}
 
 
-def _quality_rows(content: Json) -> list[Json]:
+def _quality_classifier_rows(content: Json) -> list[Json]:
     """Return what a classifier and what is trivial are worth, on texts of its files and of others, by language."""
     languages = content["quality"]["languages"] if "quality" in content else {}
     return [

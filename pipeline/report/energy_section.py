@@ -19,10 +19,10 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
 from pipeline.core.records import is_training_segment
-from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_figures import (
+from pipeline.energy.energy_accounting_file import (
     AccountingEntry,
     EnergyAccounting,
     EnergyFigure,
@@ -31,14 +31,14 @@ from pipeline.energy.energy_figures import (
 )
 from pipeline.energy.power_model import GENERIC, PowerModel
 from pipeline.energy.readings import ExternalReading
-from pipeline.report.amounts import format_period
+from pipeline.report.amount_formatting import format_period
 from pipeline.report.run_reader import UNCOUNTED_STAGES, Json, RunReader, valid_attempts
 from pipeline.report.settings import PageSettings
 
 SNAKEMAKE: Literal["snakemake"] = "snakemake"
 
 
-def list_job_uses(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[str]]:
+def list_metered_jobs(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[str]]:
     """Return the use of every attempt and of Snakemake's processes, and the problems of the files.
 
     What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
@@ -79,7 +79,7 @@ def list_job_uses(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[s
     return uses, problems
 
 
-def empty_account(jobs: Sequence[MeteredJob]) -> Json:
+def empty_accounting(jobs: Sequence[MeteredJob]) -> Json:
     """Return an account in which no meter and no model gave a reading."""
     nothing = EnergyFigure().model_dump(mode="json")
     jobs_by_name = {job.name: {**nothing, "step": job.step, "instance": job.instance, "fate": job.fate} for job in jobs}
@@ -113,7 +113,7 @@ def compute_step_joules(reader: RunReader, attribution: RunAttribution) -> dict[
     joules_by_model = {}
     for metrics in reader.metrics:
         segments = reader.segments(model=metrics.name)
-        attempts = {(record.computed_by or "").removesuffix(".json") for record in segments}
+        attempts = {(record.computing_attempt or "").removesuffix(".json") for record in segments}
         attempts |= {
             job.name
             for job in attribution.jobs
@@ -139,7 +139,7 @@ def _compute_accounting(
 ) -> Json:
     """Return the account as JSON, with the joules of training steps and of stretches of the grid's intensity."""
     attribution = attribute_run(jobs, external_readings, models)
-    used = series and series.list_periods(attribution.joules_per_period(series.moments))
+    used = series and series.assign_joules(attribution.joules_per_period(series.moments))
     return {
         **attribution.as_json(),
         "training": compute_step_joules(reader, attribution),
@@ -182,13 +182,13 @@ def _report_intensity_gaps(account: EnergyAccounting) -> list[str]:
     ]
 
 
-def account_run_energy(reader: RunReader, settings: PageSettings, carbon_intensity: Sequence[Path] = ()) -> Json:
+def compute_energy_accounting(reader: RunReader, settings: PageSettings, carbon_intensity: Sequence[Path] = ()) -> Json:
     """Return the account of the run's energy as JSON, with its problems in sentences.
 
     What is broken loses its own part alone. Where no account can be made, all is unknown and the reason is a problem,
     so that the rest of the report is made.
     """
-    jobs, problems = list_job_uses(reader, settings.run)
+    jobs, problems = list_metered_jobs(reader, settings.run)
     problems += reader.external_readings.problems
     series = _load_intensity(settings, carbon_intensity, problems)
     try:
@@ -198,7 +198,7 @@ def account_run_energy(reader: RunReader, settings: PageSettings, carbon_intensi
         validated = validate_accounting(content, "What was summed up")
     except (InputError, ValueError, ArithmeticError) as error:
         problems.append(f"No account of the energy could be made: {error}")
-        content = empty_account(jobs)
+        content = empty_accounting(jobs)
         validated = validate_accounting(content, "What was summed up")
     silent = Counter(job.step for job in jobs if not validated.attempt_energy(job.name).is_known)
     if silent:

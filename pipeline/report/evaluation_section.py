@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from markupsafe import Markup
 
-from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, sum_energy
-from pipeline.evaluate.answer_comparison import compare_contaminated
-from pipeline.evaluate.answered_items import ScoreKey, read_item_answers
+from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.evaluate.answer_comparison import compare_contaminated_with_clean
 from pipeline.evaluate.baseline_comparison import is_mostly_truncated
+from pipeline.evaluate.item_results import ScoreKey, read_item_answers
 from pipeline.evaluate.score_trends import LEAST_CHECKPOINTS
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
@@ -39,7 +39,7 @@ INFORMATIVE, NOT_BETTER, NOT_COMPARED, NO_GROWTH = (
 )
 
 
-def measure_growth(reader: RunReader) -> Json:
+def summarize_score_growth(reader: RunReader) -> Json:
     """Return what grows while models train: a row per score, the informative ones first, and how many these are.
 
     A score is informative if it grows and the last checkpoint is better than every baseline. `too_few` names the
@@ -67,7 +67,7 @@ def measure_growth(reader: RunReader) -> Json:
     }
 
 
-def summarize_costs(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
+def summarize_checkpoint_costs(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
     """Return the tokens, FLOPs and joules that each evaluated checkpoint of a model had cost.
 
     FLOPs are those of the plan, by tokens. Joules are those of the segments up to the checkpoint, without lost
@@ -141,7 +141,7 @@ def _draw_score_charts(
 def _cumulative_energy(step: int, model: str, reader: RunReader, account: EnergyAccounting) -> EnergyFigure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
     records = {int(one.instance["step"]): one for one in reader.segments(model=model)}
-    names = dict.fromkeys(record.computed_by for end, record in records.items() if end <= step)
+    names = dict.fromkeys(record.computing_attempt for end, record in records.items() if end <= step)
     figures = [account.attempt_energy(name) for name in names]
     if branch := find_parent_checkpoint(model, [records[end] for end in sorted(records)]):
         figures.append(_cumulative_energy(branch[1], branch[0], reader, account))
@@ -220,7 +220,7 @@ def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) ->
         trained_on = later.get(corpus, {}).keys() - counted.get(corpus, {}).keys()
         rows = [
             row | {"trained_on": row["task"] in trained_on}
-            for row in compare_contaminated(read_item_answers(path), found_items)
+            for row in compare_contaminated_with_clean(read_item_answers(path), found_items)
         ]
         scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
     return [entry for entry in scored if entry["rows"]]
@@ -285,7 +285,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
-            "energy": sum_energy(account.attempt_energy(record.computed_by) for record in records),
+            "energy": sum_energy(account.attempt_energy(record.computing_attempt) for record in records),
             "examples": sum(examples_by_task.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
@@ -293,7 +293,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
         {
             "model": name,
             "checkpoints": checkpoints,
-            "costs": summarize_costs(reader, name, account),
+            "costs": summarize_checkpoint_costs(reader, name, account),
             "languages": aggregate_by_language(checkpoints[0]["tasks"]),
             "scores": _scores_of_checkpoints(checkpoints[:SHOWN_CHECKPOINTS]),
         }
@@ -301,7 +301,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
     ]
 
 
-def summarize_differences(reader: RunReader) -> Json:
+def summarize_checkpoint_differences(reader: RunReader) -> Json:
     """Return the real differences between checkpoints, the counts of all, and the smallest detectable differences.
 
     Two models that differ in their seed alone are counted apart: nobody chose what differs.

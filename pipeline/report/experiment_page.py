@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
-from pipeline.energy.energy_figures import EnergyAccounting, sum_energy
-from pipeline.evaluate.baseline_answers import read_checkpoint
-from pipeline.experiment.cell_comparison import compare_cells, correct_cell_comparisons, find_pareto_front
+from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy
+from pipeline.evaluate.baseline_answers import read_checkpoint_answers
+from pipeline.experiment.cell_comparison import add_corrected_cell_p_values, compare_cells, find_pareto_front
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
@@ -102,7 +102,9 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
         "model_flops_utilization": median_value("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
-        "energy": sum_energy({one.computed_by: account.attempt_energy(one.computed_by) for one in records}.values()),
+        "energy": sum_energy(
+            {one.computing_attempt: account.attempt_energy(one.computing_attempt) for one in records}.values()
+        ),
     }
 
 
@@ -180,7 +182,7 @@ def _compare_combinations(reader: RunReader, combinations: list[Json], page: Exp
     last = {path.parent.parent.name: path for path in sorted(reader.answers, key=lambda path: int(path.parent.name))}
     answered = {
         one["label"]: {
-            cell["seed"]: read_checkpoint(last[cell["name"]])
+            cell["seed"]: read_checkpoint_answers(last[cell["name"]])
             for cell in one["cells"]
             if cell["outcome"] == FINISHED and cell["name"] in last
         }
@@ -193,7 +195,7 @@ def _compare_combinations(reader: RunReader, combinations: list[Json], page: Exp
         if label != to
         for row in compare_cells(checkpoints, answered[to], page.metrics)
     ]
-    correct_cell_comparisons(rows, page.alpha)
+    add_corrected_cell_p_values(rows, page.alpha)
     return rows
 
 

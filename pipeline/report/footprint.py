@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import format_number, format_percent
-from pipeline.energy.energy_figures import NOT_MEASURED, CarbonIntensity, EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_accounting_file import (
+    NOT_MEASURED,
+    CarbonIntensity,
+    EnergyAccounting,
+    EnergyFigure,
+    sum_energy,
+)
 from pipeline.energy.settings import JOULES_PER_KWH, CarbonIntensitySeries, carbon_grams
-from pipeline.report import amounts
-from pipeline.report.amounts import Amount, convert_energy, format_period
-from pipeline.report.run_reader import Consumption, Json, LostAttempt, RunReader, StepUsage, measure_consumption
+from pipeline.report import amount_formatting
+from pipeline.report.amount_formatting import Amount, derive_amount_from_energy, format_period
+from pipeline.report.run_reader import Consumption, Json, LostAttempt, RunReader, StepUsage, summarize_step_usage
 from pipeline.report.settings import PageSettings
 
 # What an average Dutch home took from the grid in 2024, with no solar power of its own in it. Statistics Netherlands
@@ -122,7 +128,7 @@ def format_home_equivalent(joules: float, gettext: Callable[[str], str] = str) -
     )
 
 
-def _list_units(reader: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[WorkUnit]:
+def _list_energy_per_unit(reader: RunReader, account: EnergyAccounting, models: Sequence[Json]) -> list[WorkUnit]:
     """Return what a document, a token and a training step took, of each corpus, token set and model."""
     units = []
     for statistics in reader.statistics:
@@ -144,7 +150,7 @@ def _list_units(reader: RunReader, account: EnergyAccounting, models: Sequence[J
     return [unit for unit in units if unit.work]
 
 
-def _list_strategies(models: Sequence[Json]) -> list[WorkUnit]:
+def _list_energy_by_strategy(models: Sequence[Json]) -> list[WorkUnit]:
     """Return what a token and a step took of the models that were trained by the same strategy."""
     by_name: dict[str, list[Json]] = {}
     for model in models:
@@ -162,7 +168,7 @@ def _format_source(text: str | None) -> str:
     return f"source: {text or 'not stated'}"
 
 
-def _conversion(name: str, amount: Amount | None, units: Any, source: str, missing: str | None) -> Conversion:
+def _make_conversion(name: str, amount: Amount | None, units: Any, source: str, missing: str | None) -> Conversion:
     """Return a conversion; `missing` says which figure of the site is not stated, None where it is."""
     if missing:
         return Conversion(name, "not computed", missing, None)
@@ -175,7 +181,7 @@ def _carbon_amount(figure: EnergyFigure, settings: PageSettings, grams_per_kwh: 
     """Return the carbon of an electricity before PUE, in grams."""
     if grams_per_kwh is None:
         return None
-    return convert_energy(
+    return derive_amount_from_energy(
         figure, lambda joules: carbon_grams(joules, pue=settings.pue or 1.0, grams_per_kwh=grams_per_kwh)
     )
 
@@ -190,10 +196,10 @@ def _convert_at_annual_intensity(name: str, total: EnergyFigure, settings: PageS
     """Return what the grid emitted for it by its yearly average."""
     intensity = settings.carbon_intensity_grams_per_kwh
     missing = "none is known over time, and no yearly average of the" if settings.carbon_intensity_series else "no"
-    return _conversion(
+    return _make_conversion(
         name,
         _carbon_amount(total, settings, intensity),
-        amounts.MASSES,
+        amount_formatting.MASSES,
         f"at {format_number(intensity)} g/kWh: {_format_grid(settings)}; "
         f"{_format_source(settings.carbon_intensity_source)}{note}",
         None if intensity is not None else f"{missing} carbon intensity is configured",
@@ -215,27 +221,31 @@ def _convert_at_hourly_intensity(
         f"{format_percent(1 - covered, 1)} of the electricity was used at a time of which {intensity.name} says nothing"
     )
     by_table = f"{intensity.name} says nothing of the time of the run"
-    if intensity.known:
+    if intensity.known_periods:
         by_table = (
-            f"at {format_number(intensity.grams_per_kwh)} g/kWh, the mean over time weighted by electricity: "
-            f"{series.place}, {format_period(intensity.known[0].started, intensity.known[-1].ended)}; "
+            f"at {format_number(intensity.mean_grams_per_kwh)} g/kWh, the mean over time weighted by electricity: "
+            f"{series.place}, {format_period(intensity.known_periods[0].started, intensity.known_periods[-1].ended)}; "
             f"{_format_source(series.source)}; {intensity.name}, sha256 {intensity.sha256[:16]}"
         )
     if yearly is None and covered < 1:
         return [
-            _conversion(LOCATION_BASED, None, amounts.MASSES, "", f"{rest}, and no yearly average is configured"),
-            _conversion(
+            _make_conversion(
+                LOCATION_BASED, None, amount_formatting.MASSES, "", f"{rest}, and no yearly average is configured"
+            ),
+            _make_conversion(
                 f"{LOCATION_BASED}, of {format_percent(covered, 1)} of the electricity",
-                _carbon_amount(total.scale(covered), settings, intensity.grams_per_kwh),
-                amounts.MASSES,
+                _carbon_amount(total.scale(covered), settings, intensity.mean_grams_per_kwh),
+                amount_formatting.MASSES,
                 by_table,
-                None if intensity.known else by_table,
+                None if intensity.known_periods else by_table,
             ),
         ]
-    mean = covered * intensity.grams_per_kwh + (1 - covered) * (yearly or 0.0)
+    mean = covered * intensity.mean_grams_per_kwh + (1 - covered) * (yearly or 0.0)
     at_average = f"; {rest} and is at the yearly average" if covered < 1 else ""
     conversions = [
-        _conversion(LOCATION_BASED, _carbon_amount(total, settings, mean), amounts.MASSES, by_table + at_average, None)
+        _make_conversion(
+            LOCATION_BASED, _carbon_amount(total, settings, mean), amount_formatting.MASSES, by_table + at_average, None
+        )
     ]
     if yearly is not None:
         change = (
@@ -256,10 +266,10 @@ def _convert_to_carbon(account: EnergyAccounting, settings: PageSettings) -> tup
         local = _convert_at_hourly_intensity(total, account.intensity, series, settings)
     else:
         local = [_convert_at_annual_intensity(LOCATION_BASED, total, settings)]
-    market = _conversion(
+    market = _make_conversion(
         "Carbon dioxide equivalent, market-based",
         _carbon_amount(total, settings, contract),
-        amounts.MASSES,
+        amount_formatting.MASSES,
         f"at {format_number(contract)} g/kWh, by the contract for the electricity; "
         f"{_format_source(settings.market_based_source)}",
         None if contract is not None else "the configuration states no contract for electricity",
@@ -273,18 +283,18 @@ def _convert_to_water_and_euros(
     """Return water and euros."""
     water, price = settings.water_liters_per_kwh, settings.electricity_euros_per_kwh
     return [
-        _conversion(
+        _make_conversion(
             "Water",
-            convert_energy(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
-            amounts.VOLUMES,
+            derive_amount_from_energy(total, lambda joules: joules / JOULES_PER_KWH * (water or 0.0)),
+            amount_formatting.VOLUMES,
             f"at {format_number(water)} liters of the site per kWh of computing; "
             f"{_format_source(settings.water_source)}",
             None if water is not None else "the site states no water",
         ),
-        _conversion(
+        _make_conversion(
             "Price of the electricity",
-            convert_energy(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
-            amounts.MONEY,
+            derive_amount_from_energy(facility, lambda joules: joules / JOULES_PER_KWH * (price or 0.0)),
+            amount_formatting.MONEY,
             f"at {format_number(price)} euros per kWh of the facility; "
             f"{_format_source(settings.electricity_price_source)}",
             None if price is not None else "the site states no price",
@@ -292,17 +302,17 @@ def _convert_to_water_and_euros(
     ]
 
 
-def _price_devices(use: StepUsage, settings: PageSettings) -> Conversion:
+def _compute_device_cost(use: StepUsage, settings: PageSettings) -> Conversion:
     """Return what the hours of devices cost by the platform's price; it is no part of the electricity's."""
     price = settings.price_euros_per_device_hour
     hours, lost = use.device_seconds / 3600, use.lost_device_seconds / 3600
     euros = hours * (price or 0.0)
     source = f"stated in the file of the platform {settings.platform}"
     unknown = f"; without {use.of_unknown_devices:,} attempts at trainings of which no segment was finished"
-    return _conversion(
+    return _make_conversion(
         "Price of the devices",
         Amount(euros, euros, euros),
-        amounts.MONEY,
+        amount_formatting.MONEY,
         f"at {format_number(price)} euros per device hour: {format_number(hours)} device hours of trainings and "
         f"evaluations, {format_number(lost)} of them of lost attempts"
         f"{unknown if use.of_unknown_devices else ''}; {_format_source(settings.price_source or source)}",
@@ -314,7 +324,7 @@ def compute_footprint(
     reader: RunReader, account: EnergyAccounting, settings: PageSettings, models: Sequence[Json]
 ) -> Footprint:
     """Return the contents of the section on energy; `models` are those of the view, with `energy` and `strategy`."""
-    consumption: Consumption = measure_consumption(reader)
+    consumption: Consumption = summarize_step_usage(reader)
     uses = {use.name: use for use in consumption.steps}
     names = [*uses, *sorted(account.steps.keys() - uses)]
     facility, series = account.total.scale(settings.pue or 1.0), settings.carbon_intensity_series
@@ -326,16 +336,18 @@ def compute_footprint(
         ],
         use=consumption.total,
         attempts=consumption.attempts,
-        units=_list_units(reader, account, models),
-        strategies=_list_strategies(models),
+        units=_list_energy_per_unit(reader, account, models),
+        strategies=_list_energy_by_strategy(models),
         facility=facility,
         conversions=[
             *local,
             market,
             *_convert_to_water_and_euros(account.total, facility, settings),
-            _price_devices(consumption.total, settings),
+            _compute_device_cost(consumption.total, settings),
         ],
-        grid=series.place if series and account.intensity and account.intensity.known else _format_grid(settings),
+        grid=series.place
+        if series and account.intensity and account.intensity.known_periods
+        else _format_grid(settings),
         carbon=local[0],
         market=market,
     )
@@ -355,7 +367,7 @@ def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, EnergyFigure]
 
 def list_meters(account: EnergyAccounting, meters: Sequence[str]) -> list[str]:
     """Return the names of meters, without the sources of power models, which are long and listed with the models."""
-    sources = {str(model["source"]) for model in account.models.values() if model.get("source")}
+    sources = {str(model["source"]) for model in account.power_models.values() if model.get("source")}
     names = list(meters)
     for source in sources:
         names = [name.replace(f": {source}", "") for name in names]
@@ -365,6 +377,6 @@ def list_meters(account: EnergyAccounting, meters: Sequence[str]) -> list[str]:
 def group_power_models(account: EnergyAccounting) -> list[tuple[str, Json]]:
     """Return each power model once, with the names of its nodes."""
     groups: dict[str, tuple[list[str], Json]] = {}
-    for node, model in sorted(account.models.items()):
+    for node, model in sorted(account.power_models.items()):
         groups.setdefault(json.dumps(model, sort_keys=True), ([], model))[0].append(node)
     return [(", ".join(nodes), model) for nodes, model in groups.values()]

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core.markup import format_bytes, format_number
 from pipeline.core.records import SEGMENT_STEP, Attempt, Record
-from pipeline.report.amounts import format_duration
+from pipeline.report.amount_formatting import format_duration
 from pipeline.report.run_reader import Artefact, Json, RunReader, link_job
-from pipeline.report.training_section import known_values
+from pipeline.report.training_section import known_values_by_step
 
 # A request was far off where less than this share was used and what was left over is worth asking for less.
 LOW_USE = 0.5
@@ -187,7 +187,9 @@ def summarize_slurm_jobs(reader: RunReader) -> Efficiency | None:
         known = steps_of.get((entry.content.get("cluster"), entry.content["job"]))
         name = " + ".join(sorted(known)) if known else parse_step_name(entry.content["comment"])
         by_stage.setdefault(name, []).append(entry.content)
-    busy = [value for metrics in reader.metrics for _, value in known_values(metrics.lines, "device_utilization")]
+    busy = [
+        value for metrics in reader.metrics for _, value in known_values_by_step(metrics.lines, "device_utilization")
+    ]
     training = sum(busy) / len(busy) if busy else None
     all_jobs = [entry.content for entry in reader.accounting]
     return Efficiency(
@@ -307,7 +309,7 @@ def list_libraries(segments: list[Record]) -> list[tuple[str, str]]:
     return [(name, ", ".join(values)) for name, values in versions.items() if values]
 
 
-def library_differences(reader: RunReader) -> list[LibraryDifference]:
+def list_library_differences(reader: RunReader) -> list[LibraryDifference]:
     """Return what was installed other than the lock says, where the platform's file allows it."""
     jobs: Counter[tuple[str, str, str]] = Counter()
     for record in reader.records:

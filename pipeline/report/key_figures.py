@@ -15,8 +15,8 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import format_bytes, format_number
 from pipeline.core.records import Record
-from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, choose_energy_unit
-from pipeline.report import amounts
+from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, choose_energy_unit
+from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_sums
 from pipeline.report.run_reader import Artefact, Json, RunReader
 
@@ -70,7 +70,9 @@ class _FigureFactory:
     def __init__(self, records: Sequence[Record]) -> None:
         self.writers = {entry.path: record for record in records for entry in record.outputs}
 
-    def of(self, artefact: Artefact | Record, rows: Iterable[tuple[str, str, Any, str, str]]) -> list[KeyFigure]:
+    def make_figures(
+        self, artefact: Artefact | Record, rows: Iterable[tuple[str, str, Any, str, str]]
+    ) -> list[KeyFigure]:
         """Return a figure for each row (name, label, value, unit, how) whose value is known."""
         path = artefact.file if isinstance(artefact, Record) else artefact.link.removeprefix("../")
         record = self.writers.get(path)
@@ -115,9 +117,9 @@ def _model_figures(proofs: _FigureFactory, reader: RunReader, models: Sequence[J
             if (active := model["active_parameters"]) != model["parameters"]:  # experts
                 label = f"parameters of {name} that a token uses"
                 rows.append((f"model.{name}.active_parameters", label, active, "parameters", "counted"))
-            figures += proofs.of(model["segments"][-1], rows)
+            figures += proofs.make_figures(model["segments"][-1], rows)
         of_metrics = MODEL_FIGURES.items()
-        figures += proofs.of(
+        figures += proofs.make_figures(
             metrics,
             [(f"model.{name}.{key}", label.format(name=name), model[key], *how) for key, (label, *how) in of_metrics],
         )
@@ -132,12 +134,12 @@ def _data_figures(proofs: _FigureFactory, reader: RunReader) -> list[KeyFigure]:
             (f"corpus.{name}.{key}", label.format(name=name), totals[key], unit, "counted")
             for key, (label, unit) in CORPUS_FIGURES.items()
         ]
-        figures += proofs.of(statistics, of_corpus)
+        figures += proofs.make_figures(statistics, of_corpus)
     for index in reader.indexes:
         name = index.name
         splits = [(split, index.content[split]["tokens"]) for split in ("train", "validation")]
         rows = [(f"tokens.{name}.{split}", f"{split} tokens of token set {name}", count) for split, count in splits]
-        figures += proofs.of(index, [(*row, "tokens", "counted") for row in rows])
+        figures += proofs.make_figures(index, [(*row, "tokens", "counted") for row in rows])
     return figures
 
 
@@ -155,21 +157,25 @@ def _score_figures(proofs: _FigureFactory, reader: RunReader, evaluations: Seque
             language, value = row["language"], round(row["value"])
             label = f"mean score of {model}, step {step}, in language {language}; 0 is guessing, 100 all right"
             rows.append((f"language.{model}.{step}.{language}", label, value, "points", "computed"))
-        figures += proofs.of(results, rows)
+        figures += proofs.make_figures(results, rows)
     return figures
 
 
 def _resource_figures(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
     """Return energy, carbon and time."""
-    joules = [("energy.total", f"electricity, {COUNTED_ATTEMPTS}", energy.total)]
-    joules += [("energy.lost", "electricity of lost attempts", energy.account.lost)]
+    joules = [
+        ("energy.facility", f"electricity of the facility, {COUNTED_ATTEMPTS}, times PUE", energy.facility),
+        ("energy.total", f"electricity, {COUNTED_ATTEMPTS}, before PUE", energy.total),
+        ("energy.lost", "electricity of lost attempts, before PUE", energy.account.lost),
+    ]
     joules += [
-        (f"energy.model.{m['name']}", f"electricity of the segments of {m['name']}", m["energy"]) for m in models
+        (f"energy.model.{m['name']}", f"electricity of the segments of {m['name']}, before PUE", m["energy"])
+        for m in models
     ]
     figures = [
         KeyFigure(
             name,
-            f"{label}, before PUE",
+            label,
             figure.value,
             figure.joules,
             "J",
@@ -190,7 +196,7 @@ def _resource_figures(energy: Footprint, models: Sequence[Json]) -> list[KeyFigu
         ("time.wall", f"time in jobs, {COUNTED_ATTEMPTS}", energy.use.wall_seconds),
         ("time.processor", f"processor time, {COUNTED_ATTEMPTS}", energy.use.cpu_seconds),
     ):
-        text = amounts.format_duration(seconds)
+        text = amount_formatting.format_duration(seconds)
         figures.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT_COMMAND))
     return figures
 
@@ -201,7 +207,7 @@ def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
     lost = tuple(one.attempt.file for one in energy.attempts) or (ATTEMPTS,)
 
-    def paths_of(group: Sequence[Check]) -> tuple[str, ...]:
+    def paths_of(group: Sequence[ConservationCheck]) -> tuple[str, ...]:
         return tuple(sorted({check.link.removeprefix("../") for check in group})) or (RECORDS,)
 
     counted = [
@@ -228,7 +234,7 @@ ENERGY_TOLERANCE = 0.01  # of the total, by which the sum of its parts may diffe
 
 
 @dataclass(frozen=True)
-class Check:
+class ConservationCheck:
     """One sum: what must hold, of what, the figures, and whether it holds."""
 
     sentence: str  # with names of `of` in braces
@@ -238,13 +244,13 @@ class Check:
     link: str
 
 
-def _check_sum(sentence: str, values: dict[str, str], link: str, left: int, *right: int) -> Check:
+def _check_sum(sentence: str, values: dict[str, str], link: str, left: int, *right: int) -> ConservationCheck:
     """Return whether a number is the sum of others."""
     figures = f"{left:,} = {' + '.join(f'{part:,}' for part in right)}"
-    return Check(sentence, values, figures, left == sum(right), link)
+    return ConservationCheck(sentence, values, figures, left == sum(right), link)
 
 
-def _stage_checks(name: str, values: dict[str, str], part: Json, link: str) -> Iterator[Check]:
+def _stage_checks(name: str, values: dict[str, str], part: Json, link: str) -> Iterator[ConservationCheck]:
     before = part["documents_in"]
     for step in part["stages"]:
         read, step_values = step["in"], values | {"step": step["stage"]}
@@ -255,7 +261,7 @@ def _stage_checks(name: str, values: dict[str, str], part: Json, link: str) -> I
     yield _check_sum(name + ": documents out = kept by the last stage", values, link, part["documents_out"], before)
 
 
-def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
+def _corpus_checks(statistics: Artefact) -> Iterator[ConservationCheck]:
     content, link = statistics.content, statistics.link
     values, sources = {"corpus": content["corpus"]}, content["sources"]
     for source, part in sorted(sources.items()):
@@ -273,7 +279,7 @@ def _corpus_checks(statistics: Artefact) -> Iterator[Check]:
         yield _check_sum(sentence, values, link, content["totals"][key], sum(part[key] for part in parts))
 
 
-def _source_checks(manifest: Artefact) -> Iterator[Check]:
+def _source_checks(manifest: Artefact) -> Iterator[ConservationCheck]:
     content, values = manifest.content, {"source": manifest.name}
     files = [file for unit in content.get("units", {}).values() for file in unit["files"]]
     size = sum(file["bytes"] for file in files)
@@ -281,7 +287,7 @@ def _source_checks(manifest: Artefact) -> Iterator[Check]:
     yield _check_sum("source {source}: number of files", values, manifest.link, content["files"], len(files))
 
 
-def _chain_check(reader: RunReader) -> Check:
+def _input_hash_check(reader: RunReader) -> ConservationCheck:
     """Every input that another job wrote must have the hash that its writer recorded."""
     written = {entry.path: entry.sha256 for record in reader.records for entry in record.outputs}
     read = [entry for record in reader.records for entry in record.inputs if entry.path in written]
@@ -290,7 +296,7 @@ def _chain_check(reader: RunReader) -> Check:
     return _check_sum(sentence, {}, f"../{layout.RECORDS}", same, len(read))
 
 
-def _token_checks(reader: RunReader, index: Artefact) -> Iterator[Check]:
+def _token_checks(reader: RunReader, index: Artefact) -> Iterator[ConservationCheck]:
     values, content = {"tokens": index.name}, index.content
     for split in ("train", "validation"):
         for key in ("documents", "tokens"):
@@ -301,12 +307,12 @@ def _token_checks(reader: RunReader, index: Artefact) -> Iterator[Check]:
     documents = content["train"]["documents"] + content["validation"]["documents"]
     for statistics in reader.statistics:
         corpus, out = statistics.content["corpus"], statistics.content["totals"]["documents_out"]
-        if any(path.startswith(f"{layout.CORPUS.name(corpus=corpus)}/") for path in paths):
+        if any(path.startswith(f"{layout.CORPUS.relative_path(corpus=corpus)}/") for path in paths):
             sentence = "token set {tokens}: documents = documents out of corpus {corpus}"
             yield _check_sum(sentence, values | {"corpus": corpus}, index.link, documents, out)
 
 
-def _forgetting_checks(reader: RunReader, proof: Artefact) -> Iterator[Check]:
+def _opt_out_checks(reader: RunReader, proof: Artefact) -> Iterator[ConservationCheck]:
     """What the proof counts as there before must be what the steps removed, and nothing may be found after."""
     content, link, values = proof.content, proof.link, {"corpus": proof.content["corpus"]}
     for statistics in reader.statistics:
@@ -327,15 +333,15 @@ def _forgetting_checks(reader: RunReader, proof: Artefact) -> Iterator[Check]:
     yield _check_sum("corpus {corpus}: nothing that is forgotten is found", values, link, matches, 0)
 
 
-def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
+def _energy_checks(account: EnergyAccounting) -> Iterator[ConservationCheck]:
     """The parts of the energy come to its total, and how it is known comes to all of it."""
     link, total = f"../{layout.ENERGY_ACCOUNT}", account.total
     unit = choose_energy_unit(total.joules)
 
-    def check(what: str, sum_: float) -> Check:
+    def check(what: str, sum_: float) -> ConservationCheck:
         holds = abs(sum_ - total.joules) <= ENERGY_TOLERANCE * total.joules
         figures = f"{unit.format(total.joules, 4)} {unit.name} = {unit.format(sum_, 4)} {unit.name}"
-        return Check(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
+        return ConservationCheck(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
 
     sums = list_energy_sums(account)
     for what, parts in sums:
@@ -345,7 +351,7 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
             "measured + estimated + stated", total.measured_joules + total.estimated_joules + total.stated_joules
         )
         low, high = unit.format(total.low_joules, 4), unit.format(total.high_joules, 4)
-        yield Check(
+        yield ConservationCheck(
             "energy: the total lies in its interval",
             {},
             f"{low} ≤ {unit.format(total.joules, 4)} ≤ {high} {unit.name}",
@@ -354,9 +360,9 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[Check]:
         )
 
 
-def conservation_checks(reader: RunReader, account: EnergyAccounting) -> list[Check]:
+def list_conservation_checks(reader: RunReader, account: EnergyAccounting) -> list[ConservationCheck]:
     """Return every check of the run, those of the chain first."""
-    checks = [_chain_check(reader)]
+    checks = [_input_hash_check(reader)]
     for manifest in reader.manifests:
         checks += _source_checks(manifest)
     for statistics in reader.statistics:
@@ -364,6 +370,6 @@ def conservation_checks(reader: RunReader, account: EnergyAccounting) -> list[Ch
     for index in reader.indexes:
         checks += _token_checks(reader, index)
     for proof in reader.forgotten:
-        checks += _forgetting_checks(reader, proof)
+        checks += _opt_out_checks(reader, proof)
     checks += _energy_checks(account)
     return checks

@@ -18,19 +18,19 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.energy.energy_figures import validate_accounting
+from pipeline.energy.energy_accounting_file import validate_accounting
 from pipeline.evaluate.baseline_comparison import is_mostly_truncated
-from pipeline.report import amounts, charts, footprint, training_section
-from pipeline.report.energy_section import account_run_energy
+from pipeline.report import amount_formatting, charts, footprint, training_section
+from pipeline.report.energy_section import compute_energy_accounting
 from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS
 from pipeline.report.experiment_page import summarize_experiment
 from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
-from pipeline.report.papers.write import PAPER_NAMES, SPDX, write_papers
+from pipeline.report.papers.write import DOCUMENT_NAMES, SPDX, write_compliance_documents
 from pipeline.report.run_reader import Json, RunReader, link_job
-from pipeline.report.settings import PageSettings, Stated
+from pipeline.report.settings import PageSettings, ProviderStatements
+from pipeline.report.template_context import build_template_context
 from pipeline.report.translator import Translator, translator
-from pipeline.report.view import build_context
 
 SECTIONS = (
     ("summary", "Summary"),
@@ -77,13 +77,13 @@ def _format_setting(value: object) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "brief": training_section.format_brief,
+    "brief": training_section.format_short_duration,
     "command": lambda words: shlex.join(words) if words else "not recorded",
     "link_job": link_job,
-    "duration": amounts.format_duration,
+    "duration": amount_formatting.format_duration,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
-    "kwh": amounts.format_kwh,
-    "mass": amounts.format_mass,
+    "kwh": amount_formatting.format_kwh,
+    "mass": amount_formatting.format_mass,
     "moment": lambda text: f"{text[:10]} {text[11:19]} UTC" if text else "–",
     "plain": lambda value: Markup(f"{value:.4g}"),
     "scientific": lambda value: Markup(f"{value:.2e}"),
@@ -100,37 +100,39 @@ NUMBER_FILTERS = [
 ]
 
 
-def _localize(words: Translator, format: Callable[..., str]) -> Callable[..., str]:
+def _localize_filter(words: Translator, format: Callable[..., str]) -> Callable[..., str]:
     """Return a filter that formats numbers with the marks of a language."""
     return lambda *values: words.localize_marks(format(*values))
 
 
 @cache
-def load_environment(words: Translator, *, html: bool) -> jinja2.Environment:
+def load_template_environment(words: Translator, *, html: bool) -> jinja2.Environment:
     """Return the environment of the templates here, with the bars of their tables and the words of a language.
 
     It is kept, since its templates take seconds to compile.
     """
     environment = markup.template_environment(Path(__file__).parent, FILTERS, html=html)
-    environment.globals |= {"bar": partial(charts.draw_bar, gettext=words.gettext)}
+    environment.globals |= {"bar": partial(charts.draw_stacked_bar, gettext=words.gettext)}
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
     if html:  # cards are for programs too
         formats = {name: environment.filters[name] for name in NUMBER_FILTERS}
-        environment.filters |= {name: _localize(words, format) for name, format in formats.items()}
+        environment.filters |= {name: _localize_filter(words, format) for name, format in formats.items()}
     environment.filters |= {"gettext": words.gettext, "translate_amount": words.figure}
     environment.filters |= {"language_name": words.language_name, "is_mostly_truncated": is_mostly_truncated}
     return environment
 
 
-def _list_papers(page: Path, *written: str) -> list[str]:
+def _list_other_documents(page: Path, *written: str) -> list[str]:
     """Return the other documents in the folder of the page, with those that this step writes itself."""
     names = {path.name for path in page.absolute().parent.iterdir() if path.suffix in LINKED_SUFFIXES}
     return sorted(name for name in {*names, *written} - {*OWN_PAGES} if not name.startswith("."))
 
 
-def _write(environment: jinja2.Environment, name: str, parts: Sequence[str], path: Path, content: Json) -> None:
+def _write_template(
+    environment: jinja2.Environment, name: str, parts: Sequence[str], path: Path, content: Json
+) -> None:
     """Write a template's text; its parts are named, so that an edit of one makes the step run again."""
     for part in parts:
         environment.get_template(part)
@@ -171,18 +173,18 @@ def run(
         InputError: a file is not what its name says.
     """
     everything = RunReader(page.parent.parent, [*records, *files], page)
-    account = account_run_energy(everything, settings, carbon_intensity)
+    account = compute_energy_accounting(everything, settings, carbon_intensity)
     cells = {cell.name for experiment_page in settings.experiments.values() for cell in experiment_page.cells}
     reader = everything.exclude_models(cells)
     _write_json(energy, account)
     words = translator(settings.language)
     checked_account = validate_accounting(account, energy.name)
-    content = build_context(reader, settings, checked_account, words.gettext)
+    content = build_template_context(reader, settings, checked_account, words.gettext)
     css, script = (
         markup.read_style_sheet(Path(__file__).parent / STYLE),
         (Path(__file__).parent / SCRIPT).read_text("utf-8"),
     )
-    stated = Stated(settings.disclosure, settings.provider, settings.contact)
+    stated = ProviderStatements(settings.disclosure, settings.provider, settings.contact)
     content |= {
         "stated": stated,
         "missing_answers": len(stated.missing),
@@ -194,8 +196,8 @@ def run(
         "few": SHOWN_ENTRIES,
         "shown_checkpoints": SHOWN_CHECKPOINTS,
         "shown_samples": SHOWN_SAMPLES,
-        "papers": _list_papers(page, "energy.json", "figures.json", "model-card.md")
-        + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in PAPER_NAMES]
+        "papers": _list_other_documents(page, "energy.json", "figures.json", "model-card.md")
+        + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in DOCUMENT_NAMES]
         + [f"papers/{SPDX}"],
         "css_hash": markup.content_security_hash(css),
         "script": Markup(script),
@@ -206,17 +208,19 @@ def run(
         "css": css,
     }
     _write_json(figures, [figure.as_json() for figure in content["key_figures"].values()])
-    html = load_environment(words, html=True)
-    _write(html, PAGE, PAGE_PARTS, page, content)
-    _write(html, JOBS_PAGE, PAGE_PARTS[:1], jobs, content)
+    html = load_template_environment(words, html=True)
+    _write_template(html, PAGE, PAGE_PARTS, page, content)
+    _write_template(html, JOBS_PAGE, PAGE_PARTS[:1], jobs, content)
     if experiments is not None:
         experiments.mkdir()
         for name, experiment_page in settings.experiments.items():
             experiment_content = summarize_experiment(everything, name, experiment_page, checked_account, words.gettext)
-            _write(html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | experiment_content)
-    markdown = load_environment(translator("en"), html=False)
-    _write(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
-    points = write_papers(papers, reader, content, stated)
+            _write_template(
+                html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | experiment_content
+            )
+    markdown = load_template_environment(translator("en"), html=False)
+    _write_template(markdown, MODEL_CARD, PAPER_PARTS, model_card, content)
+    points = write_compliance_documents(papers, reader, content, stated)
     failed = len(content["failed_checks"])
     print(f"report: {len(reader.records)} records, {len(content['checks'])} checks, {failed} fail", flush=True)
     return {

@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError, anonymize_paths
 from pipeline.core.package_records import read_environment
 from pipeline.core.records import SEGMENT_STEP, Attempt, Record, read_job_files
 from pipeline.energy.external_meters.meter_tables import read_external_readings
-from pipeline.layout import Place
+from pipeline.layout import PathTemplate
 
 Json = dict[str, Any]
 UNCOUNTED_STAGES = ("report.", "provenance.")  # these run after, or while, the page is written
@@ -77,7 +77,7 @@ class RunReader:
         self.statistics = self._read_artefacts(layout.STATISTICS, "corpus", "sources", "totals")
         self.fertility = self._read_artefacts(layout.FERTILITY, "languages")
         self.metrics = [
-            Artefact(path.parent.name, self._link(path), {}, read_lines(path))
+            Artefact(path.parent.name, self._link(path), {}, read_json_lines(path))
             for path in self._select_files(layout.METRICS)
         ]
         self.differences = self._read_artefacts(layout.DIFFERENCES, "comparisons")
@@ -111,10 +111,12 @@ class RunReader:
         """Return the records of the trainings' segments, in the order of their files' names."""
         return self.records_of(SEGMENT_STEP, **instance)
 
-    def find_index(self, segments: Iterable[Record]) -> Artefact | None:
+    def find_token_index(self, segments: Iterable[Record]) -> Artefact | None:
         """Return the index of the tokens that segments read; None where that is not known."""
         read = {entry.path for segment in segments for entry in segment.inputs}
-        return next((index for index in self.indexes if layout.TOKEN_INDEX.name(tokens=index.name) in read), None)
+        return next(
+            (index for index in self.indexes if layout.TOKEN_INDEX.relative_path(tokens=index.name) in read), None
+        )
 
     def exclude_models(self, names: Collection[str]) -> RunReader:
         """Return the same run without the artefacts of some models; records and attempts are still those of all."""
@@ -125,17 +127,17 @@ class RunReader:
         kept.samples = [one for one in self.samples if one.content["model"] not in names]
         return kept
 
-    def _select_files(self, place: Place) -> list[Path]:
+    def _select_files(self, place: PathTemplate) -> list[Path]:
         run = self.folder.absolute()
         return [path for path in self._files if place.parse(path.absolute().relative_to(run).as_posix()) is not None]
 
-    def _list_folder(self, folder: Place, suffix: str = ".json") -> list[Path]:
+    def _list_folder(self, folder: PathTemplate, suffix: str = ".json") -> list[Path]:
         return sorted(path for path in folder.path(self.folder).glob(f"*{suffix}") if not path.name.startswith("."))
 
     def _link(self, path: Path) -> str:
         return Path(os.path.relpath(path.absolute(), self._linked_from)).as_posix()
 
-    def _read_artefacts(self, place: Place, *keys: str) -> list[Artefact]:
+    def _read_artefacts(self, place: PathTemplate, *keys: str) -> list[Artefact]:
         artefacts = [
             Artefact(path.parent.name, self._link(path), _read_object(path, keys)) for path in self._select_files(place)
         ]
@@ -177,7 +179,7 @@ def _read_object(path: Path, keys: Iterable[str]) -> Json:
     return content
 
 
-def read_lines(path: Path) -> list[Json]:
+def read_json_lines(path: Path) -> list[Json]:
     """Return the JSON objects of a file, one per line, in the order of their steps."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -236,7 +238,7 @@ class Consumption:
 
 def valid_attempts(reader: RunReader) -> set[str | None]:
     """Return the attempts with a record, including those with outputs reused by a record of another name."""
-    return {name for record in reader.records for name in (record.attempt, record.computed_by)}
+    return {name for record in reader.records for name in (record.attempt, record.computing_attempt)}
 
 
 def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
@@ -264,7 +266,7 @@ def _sort_by_start(jobs: Iterable[JobFile]) -> list[JobFile]:
     return sorted(jobs, key=lambda job: (job.started, job.file))
 
 
-def _device_counter(reader: RunReader) -> Callable[[Record | Attempt], int | None]:
+def _make_device_counter(reader: RunReader) -> Callable[[Record | Attempt], int | None]:
     """Return a function that counts the devices of a job; an attempt has as many as a finished segment of its model."""
     processes = {
         record.instance["model"]: record.counts.get("world_size") for record in _sort_by_start(reader.segments())
@@ -279,7 +281,7 @@ def _device_counter(reader: RunReader) -> Callable[[Record | Attempt], int | Non
     return devices
 
 
-def measure_consumption(reader: RunReader) -> Consumption:
+def summarize_step_usage(reader: RunReader) -> Consumption:
     """Return the time of every step in the order of the pipeline, lost attempts among it, and of all together.
 
     A job that took over what another one computed counts with the little that it took itself.
@@ -292,7 +294,7 @@ def measure_consumption(reader: RunReader) -> Consumption:
     steps: dict[str, StepUsage] = {}
     total = StepUsage("all attempts")
     lost_files = {job.file for job in lost_jobs}
-    devices = _device_counter(reader)
+    devices = _make_device_counter(reader)
     jobs: list[Record | Attempt] = [*reader.records, *others, *lost_jobs]
     for job in _sort_by_start(jobs):
         for use in (steps.setdefault(job.step, StepUsage(job.step)), total):

@@ -82,7 +82,7 @@ NOT_IN_PAPERS = (
 )  # listed by source, or only where set
 
 
-class Stated:
+class ProviderStatements:
     """What a provider has stated, for the papers: each key answered, or named with what would answer it."""
 
     def __init__(self, disclosure: Disclosure, provider: str | None, contact: str | None) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
-from pipeline.core.training_steps import median_step_seconds
-from pipeline.energy.energy_figures import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
@@ -32,12 +32,12 @@ METRIC_ROWS = (
 GROUP_PREFIX = "validation_loss/"
 
 
-def known_values(metrics: list[Json], key: str) -> list[tuple[float, float]]:
+def known_values_by_step(metrics: list[Json], key: str) -> list[tuple[float, float]]:
     """Return (step, value) of the lines that know a value."""
     return [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
 
 
-def format_brief(seconds: float) -> str:
+def format_short_duration(seconds: float) -> str:
     """Return a short time in seconds, milliseconds or microseconds."""
     unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if seconds * f >= 1), ("µs", 1e6))
     return f"{seconds * factor:,.3g} {unit}"
@@ -50,7 +50,7 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
     """
 
     def series(name: str, key: str, factor: float = 1.0) -> Series:
-        return Series(gettext(name), [(step, value * factor) for step, value in known_values(metrics, key)])
+        return Series(gettext(name), [(step, value * factor) for step, value in known_values_by_step(metrics, key)])
 
     def draw(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
         return draw_line_chart(
@@ -69,7 +69,10 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
         if line.get("data_stall_seconds") is not None and line.get("seconds")
     ]
     by_language, by_source = (
-        [Series(name, known_values(metrics, f"{GROUP_PREFIX}{column}/{name}")) for name in list_groups(metrics, column)]
+        [
+            Series(name, known_values_by_step(metrics, f"{GROUP_PREFIX}{column}/{name}"))
+            for name in list_validation_groups(metrics, column)
+        ]
         for column in ("language", "source")
     )
     charts = [
@@ -103,7 +106,7 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
 
 def draw_loss_chart(reader: RunReader, gettext: Callable[[str], str] = str) -> Any:
     """Return the chart of the training loss of all models; None where no loss was recorded."""
-    lines = [Series(metrics.name, known_values(metrics.lines, "loss")) for metrics in reader.metrics]
+    lines = [Series(metrics.name, known_values_by_step(metrics.lines, "loss")) for metrics in reader.metrics]
     lines = [line for line in lines if line.points][:LINE_STYLES]
     title = gettext("Training loss: how badly the model predicts the next token; lower is better")
     return draw_line_chart(title, gettext("step"), gettext("nats per token"), lines, gettext=gettext) if lines else None
@@ -113,14 +116,14 @@ def summarize_metrics(metrics: list[Json]) -> list[Json]:
     """Return a row per figure that is known: mean, least, most and last."""
     rows = []
     for key, words, filter_name in METRIC_ROWS:
-        values = [float(value) for _, value in known_values(metrics, key)]
+        values = [float(value) for _, value in known_values_by_step(metrics, key)]
         if values:
             summary = [sum(values) / len(values), min(values), max(values), values[-1]]
             rows.append({"words": words, "filter": filter_name, "values": summary})
     return rows
 
 
-def list_groups(metrics: list[Json], column: str) -> list[str]:
+def list_validation_groups(metrics: list[Json], column: str) -> list[str]:
     """Return the languages or sources with a validation loss of their own, in order."""
     start = f"{GROUP_PREFIX}{column}/"
     return sorted({key.removeprefix(start) for line in metrics for key in line if key.startswith(start)})
@@ -133,7 +136,9 @@ def read_last_validation(metrics: list[Json]) -> list[Json]:
         return []
     places = [("all", "", "")]
     places += [
-        (column, name, f"/{column}/{name}") for column in ("language", "source") for name in list_groups([line], column)
+        (column, name, f"/{column}/{name}")
+        for column in ("language", "source")
+        for name in list_validation_groups([line], column)
     ]
     rows = []
     for column, name, place in places:
@@ -213,7 +218,7 @@ def _format_reasons(words: str, reasons: list[str] | None) -> str:
     return f"{words}: {'; '.join(dict.fromkeys(reasons))}" if reasons else words
 
 
-def describe_initial_model(reader: RunReader, name: str, pretrained: Pretrained | None) -> Json | None:
+def describe_base_model(reader: RunReader, name: str, pretrained: Pretrained | None) -> Json | None:
     """Return the model that another one began with: name, license, address, and how the embeddings were made."""
     if pretrained is None:
         return None
@@ -282,7 +287,7 @@ def compare_with_plan(
     activations = estimate.get(ACTIVATIONS[model["recomputation"] == "full"])
     held = (estimate.get(f"{part}_bytes_per_device") for part in ("model_state", "gathered"))
     memory = _sum(*held, activations)
-    energy = _attempt_energy(account, model["name"])
+    energy = _total_attempt_energy(account, model["name"])
     measured = {
         "parameters": model["parameters"],
         "tokens": model["own_tokens"],
@@ -291,7 +296,7 @@ def compare_with_plan(
         "utilization_share": model["model_flops_utilization"],
         # A process's memory on a CPU holds Python and its libraries.
         "memory_bytes": model["memory_bytes"] if model["device"] not in (None, "CPU") else None,
-        "seconds": _attempt_seconds(reader, model["name"]),
+        "seconds": _total_attempt_seconds(reader, model["name"]),
         "energy_joules": energy.joules if energy.is_known else None,
     }
     planned: dict[str, Any] = {**estimate, "memory_bytes": memory}
@@ -318,13 +323,13 @@ def _sum(*amounts: float | None) -> float | None:
     return sum(known) if len(known) == len(amounts) else None
 
 
-def _attempt_seconds(reader: RunReader, name: str) -> float | None:
+def _total_attempt_seconds(reader: RunReader, name: str) -> float | None:
     """Return the seconds of all attempts at the model's segments; None where those of one are not known."""
     attempts = [one for one in reader.attempts if is_training_segment(name, one.step, one.instance)]
     return _sum(*(attempt.wall_seconds for attempt in attempts)) if attempts else None
 
 
-def _attempt_energy(account: EnergyAccounting, name: str) -> EnergyFigure:
+def _total_attempt_energy(account: EnergyAccounting, name: str) -> EnergyFigure:
     """Return the joules of the same attempts; not known where those of one are not."""
     jobs = [job for job in account.jobs.values() if is_training_segment(name, job.step, job.instance)]
     return sum_energy(jobs) if jobs and all(job.is_known for job in jobs) else EnergyFigure()

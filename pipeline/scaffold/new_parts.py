@@ -24,7 +24,7 @@ _TEMPLATES = Environment(
 )
 
 
-DECLARATIONS = "pipeline/workflow/steps/data_set.py"
+DECLARATIONS = "pipeline/workflow/steps/corpus_decontamination.py"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def task_edits(name: str, suite: str) -> NewPart:
         ),
         (
             f"Write your items into {folder}/{name}.jsonl: some hundred, the right answers spread over the places.",
-            f"python -m pytest {test} tests/evaluate/test_task_files.py",
+            f"python -m pytest {test} tests/evaluate/test_task_file_reader.py",
             f"Name the suite in a configuration: evaluation: {{suites: [{suite if others else own_suite}]}}",
         ),
     )

@@ -25,8 +25,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.config.keys import sentence
-from pipeline.config.platforms import described
+from pipeline.config.key_errors import format_validation_error
+from pipeline.config.platforms import load_platform_settings
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import InputError
@@ -36,7 +36,7 @@ from pipeline.energy.external_meters.smart_meter import read_smart_meter
 from pipeline.energy.readings import ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
 from pipeline.job import run_snapshot
-from pipeline.provenance.evidence import attest_evidence
+from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.slurm import invocations, job_energy, sacct
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
 from pipeline.slurm.invocations import SlurmInvocation
@@ -45,7 +45,7 @@ from pipeline.slurm.output_parsing import list_hosts
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
 
 
-def query_processors() -> dict[str, int]:
+def query_cpu_counts() -> dict[str, int]:
     """Return the number of logical processors of each node of this cluster; empty if Slurm does not answer."""
     words = ["sinfo", "--noheader", "--Node", "--format=%N|%c"]
     try:
@@ -67,7 +67,7 @@ def has_whole_nodes(job: sacct.AccountedJob, node_processors: dict[str, int]) ->
     )
 
 
-def describe_job(
+def summarize_job_cost(
     cluster: str | None, job: sacct.AccountedJob, cost: job_energy.JobEnergy, whole_nodes: bool | None
 ) -> dict[str, Any]:
     """Return the accounting of a job: its allocations, their sums, and the energy that Slurm and EAR measured."""
@@ -146,14 +146,14 @@ def _collect_cluster(
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
     if not over:
         return 0, []
-    node_processors = query_processors()
+    node_processors = query_cpu_counts()
     answers = job_energy.query_meters(over, ear_expected=has_ear)
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         path = folder / f"{prefix}{number}.json"
         before = ExternalReadingsFile.model_validate_json(path.read_bytes()).external_readings if number in late else []
         cost = job_energy.job_energy(jobs[number], answers, whole_nodes, time.time(), before)
-        write_json(path, describe_job(cluster, jobs[number], cost, whole_nodes))
+        write_json(path, summarize_job_cost(cluster, jobs[number], cost, whole_nodes))
     unplaced = [problem for problem in answers.problems if not re.search(r"\bjob \d", problem)]
     return len({*over} - known), [*answers.failures, *unplaced]
 
@@ -232,9 +232,11 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
     try:
         settings = Energy.model_validate(content.get("energy") or {})
     except ValidationError as error:
-        raise InputError(sentence(error, Energy, f"{run_directory}/{layout.FROZEN}, section energy")) from None
+        raise InputError(
+            format_validation_error(error, Energy, f"{run_directory}/{layout.FROZEN}, section energy")
+        ) from None
     platform = content.get("platform")
-    return settings, bool(platform and described(str(platform)).ear)
+    return settings, bool(platform and load_platform_settings(str(platform)).ear)
 
 
 def _run_start(run_directory: Path, begun: list[SlurmInvocation]) -> float | None:
@@ -249,7 +251,7 @@ def _run_start(run_directory: Path, begun: list[SlurmInvocation]) -> float | Non
     return min(moments, default=None)
 
 
-def _read_tables(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadings:
+def _read_meter_tables(readers: list[Callable[[], ExternalReadings]]) -> ExternalReadings:
     """Return the readings of all readers; a table that cannot be read becomes a problem."""
     readings: list[ExternalReading] = []
     problems: list[str] = []
@@ -277,7 +279,7 @@ def write_external_readings(run_directory: Path, settings: Energy, begun: list[S
         if not readers:
             path.unlink(missing_ok=True)
             continue
-        tables = _read_tables(readers)
+        tables = _read_meter_tables(readers)
         path.parent.mkdir(parents=True, exist_ok=True)
         readings = [reading.model_dump(mode="json") for reading in tables]
         write_json(path, {"external_readings": readings, "problems": tables.problems})

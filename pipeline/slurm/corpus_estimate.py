@@ -18,7 +18,7 @@ from pipeline.forecast.corpus_forecast import (
     CorpusSize,
     CpuRate,
     estimate_corpus_size,
-    load_rates,
+    find_cpu_rates,
     maximum_documents,
     recommended_memory_bytes,
 )
@@ -38,7 +38,7 @@ class CorpusPlan:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.requests = StepResources(config, Dag(config))
-        self.rates, self.rates_by = load_rates([config.directory, *map(Path, config.emissions.calibration)])
+        self.rates, self.rates_by = find_cpu_rates([config.directory, *map(Path, config.emission_settings.calibration)])
         self.sources = {
             source.name: estimate_corpus_size(config.source_units(source.name)) for source in config.sources
         }
@@ -49,8 +49,8 @@ class CorpusPlan:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as JSON; `problems` lists what does not fit, and what to do."""
-        corpora = {name: self._corpus(name) for name in self.config.corpus}
-        sources = {"steps": self._steps("sources", {})}
+        corpora = {name: self._estimate_corpus(name) for name in self.config.corpus}
+        sources = {"steps": self._estimate_steps("sources", {})}
         disk = [bytes for corpus in corpora.values() for bytes in (corpus["disk_bytes"] or {}).values()]
         results = self.config.directory.absolute()
         folder = next(path for path in (results, *results.parents) if path.is_dir())
@@ -71,7 +71,7 @@ class CorpusPlan:
             "problems": list(dict.fromkeys(self.problems)),
         }
 
-    def _corpus(self, name: str) -> dict[str, Any]:
+    def _estimate_corpus(self, name: str) -> dict[str, Any]:
         names = self.config.corpus_sources(name)
         unknown = [source for source in names if self.sources[source] is None]
         whole = sum((one for source in names if (one := self.sources[source])), CorpusSize())
@@ -84,18 +84,18 @@ class CorpusPlan:
                 f"{recommended_memory_bytes(round(whole.documents))}"
             )
         return {
-            "files": sum(len(self.config.files(source)) for source in names),
+            "files": sum(len(self.config.raw_files(source)) for source in names),
             "raw_bytes": sum(sum(self.config.source_units(source).sizes.values()) for source in names),
             "unknown_sources": unknown,
             "documents": round(whole.documents),
             "sampled_documents": whole.sampled,
             "documents_allowed": allowed,
             "text_bytes": round(whole.text_bytes),
-            "disk_bytes": {key: round(value) for key, value in self._disk(name, whole).items()},
-            "steps": self._steps("corpus", {"corpus": name}),
+            "disk_bytes": {key: round(value) for key, value in self._estimate_disk_bytes(name, whole).items()},
+            "steps": self._estimate_steps("corpus", {"corpus": name}),
         }
 
-    def _disk(self, name: str, whole: CorpusSize) -> dict[str, float]:
+    def _estimate_disk_bytes(self, name: str, whole: CorpusSize) -> dict[str, float]:
         found = whole.disk_bytes(self.config.corpus[name].deduplication)
         for tokens, section in self.config.tokens.items():
             entries = self.config.tokenizer[section.tokenizer].vocabulary_size
@@ -106,7 +106,7 @@ class CorpusPlan:
                 )
         return found
 
-    def _steps(self, of_stage: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    def _estimate_steps(self, of_stage: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the jobs and requests of each step of a stage that has jobs."""
         found = {}
         for name, step in STEPS.items():
@@ -117,17 +117,17 @@ class CorpusPlan:
             ]
             jobs = [job for job in instances if fixed.items() <= job.items()]
             if jobs:
-                found[name] = self._step(name, jobs)
+                found[name] = self._estimate_step(name, jobs)
         return found
 
-    def _step(self, name: str, jobs: list[dict[str, str]]) -> dict[str, Any]:
+    def _estimate_step(self, name: str, jobs: list[dict[str, str]]) -> dict[str, Any]:
         requests = [
             {key: value(job, attempt=1) if callable(value) else value for key, value in self.requests(name).items()}
             for job in jobs
         ]
         summary: dict[str, Any] = {
             "jobs": len(jobs),
-            "submissions": self._submissions(name, requests),
+            "submissions": self._count_submissions(name, requests),
             "cores": max(one["cpus_per_task"] for one in requests),
             "memory_bytes": max(one["mem_mb"] for one in requests) * MEGABYTE,
             "time_limit_seconds": max(one["runtime"] for one in requests) * 60,
@@ -139,7 +139,7 @@ class CorpusPlan:
             if rate is None or not self._is_known(job):
                 self._check_limits(name, job, None)
                 continue
-            taken.append(self._seconds(name, rate, job, one["cpus_per_task"]))
+            taken.append(self._estimate_seconds(name, rate, job, one["cpus_per_task"]))
             self._check_limits(name, job, taken[-1][1][1])
         if len(taken) == len(jobs):
             for end, label in enumerate(("low", "high")):
@@ -148,7 +148,7 @@ class CorpusPlan:
                 summary[f"{label}_seconds"] = max(longest, cpu / self.cores if self.cores else 0)
         return summary
 
-    def _submissions(self, name: str, requests: list[dict[str, Any]]) -> int | None:
+    def _count_submissions(self, name: str, requests: list[dict[str, Any]]) -> int | None:
         """Return the number of Slurm jobs if all are ready together; None if it is unknown."""
         if self.partition is None:
             return None
@@ -158,10 +158,12 @@ class CorpusPlan:
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
         return all(self.sources[name] is not None for name in names)
 
-    def _seconds(self, name: str, rate: CpuRate, job: Mapping[str, str], cores: int) -> list[tuple[float, float]]:
+    def _estimate_seconds(
+        self, name: str, rate: CpuRate, job: Mapping[str, str], cores: int
+    ) -> list[tuple[float, float]]:
         """Return low and high estimates of a job: its CPU seconds, and the seconds on its cores."""
         need = STEPS[name].need
-        parts = [float(part) for part in self.requests.part_bytes(need.reads, job)] if need else []
+        parts = [float(part) for part in self.requests.input_part_bytes(need.reads, job)] if need else []
         names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
         whole = sum((one for name in names if (one := self.sources[name])), CorpusSize())
         parts = [

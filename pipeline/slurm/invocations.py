@@ -25,10 +25,10 @@ from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
 from pipeline.core.records import Attempt, read_job_files
 from pipeline.job.attempt import HEARTBEAT_SECONDS
-from pipeline.slurm.executor import allocation, slurm_commands
-from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER
+from pipeline.slurm.executor import allocation_runner, slurm_commands
+from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER
 from pipeline.slurm.executor.interface import SlurmError
-from pipeline.workflow.snakemake_internals import memory_file
+from pipeline.workflow.snakemake_internals import metadata_file
 
 Warn = Callable[[str], None]
 SECONDS_BETWEEN = 10.0
@@ -149,7 +149,7 @@ def clear_incomplete_marks(words: list[str]) -> None:
     if not all(Path(name).exists() for name in outputs):
         return
     for name in outputs:
-        memory_file(INCOMPLETE, name).unlink(missing_ok=True)
+        metadata_file(INCOMPLETE, name).unlink(missing_ok=True)
 
 
 def wait_for_local_steps(run_directory: Path, warn: Warn) -> None:
@@ -234,8 +234,8 @@ def wait_for_killed_invocations(run_directory: Path, warn: Warn, seconds_between
     if wait_for_slurm_jobs(dead, warn, seconds_between):
         time.sleep(LATENCY_SECONDS)
     for start in dead:
-        for name in allocation.list_finished_outputs(ALLOCATIONS_FOLDER / start.name):
-            memory_file(INCOMPLETE, name).unlink(missing_ok=True)
+        for name in allocation_runner.list_finished_outputs(ALLOCATIONS_FOLDER / start.name):
+            metadata_file(INCOMPLETE, name).unlink(missing_ok=True)
         start.end(run_directory)
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.ear_meter import read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings
-from pipeline.energy.external_meters.slurm_energy import AllocationEnergy, find_energy_plugin, read_slurm_energy
+from pipeline.energy.external_meters.slurm_energy import AllocationEnergy, parse_energy_plugin, read_slurm_energy
 from pipeline.energy.readings import ExternalReading, Reading
 from pipeline.slurm import sacct
 from pipeline.slurm.executor.slurm_commands import query_configuration
@@ -57,7 +57,7 @@ class JobEnergy(NamedTuple):
 
 def query_meters(jobs: list[str], *, ear_expected: bool = False) -> MeterAnswers:
     """Query all meters of the cluster for these jobs; `ear_expected` says that the platform's file has EAR."""
-    failures, plugin = [], find_energy_plugin(query_configuration())
+    failures, plugin = [], parse_energy_plugin(query_configuration())
     if plugin is None:
         failures.append("scontrol does not show Slurm's energy plugin: collect the accounting again later")
     has_ear, readings, problems = has_eacct() or ear_expected, None, []

@@ -18,8 +18,8 @@ from typing import Any
 from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.job import environments
-from pipeline.job.environments import Environment
+from pipeline.job import package_environments
+from pipeline.job.package_environments import Environment
 from pipeline.slurm.executor.snakemake_private import EnvModules
 from pipeline.slurm.site_checks import COMMAND_SECONDS, SiteFinding
 from pipeline.workflow.steps import STEPS
@@ -58,7 +58,7 @@ def image_environments(platform: Platform, lock: str) -> dict[str, Environment] 
     finding = check_image(platform)
     if not finding.ok:
         raise InputError(f"{finding.what}: {finding.way_out}")
-    return environments.image_environments(
+    return package_environments.image_environments(
         str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **image_variables(platform)}
     )
 
@@ -111,7 +111,7 @@ def check_image(platform: Platform) -> SiteFinding:
     return SiteFinding(True, f"the image {image} has Python {version}, as .venv")
 
 
-def load_command(names: Sequence[str]) -> str:
+def module_load_command(names: Sequence[str]) -> str:
     """Return the shell command that loads only these modules, or ends the shell."""
     return f"{{ module purge && module load {' '.join(names)}; }} || exit 1;"
 
@@ -121,7 +121,7 @@ class JobModules(EnvModules):  # type: ignore[misc]
 
     def shellcmd(self, cmd: str) -> str:
         """Return a job's command with the modules loaded before it."""
-        return f"{load_command(self.names)} {cmd}"
+        return f"{module_load_command(self.names)} {cmd}"
 
 
 def export_module_function(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -145,7 +145,9 @@ def check_modules(names: Sequence[str]) -> SiteFinding:
         )
     if not names:
         return SiteFinding(True, "module is here; the platform names no modules")
-    done = subprocess.run(["bash", "-c", load_command(names)], capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    done = subprocess.run(
+        ["bash", "-c", module_load_command(names)], capture_output=True, text=True, timeout=COMMAND_SECONDS
+    )
     # Old versions of module end with 0 where they fail.
     if done.returncode or re.search(r"\bERROR\b", done.stderr):
         said = next(

@@ -19,7 +19,7 @@ from pipeline.config.configuration import Config
 from pipeline.config.platforms import Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.energy.external_meters.slurm_energy import find_energy_plugin
+from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
 from pipeline.slurm import job_software, site_checks
 from pipeline.slurm.executor.slurm_commands import query_configuration
 from pipeline.slurm.site_checks import SiteFinding
@@ -73,7 +73,7 @@ def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
         )
         lacking += [] if shutil.which("eacct") else ["there is no command eacct (module load ear?)"]
         yield SiteFinding(not lacking, ", ".join(lacking) or f"EAR: {platform.ear}", f"take ear out of {file}")
-    plugin = find_energy_plugin(query_configuration()) or "none"
+    plugin = parse_energy_plugin(query_configuration()) or "none"
     if platform.energy_plugin and platform.energy_plugin not in plugin.split(","):
         yield SiteFinding(
             False, f"Slurm reads energy by {plugin}, not by {platform.energy_plugin}", f"write that into {file}"
@@ -128,7 +128,7 @@ def check_node(platform: Platform, kind: str, srun: Sequence[str], load: bool) -
     device = platform.device or "" if entry is None or entry.gpus else ""
     probe = [_job_python(platform), "-m", "pipeline.slurm.node_probe", "node", platform.node_disk or "", device]
     if load:
-        probe = ["bash", "-c", f'{job_software.load_command(platform.modules)} exec "$@"', "bash", *probe]
+        probe = ["bash", "-c", f'{job_software.module_load_command(platform.modules)} exec "$@"', "bash", *probe]
     try:
         answer = _run_probe(platform, [*srun, "--nodes=1", "--ntasks=1", *probe])
     except InputError as error:
@@ -180,7 +180,7 @@ def check_run(config: Config, *, slurm: bool, modules: bool, launched: Mapping[s
         InputError: something is missing, or cannot work.
     """
     for sentence in preflight.find_problems(
-        config, preflight.launch_commands(config) if launched is None else launched, slurm=slurm
+        config, preflight.model_launch_commands(config) if launched is None else launched, slurm=slurm
     ):
         raise InputError(sentence)
     for finding in _run_findings(config, slurm, modules):

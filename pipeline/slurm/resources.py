@@ -16,8 +16,8 @@ from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, Partition
 from pipeline.forecast.workload import segment_flops
 from pipeline.model.size import parameter_count
-from pipeline.pretrain.processes.launch import find_cpus_per_task, launcher_name
-from pipeline.slurm.executor.job_requests import RequestGrowth, request_growth
+from pipeline.pretrain.processes.launch_command import launcher_name, parse_cpus_per_task
+from pipeline.slurm.executor.job_requests import RequestGrowth, compute_request_growth
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 from pipeline.workflow.steps.declaration import BytesOf, ResourceNeeds
@@ -64,26 +64,27 @@ class StepResources:
 
         def memory(wildcards: Mapping[str, str], attempt: int) -> int:
             return int(
-                self.memory_megabytes_of(step, need, wildcards) * self._request_growth(step, wildcards, attempt).memory
+                self.memory_megabytes_of(step, need, wildcards)
+                * self._compute_request_growth(step, wildcards, attempt).memory
             )
 
         def cores(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition is None:
                 return 1
             if need.reads == "batch":
-                return batch_cores(partition, self.units(wildcards), memory(wildcards, attempt))
+                return batch_cores(partition, self.count_units(wildcards), memory(wildcards, attempt))
             billed = partition.allocation.cpus if partition.allocation else 1
             if need.reads == "shard":  # few shards share the billed cores; more than eight threads wait for the texts
                 return max(min(billed // self.config.tokens[wildcards["tokens"]].shards, 8), 1)
             return min(max(need.cpus, billed), partition.cpus) if need.cpus > 1 else 1
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            parts = self.part_bytes(need.reads, wildcards)
+            parts = self.input_part_bytes(need.reads, wildcards)
             longest = max(sum(parts) // cores(wildcards, attempt), max(parts, default=0))
-            growth = self._request_growth(step, wildcards, attempt).time
+            growth = self._compute_request_growth(step, wildcards, attempt).time
             minutes = need.minutes + longest // need.bytes_per_minute
             if step == "evaluate.samples":
-                minutes += self._writing_minutes(wildcards["model"])
+                minutes += self._generation_minutes(wildcards["model"])
             return self._cap(minutes, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
@@ -101,27 +102,27 @@ class StepResources:
 
     def memory_megabytes_of(self, step: str, need: ResourceNeeds, wildcards: Mapping[str, str]) -> int:
         """Return the memory of a job, or of one unit of a batch, in MB."""
-        largest = max(self.part_bytes(need.reads, wildcards), default=0)
+        largest = max(self.input_part_bytes(need.reads, wildcards), default=0)
         if step == "tokenizer.train":
             largest = min(largest, self.config.tokenizer[wildcards["tokenizer"]].sample_bytes)
         held = need.memory_megabytes + int(need.memory_bytes_per_byte * largest / 1e6)
         if step in STEPS_HOLDING_KEYS:
             held += self.config.corpus[wildcards["corpus"]].deduplication.memory_bytes // 1_000_000
         if step == "evaluate.samples":
-            held += int(self._parameters(wildcards["model"]) * LOADED_BYTES / 1e6)
+            held += int(self._count_parameters(wildcards["model"]) * LOADED_BYTES / 1e6)
         return held
 
-    def _writing_minutes(self, model: str) -> int:
+    def _generation_minutes(self, model: str) -> int:
         """Return the minutes in which a CPU generates text: it reads the fp32 weights for each token of each batch."""
         wanted = self.config.evaluation.memorization
         if wanted is None:
             return 0
         batches = -(-(2 * wanted.prompts + FIXED_PROMPTS) // self.config.evaluation.batch_size)
-        return int(4 * self._parameters(model) * batches * wanted.continuation_tokens / READ_BYTES_PER_MINUTE)
+        return int(4 * self._count_parameters(model) * batches * wanted.continuation_tokens / READ_BYTES_PER_MINUTE)
 
-    def units(self, wildcards: Mapping[str, str]) -> int:
+    def count_units(self, wildcards: Mapping[str, str]) -> int:
         """Return the number of units of a batch: its threads on one machine."""
-        return len(self.part_bytes("batch", wildcards))
+        return len(self.input_part_bytes("batch", wildcards))
 
     def _training_resources(self, step: str) -> dict[str, Any]:
         """Return the resources of training: one task per device of each node with `srun`, else one."""
@@ -143,8 +144,8 @@ class StepResources:
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and partition.gpus:
                 return partition.memory_megabytes
-            held = self._parameters(wildcards["model"]) * STATE_BYTES / 1e6 + PROCESS_MEGABYTES
-            growth = self._request_growth(step, wildcards, attempt).memory
+            held = self._count_parameters(wildcards["model"]) * STATE_BYTES / 1e6 + PROCESS_MEGABYTES
+            growth = self._compute_request_growth(step, wildcards, attempt).memory
             return self._cap(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
         def options(wildcards: Mapping[str, str]) -> str:
@@ -176,11 +177,13 @@ class StepResources:
                 return platform.launch or ""
             if tasks == 1:
                 return ""
-            logs = layout.LOG.in_run(self.dag.run, job=f"{step}.{wildcards['model']}.{wildcards['step']}.rank-%t")
+            logs = layout.LOG.path_with_wildcards(
+                self.dag.run, job=f"{step}.{wildcards['model']}.{wildcards['step']}.rank-%t"
+            )
             words = f"srun --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
             return (platform.launch or "").replace("srun", words, 1)
 
-        cpus = find_cpus_per_task(platform.launch) or (1 if by_srun else devices)
+        cpus = parse_cpus_per_task(platform.launch) or (1 if by_srun else devices)
         return {"launch": launch, "platform": platform.name, "cpus_per_task": cpus, **shape}
 
     def _evaluation_resources(self, step: str) -> dict[str, Any]:
@@ -198,24 +201,24 @@ class StepResources:
             shape |= {"gres": "gpu:1", "cpus_per_task": max(partition.cpus // gpus, 1)}
 
         def runtime(wildcards: Mapping[str, str], attempt: int) -> int:
-            growth = self._request_growth(step, wildcards, attempt).time
+            growth = self._compute_request_growth(step, wildcards, attempt).time
             return self._cap(120, growth, partition.minutes if partition else None)
 
         def mem_mb(wildcards: Mapping[str, str], attempt: int) -> int:
             if partition and gpus:
                 return partition.memory_megabytes // (1 if nodes else gpus)
-            held = (self._evaluated_bytes(wildcards) / 1e6 + 2 * PROCESS_MEGABYTES) * (devices if nodes else 1)
-            growth = self._request_growth(step, wildcards, attempt).memory
+            held = (self._evaluated_model_bytes(wildcards) / 1e6 + 2 * PROCESS_MEGABYTES) * (devices if nodes else 1)
+            growth = self._compute_request_growth(step, wildcards, attempt).memory
             return self._cap(int(held), growth, partition.memory_megabytes if partition else None)
 
         return {"runtime": runtime, "mem_mb": mem_mb, **shape, **self._partition_resources(partition, *extra)}
 
-    def _evaluated_bytes(self, wildcards: Mapping[str, str]) -> float:
+    def _evaluated_model_bytes(self, wildcards: Mapping[str, str]) -> float:
         """Return the memory of a model that is evaluated on a CPU: twice its weights in fp32."""
         baseline = dict(wildcards.items()).get("baseline")
         model = self.config.baselines()[baseline] if baseline else wildcards["model"]
         if model is not None:
-            return self._parameters(model) * 8
+            return self._count_parameters(model) * 8
         return self.config.baseline_bytes(str(baseline)) * 4
 
     def _partition(self, kind: Literal["cpu", "gpu"]) -> Partition | None:
@@ -243,9 +246,9 @@ class StepResources:
         return " ".join(["--requeue", *extra, *([energy] if energy else [])])
 
     @staticmethod
-    def _request_growth(step: str, wildcards: Mapping[str, str], attempt: int) -> RequestGrowth:
+    def _compute_request_growth(step: str, wildcards: Mapping[str, str], attempt: int) -> RequestGrowth:
         """Return the growth of this attempt by the causes of the failures before it."""
-        return request_growth(step.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
+        return compute_request_growth(step.replace(".", "_"), [value for _, value in wildcards.items()], attempt)
 
     @staticmethod
     def _cap(amount: int, growth: float, most: int | None) -> int:
@@ -253,7 +256,7 @@ class StepResources:
         grown = int(amount * growth)
         return min(grown, most) if most else grown
 
-    def part_bytes(self, reads: BytesOf, wildcards: Mapping[str, str]) -> list[int]:
+    def input_part_bytes(self, reads: BytesOf, wildcards: Mapping[str, str]) -> list[int]:
         """Return the raw bytes of each unit of a batch, or the total that another job reads as one part.
 
         A data set that is not here counts 0.
@@ -284,7 +287,7 @@ class StepResources:
     def _read_source_bytes(self, source: str) -> int:
         return sum(self.config.source_units(source).sizes.values())
 
-    def _parameters(self, model: str) -> int:
+    def _count_parameters(self, model: str) -> int:
         section = self.config.models[model]
         return parameter_count(section.architecture, self.config.vocabulary_size(section.tokens))
 

@@ -132,7 +132,7 @@ def _select_energy(row: dict[str, str], steps: list[dict[str, str]]) -> str:
     return row["ConsumedEnergyRaw"]
 
 
-def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAllocation:
+def _make_allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAllocation:
     energy = _select_energy(row, steps)
     exit_code, _, signal = row["ExitCode"].partition(":")
     allocated = parse_tres(row["AllocTRES"])
@@ -161,7 +161,7 @@ def _allocation(row: dict[str, str], steps: list[dict[str, str]]) -> AccountedAl
     )
 
 
-def _rows(text: str) -> list[str]:
+def _split_rows(text: str) -> list[str]:
     """Return the rows that sacct printed; the comment of a job may have several lines."""
     rows: list[str] = []
     for line in text.removesuffix("\n").split("\n") if text else []:
@@ -181,7 +181,7 @@ def parse_sacct(text: str) -> dict[str, AccountedJob]:
     """
     jobs: dict[str, AccountedJob] = {}
     groups: list[list[dict[str, str]]] = []
-    for line in _rows(text):
+    for line in _split_rows(text):
         cells = line.split("|")
         if (more := len(cells) - len(FIELDS)) < 0:
             raise InputError(
@@ -196,7 +196,7 @@ def parse_sacct(text: str) -> dict[str, AccountedJob]:
     for row, *steps in groups:
         job = jobs.setdefault(row["JobIDRaw"], AccountedJob(job=row["JobIDRaw"], comment=None, allocations=[]))
         job.comment = row["Comment"] or job.comment
-        job.allocations.append(_allocation(row, steps))
+        job.allocations.append(_make_allocation(row, steps))
     return jobs
 
 

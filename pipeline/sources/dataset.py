@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.sources.raw_documents import FieldNames, RawRecord, make_raw_documents, oversized_record
 from pipeline.sources.settings import DatasetSettings
-from pipeline.sources.units import PartWriter
+from pipeline.sources.source_units import PartWriter
 
 ROWS_PER_BLOCK = 1000
 

@@ -49,7 +49,7 @@ def _any_states_license(entries: list[dict[str, Any]], files: list[Path], is_par
     if not is_part and not any(ending in entry["name"] for entry in entries for ending in FORMATS_WITH_FIELDS):
         return False
     from pipeline.sources.record_formats import states_license
-    from pipeline.sources.units import part_name
+    from pipeline.sources.source_units import part_name
 
     names = [part_name(0) if is_part else entry["name"] for entry in entries]
     return any(states_license(path, name, limit) for name, path in zip(names, files, strict=True))

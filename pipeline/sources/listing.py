@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.sources.settings import ListingSettings
-from pipeline.sources.units import dataset_units, divide_files, file_sizes, list_files, listing_sha256
+from pipeline.sources.source_units import dataset_units, divide_files, file_sizes, list_files, listing_sha256
 
 PARTS = Path("parts")
 

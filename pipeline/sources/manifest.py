@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.opt_out.entries import ListedEntries, read_entries
+from pipeline.opt_out.entries import ListedEntries, read_identity_hashes
 from pipeline.opt_out.lists import mask_personal_data, publishable_list, read_opt_out_list
 from pipeline.sources.settings import OPT_OUT_KINDS, ManifestSettings
 
@@ -17,7 +17,7 @@ SHOWN_IDS = 5
 NO_FILES: list[Path] = []
 
 
-def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
+def _find_unit_opt_outs(listed: ListedEntries | None, entries: Path | None) -> dict[str, Any] | None:
     """Return the opt-outs that concern a unit, with the holder of its source if it is on the list; None if none do.
 
     Raises:
@@ -27,7 +27,7 @@ def _reserved_entries(listed: ListedEntries | None, entries: Path | None) -> dic
         return None
     if entries is None:
         raise InputError("a source with an opt-out list needs --input entries with the file of each unit")
-    opt_out = listed.entries_in_unit(read_entries(entries))
+    opt_out = listed.entries_in_unit(read_identity_hashes(entries))
     if not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
         return None
     holder = listed.holder if normalize_nfc(listed.holder) in opt_out.holders else None
@@ -90,7 +90,7 @@ def run(
         is_compared = fingerprint.pop("states_license") and settings.license_key is None
         decided_by = {
             "license": settings.license if is_compared else None,
-            "opt_out": _reserved_entries(listed, entries_by_unit.get(str(fingerprint["unit"]))),
+            "opt_out": _find_unit_opt_outs(listed, entries_by_unit.get(str(fingerprint["unit"]))),
         }
         text = json.dumps(fingerprint | decided_by, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (units / f"{fingerprint['unit']}.json").write_text(text, encoding="utf-8")

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from pipeline.core.errors import InputError
-from pipeline.sources.encodings import KnownBy
-from pipeline.sources.spdx_licenses import license_text
+from pipeline.sources.character_encodings import KnownBy
+from pipeline.sources.spdx_licenses import format_license_field
 
 # Why a record has no usable text.
 Unreadable = Literal[
@@ -155,7 +155,7 @@ def make_raw_documents(
                 "date": iso_date(get_field(fields, keys.date)),
             }
             attributes["license"] = next(
-                filter(None, (license_text(get_field(fields, key)) for key in keys.license_fields)), None
+                filter(None, (format_license_field(get_field(fields, key)) for key in keys.license_fields)), None
             )
         attributes |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
         yield RawDocument(f"{place}/{_make_unique(name, seen)}", record.number, size, **attributes), record

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.sources.byte_streams import (
+from pipeline.sources.character_encodings import decode_utf
+from pipeline.sources.decompression import (
     COMPRESSIONS,
     Chunk,
     DamagedFile,
@@ -24,7 +25,6 @@ from pipeline.sources.byte_streams import (
     read_lines,
     read_whole,
 )
-from pipeline.sources.encodings import decode_utf
 from pipeline.sources.raw_documents import (
     COMMON_LICENSE_KEYS,
     FieldNames,
@@ -33,7 +33,7 @@ from pipeline.sources.raw_documents import (
     oversized_record,
     unsupported_type_message,
 )
-from pipeline.sources.spdx_licenses import license_text
+from pipeline.sources.spdx_licenses import format_license_field
 
 FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
 BATCH_BYTES = 1 << 24
@@ -45,7 +45,7 @@ _TEXTS = (
 _WITH_TEXT = (*_TEXTS, pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
-def split_name(name: str) -> tuple[str, str]:
+def split_compression(name: str) -> tuple[str, str]:
     """Return a file name without the extension of its compression, and the compression, which may be empty."""
     stem, _, ending = name.rpartition(".")
     return (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
@@ -61,7 +61,7 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
         DamagedFile: the file is truncated or damaged.
         InputError: the format is unknown, or the file has no text column.
     """
-    stem, compression = split_name(name)
+    stem, compression = split_compression(name)
     if stem.endswith(".parquet") and not compression:
         yield from _read_parquet(path, keys, limit)
         return
@@ -256,7 +256,7 @@ def states_license(path: Path, name: str, limit: int) -> bool:
         name: the file name, which determines the format; a part of a file is Parquet.
         limit: the largest row that the filter reads, in bytes.
     """
-    stem, compression = split_name(name)
+    stem, compression = split_compression(name)
     if stem.endswith((".jsonl", ".ndjson")):
         values = _json_license_values(path, compression, limit)
     elif stem.endswith(".parquet") and not compression:
@@ -264,5 +264,5 @@ def states_license(path: Path, name: str, limit: int) -> bool:
     else:  # a text or a page has no fields
         return False
     with suppress(InputError, pa.ArrowException, OSError, KeyError):  # KeyError: two columns of one name
-        return any(license_text(value) for value in values)
+        return any(format_license_field(value) for value in values)
     return False

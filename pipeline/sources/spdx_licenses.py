@@ -14,8 +14,8 @@ from typing import Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from pipeline.core.hosts import split_url
 from pipeline.core.unicode_normalization import normalize_nfc
+from pipeline.core.url_hosts import split_url
 
 MAXIMUM_COMPARED_LICENSES = 8  # of an expression, because all subsets are tried
 
@@ -111,7 +111,7 @@ _ADDRESSES = {
 }
 
 
-def license_text(value: Any) -> str | None:
+def format_license_field(value: Any) -> str | None:
     """Return the license field of a row as a string, as JSON for lists and objects; None for an empty value."""
     if isinstance(value, float) and value != value:  # NaN, a missing value in data frames
         return None
@@ -177,7 +177,7 @@ def _parse_name_or_url(text: str) -> str | None:
         return None
     name = _ADDRESS.sub(" ", text).strip(_SURROUNDING_MARKS)
     if addresses:
-        license = _parse_address(addresses[0])
+        license = _parse_license_url(addresses[0])
     elif twice := re.fullmatch(r"([^()]+)\(([^()]+)\)", name + ")" * name.count("(")):
         name, license = twice[1].strip(_SURROUNDING_MARKS), _parse_name(twice[2].strip(_SURROUNDING_MARKS))
     else:
@@ -190,7 +190,7 @@ def _parse_name_or_url(text: str) -> str | None:
     return license if license == _parse_name(name) else None
 
 
-def _parse_address(address: str) -> str | None:
+def _parse_license_url(address: str) -> str | None:
     parts = split_url(address)
     host, path = parts.host.removeprefix("www."), re.split("[?#]", parts.rest, maxsplit=1)[0].rstrip("/.,;")
     if host == "creativecommons.org":

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.byte_streams import DamagedFile
+from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import SplitSettings
-from pipeline.sources.units import PartWriter, count_parts, write_parts_in_order
+from pipeline.sources.source_units import PartWriter, count_parts, write_parts_in_order
 
 
 def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.bufferedreaders import BufferedReader, ChunkedDataReader
 from warcio.exceptions import ArchiveLoadFailed
 
-from pipeline.sources.byte_streams import Chunk, ChunkReader, DamagedFile, read_whole
-from pipeline.sources.encodings import DecodedText, decode_page, decode_text, parse_content_type
+from pipeline.sources.character_encodings import DecodedText, decode_page, decode_text, parse_content_type
+from pipeline.sources.decompression import Chunk, ChunkReader, DamagedFile, read_whole
 from pipeline.sources.raw_documents import FieldNames, RawRecord, Unreadable, oversized_record
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")

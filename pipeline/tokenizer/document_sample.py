@@ -93,12 +93,12 @@ def draw_sample(
     while seen < min(available, most_documents):
         # A range of hashes contains about its share of the documents; the last range ends at the last hash.
         first, last = (LAST_HASH if number == available else (number << 64) // available for number in (seen, until))
-        rows = _read_wanted(documents, (first + (seen > 0), last), is_wanted, met)
+        rows = _read_wanted_rows(documents, (first + (seen > 0), last), is_wanted, met)
         full = {group for group, size in spent.items() if size > limits.get(group, sample_bytes)}
         if by_language:
             rows = rows.filter(pc.invert(pc.is_in(rows["language"], pa.array(sorted(full), pa.string()))))
         parts.append(rows)
-        for group, inside in _limit_groups(rows, by_language):
+        for group, inside in _group_by_limit(rows, by_language):
             spent[group] += int(rows["bytes"].to_numpy()[inside].sum())
         groups = limits or (met if each_language else {""})
         if all(spent[group] > limits.get(group, sample_bytes) for group in groups):
@@ -109,13 +109,13 @@ def draw_sample(
         scale = min(1.0, *(spent[language] / limit for language, limit in limits.items() if limit))
         limits = {language: limit * scale for language, limit in limits.items()}
     keep = np.zeros(rows.num_rows, dtype=np.bool_)
-    for group, inside in _limit_groups(rows, by_language):
+    for group, inside in _group_by_limit(rows, by_language):
         keep[inside] = np.cumsum(rows["bytes"].to_numpy()[inside]) <= limits.get(group, sample_bytes)
         keep[inside[:1]] = True
     return DocumentSample(rows.filter(pa.array(keep)), frozenset(met))
 
 
-def _limit_groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:
+def _group_by_limit(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]]:
     """Yield name and indices of each group of rows with its own limit: all rows, or the rows of each language."""
     if not by_language:
         yield "", np.arange(rows.num_rows)
@@ -124,7 +124,7 @@ def _limit_groups(rows: pa.Table, by_language: bool) -> Iterator[tuple[str, Any]
         yield language, np.flatnonzero(pc.equal(rows["language"], language).to_numpy(zero_copy_only=False))
 
 
-def _read_wanted(
+def _read_wanted_rows(
     documents: list[Path], hash_range: tuple[int, int], is_wanted: Callable[[str, str], bool], met: set[str]
 ) -> pa.Table:
     batches = []

@@ -59,7 +59,7 @@ SPECIAL_TOKEN_BYTE = 0xFF
 """The spelling of a special token: a byte that is invalid in UTF-8, so that no text matches across it."""
 
 
-def token_spellings(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def concatenate_token_bytes(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Return the concatenated bytes of all tokens by id, and the start of each and the end, (vocabulary + 1,)."""
     added = encoder.tokenizer.get_added_tokens_decoder()
     spelled = [b""] * encoder.vocabulary_size
@@ -82,14 +82,14 @@ def encode_byte_level(spelled: bytes) -> str:
     return "".join(map(_CHARACTERS.__getitem__, spelled))
 
 
-def _byte_names() -> dict[str, int]:
+def _byte_decoder() -> dict[str, int]:
     """Return the byte of each character of the byte-level alphabet (Radford et al. 2019, GPT-2)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
-_BYTES = _byte_names()
+_BYTES = _byte_decoder()
 _CHARACTERS = {byte: character for character, byte in _BYTES.items()}
 
 
@@ -110,7 +110,7 @@ def read_token_bytes(path: Path) -> list[bytes | None]:
         added = {token["id"]: token for token in content["added_tokens"]}
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(f"{path} is no tokenizer.json that can be read ({error!r}): give a whole folder") from None
-    kinds = _part_types(content.get("decoder")) | _part_types(content.get("pre_tokenizer"))
+    kinds = _collect_component_types(content.get("decoder")) | _collect_component_types(content.get("pre_tokenizer"))
     if "ByteLevel" not in kinds and not any(_SPACE in token for token in vocabulary):
         raise InputError(f"{path} has tokens that are neither byte-level nor SentencePiece's: their text is not known")
     decode = _byte_level_bytes if "ByteLevel" in kinds else _sentencepiece_bytes
@@ -122,11 +122,11 @@ def read_token_bytes(path: Path) -> list[bytes | None]:
     return tokens
 
 
-def _part_types(part: Any) -> set[str]:
+def _collect_component_types(part: Any) -> set[str]:
     if not isinstance(part, dict):
         return set()
     inner = part.get("decoders") or part.get("pretokenizers") or []
-    return {str(part.get("type"))}.union(*map(_part_types, inner))
+    return {str(part.get("type"))}.union(*map(_collect_component_types, inner))
 
 
 def _byte_level_bytes(token: str) -> bytes | None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation_cluster
 from pipeline.tokenizer.document_sample import DocumentSample, draw_sample
-from pipeline.tokenizer.encoder import Encoder, load_encoder, token_spellings
+from pipeline.tokenizer.encoder import Encoder, concatenate_token_bytes, load_encoder
 from pipeline.tokenizer.settings import FertilitySettings
 
 WORD = re.compile(r"\w+")
@@ -41,7 +41,7 @@ def run(
         parallel: files of the languages of `settings.parallel`, one sentence per line.
     """
     encoder = load_encoder(tokenizer)
-    lengths = np.diff(token_spellings(encoder)[1])
+    lengths = np.diff(concatenate_token_bytes(encoder)[1])
     languages: dict[str, dict[str, Any]] = {}
     in_all = np.zeros(encoder.vocabulary_size, dtype=np.int64)
     for held_out, texts in _draw_samples(settings, documents):

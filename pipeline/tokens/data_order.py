@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from pipeline.core.training_steps import BatchSchedule
+from pipeline.core.batch_schedule import BatchSchedule
 from pipeline.tokens.settings import Mixture, Sampling
 
 
@@ -58,7 +58,7 @@ class StreamShares:
         self._root = heap[0][1] if heap else None
         return splits[::-1]
 
-    def counts(self, sequences: int) -> list[int]:
+    def count_visits(self, sequences: int) -> list[int]:
         """Return the visits of each stream after this many sequences, (streams,); their sum is `sequences`."""
         counts = [0] * len(self._nodes)
         bounds = [(2 * sequences * bound + self._total) // (2 * self._total) for bound in self._sums]
@@ -96,19 +96,19 @@ class StreamOrder:
         self._shares = [StreamShares(weights, min(batches.batch_sizes)) for _, weights in phases]
         self._before = [[0] * len(sizes)]
         for (start, end), shares in zip(pairwise(self._starts), self._shares, strict=False):
-            found = shares.counts(batches.sequences(end) - batches.sequences(start))
+            found = shares.count_visits(batches.count_sequences(end) - batches.count_sequences(start))
             self._before.append([a + b for a, b in zip(self._before[-1], found, strict=True)])
 
-    def counts(self, step: int) -> list[int]:
+    def count_sequences_before(self, step: int) -> list[int]:
         """Return the number of sequences of each stream in the data steps before this one, (streams,)."""
         phase = bisect_right(self._starts, step) - 1
-        sequences = self._batches.sequences
-        stream_counts = self._shares[phase].counts(sequences(step) - sequences(self._starts[phase]))
+        sequences = self._batches.count_sequences
+        stream_counts = self._shares[phase].count_visits(sequences(step) - sequences(self._starts[phase]))
         return [a + b for a, b in zip(self._before[phase], stream_counts, strict=True)]
 
-    def batch(self, step: int) -> Integers:
+    def batch_sequences(self, step: int) -> Integers:
         """Return the sequences of a data step, (B,), with streams shuffled; it may cross epochs of a stream."""
-        first, last = (np.array(self.counts(number), dtype=np.int64) for number in (step, step + 1))
+        first, last = (np.array(self.count_sequences_before(number), dtype=np.int64) for number in (step, step + 1))
         streams = np.repeat(np.arange(len(first)), last - first)
         every = np.arange(len(streams))
         visits = every + (last - np.cumsum(last - first))[streams]
@@ -123,12 +123,12 @@ class StreamOrder:
     def find_steps(self, sequence: int, steps: int) -> list[int]:
         """Return the data steps below `steps` with a sequence, in order, repeated if a step has it repeatedly."""
         stream = int(np.searchsorted(self.offsets, sequence, side="right")) - 1
-        size, total = int(self.sizes[stream]), self.counts(steps)[stream]
+        size, total = int(self.sizes[stream]), self.count_sequences_before(steps)[stream]
         epochs = np.arange(-(-total // size))
         places = np.full_like(epochs, sequence - self.offsets[stream])
         visits = epochs * size + permute(places, epochs, size, self._keys[[stream]], backwards=True)
         return [
-            bisect_right(range(steps + 1), visit, key=lambda step: self.counts(step)[stream]) - 1
+            bisect_right(range(steps + 1), visit, key=lambda step: self.count_sequences_before(step)[stream]) - 1
             for visit in visits[visits < total].tolist()
         ]
 
@@ -223,11 +223,11 @@ def count_epochs(
         available[group[by]] += group["tokens"]
     for (start, mixture), (end, _) in pairwise(starts):
         for group, share in zip(groups, _mixture_shares(mixture, groups), strict=True):
-            read_tokens[group[by]] += share * batches.tokens(start, end)
+            read_tokens[group[by]] += share * batches.count_tokens(start, end)
     return {name: read_tokens[name] / available[name] for name in sorted(read_tokens) if available[name]}
 
 
-def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
+def tabulate_epochs(index: Mapping[str, Any], training: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
     """Return how often a training read its tokens in `steps` steps, by source and by the keys of its mixtures.
 
     Args:
@@ -252,7 +252,7 @@ def count_reads(index: Mapping[str, Any], training: Mapping[str, Any], steps: in
 _HASH_WORDS = 4
 
 
-def batch_hash_words(tokens_BT: Integers, first_place: int) -> NDArray[np.float64]:
+def partial_batch_hash(tokens_BT: Integers, first_place: int) -> NDArray[np.float64]:
     """Return the summands of a part of a batch for its hash, (4,), as integers in float64.
 
     The hash covers the tokens at each position of the batch, independent of the processes that compute it. A sequence
@@ -270,6 +270,6 @@ def batch_hash_words(tokens_BT: Integers, first_place: int) -> NDArray[np.float6
     return words
 
 
-def batch_hash(words: NDArray[np.float64]) -> str:
+def format_batch_hash(words: NDArray[np.float64]) -> str:
     """Return the hash of a batch from the sum of its parts: four numbers modulo 2**32, in hexadecimal."""
     return "".join(f"{int(word) % 2**32:08x}" for word in words)

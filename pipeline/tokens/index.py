@@ -14,7 +14,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
-from pipeline.tokens.shard_files import Group, MappedShard, encode_places, read_group
+from pipeline.tokens.shard_files import Group, MappedShard, encode_batch_places, read_group
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_set import ValidationSet
 
@@ -69,11 +69,11 @@ def run(settings: IndexSettings, *, train: list[Path], validation: list[Path], i
     }
     index.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for use in settings.uses:
-        _check_use(use, index, {split: described["documents"] for split, described in splits.items()})
+        _check_model_requirements(use, index, {split: described["documents"] for split, described in splits.items()})
     return {split: {name: described[name] for name in COUNTS} for split, described in splits.items()}
 
 
-def _check_use(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
+def _check_model_requirements(use: TokenUse, index: Path, documents: dict[str, int]) -> None:
     try:
         Sampler(TokenReader(index, "train"), use.sequence_length, 1, 0, use.sampling, use.steps)
         if use.validates:
@@ -88,7 +88,7 @@ def _describe_shard(
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the metadata of a shard and its entry in the index; add its documents and tokens to `groups`."""
     shard = MappedShard(path)
-    metadata, batches = shard.metadata, shard.batches()
+    metadata, batches = shard.metadata, shard.read_record_batches()
     ranges: dict[Group, dict[str, Any]] = {}
     grouped_by = metadata["grouped_by"].split(",")
     for _, batch in batches:
@@ -109,7 +109,7 @@ def _describe_shard(
         "bytes_on_disk": path.stat().st_size,
         **{name: sum(counts[name] for counts in ranges.values()) for name in COUNTS},
         "groups": list(ranges.values()),
-        "batches": encode_places([place for place, _ in batches]),
+        "batches": encode_batch_places([place for place, _ in batches]),
     }
 
 

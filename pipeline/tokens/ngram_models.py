@@ -53,7 +53,7 @@ class NgramModels:
         self._pair_counts = np.zeros(len(self._pairs), dtype=np.int64)
         share = min(1.0, COUNTED_TOKENS / max(reader.tokens, 1))
         pair_codes = [self._pairs]
-        for _, view in reader.views:
+        for _, view in reader.batch_views:
             tokens = reader.check_vocabulary(view[: math.ceil(share * len(view))]).astype(np.int64)
             self._counts += np.bincount(tokens, minlength=size)
             self._followed += np.bincount(tokens[:-1], minlength=size)
@@ -61,7 +61,7 @@ class NgramModels:
             if scored is None:
                 pair_codes.append(codes)
             else:
-                place, is_known = self._find(codes)
+                place, is_known = self._find_pairs(codes)
                 self._pair_counts += np.bincount(place[is_known], minlength=len(self._pairs))
         if scored is None:
             self._pairs, self._pair_counts = np.unique(np.concatenate(pair_codes), return_counts=True)
@@ -77,11 +77,11 @@ class NgramModels:
             total += len(tokens)
         return NgramLosses(unigram / total, bigram / total)
 
-    def unigram(self, scored: ScoredTokens) -> float:
+    def score_unigram(self, scored: ScoredTokens) -> float:
         """Return the unigram log-probability of the tokens in nats, with add-one smoothing."""
         return float(np.log(self._probabilities(scored[1])).sum())
 
-    def bigram(self, scored: ScoredTokens) -> float:
+    def score_bigram(self, scored: ScoredTokens) -> float:
         """Return the bigram log-probability of the tokens in nats."""
         codes = np.array([before * self._size + token for before, token in _adjacent_pairs(*scored)], dtype=np.int64)
         return float(np.log(self._pair_probabilities(codes)).sum())
@@ -94,12 +94,12 @@ class NgramModels:
         before, token = np.divmod(codes, self._size)
         followed = self._followed[before]
         probability = np.where(followed > 0, 1 - PAIR_WEIGHT, 1.0) * self._probabilities(token)
-        place, is_known = self._find(codes)
+        place, is_known = self._find_pairs(codes)
         times = self._pair_counts[place[is_known]]
         probability[is_known] += PAIR_WEIGHT * times / np.maximum(followed[is_known], 1)
         return probability
 
-    def _find(self, codes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _find_pairs(self, codes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the index of each pair among the counted ones, and whether it is there."""
         place = np.searchsorted(self._pairs, codes)
         is_known = place < len(self._pairs)

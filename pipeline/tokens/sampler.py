@@ -16,8 +16,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.errors import InputError
-from pipeline.core.training_steps import BatchSchedule, RampStage
 from pipeline.tokens.data_order import Integers, StreamOrder
 from pipeline.tokens.settings import Mixture, Sampling
 from pipeline.tokens.shard_files import Group
@@ -34,7 +34,7 @@ def document_boundaries(tokens_BT: Integers, begin_of_text_id: int) -> NDArray[n
     return np.append(np.flatnonzero(begins_BT), begins_BT.size).astype(np.int32)
 
 
-def data_step(step: int, skips: Sequence[int]) -> int:
+def data_step_after_skips(step: int, skips: Sequence[int]) -> int:
     """Return the data step of a training step, both from 0: the step-th one that is not in the ascending `skips`."""
     kept_before = [skip - number for number, skip in enumerate(skips)]
     return step + bisect_left(kept_before, step + 1)
@@ -42,9 +42,9 @@ def data_step(step: int, skips: Sequence[int]) -> int:
 
 def count_tokens_seen(batches: BatchSchedule, steps: int, skips: Sequence[int]) -> int:
     """Return the tokens that a training has seen after `steps` steps, without the skipped data steps."""
-    end = data_step(steps - 1, skips) + 1 if steps else 0
+    end = data_step_after_skips(steps - 1, skips) + 1 if steps else 0
     left_out = sum(batches.at(skip).batch_size for skip in skips if skip < end)
-    return batches.tokens(0, end) - left_out * batches.sequence_length
+    return batches.count_tokens(0, end) - left_out * batches.sequence_length
 
 
 class Sampler:
@@ -77,7 +77,7 @@ class Sampler:
         mixtures = [(0, Mixture())] if sampling is None else sampling.mixtures(steps or 2**62)
         groups_by_rate: dict[tuple[tuple[str, Fraction], ...], list[Group]] = {}
         for _, mixture in mixtures:
-            _check_names(reader, mixture)
+            _check_mixture_names(reader, mixture)
         for group in sorted(reader.groups):
             named = dict(zip(reader.grouped_by, group, strict=True))
             groups_by_rate.setdefault(tuple(_mixture_rate(mixture, named) for _, mixture in mixtures), []).append(group)
@@ -121,11 +121,11 @@ class Sampler:
 
     def data_step(self, step: int) -> int:
         """Return the data step of a training step."""
-        return data_step(step, self.skips)
+        return data_step_after_skips(step, self.skips)
 
-    def global_batch(self, step: int) -> Integers:
+    def global_batch_sequences(self, step: int) -> Integers:
         """Return the sequence numbers of a training step (from 0), (B,), numbered through all streams."""
-        return self.order.batch(self.data_step(step))
+        return self.order.batch_sequences(self.data_step(step))
 
     def locate(self, sequence: int) -> tuple[int, int]:
         """Return the stream of a sequence and the position of its first token in the stream's row."""
@@ -142,9 +142,9 @@ class Sampler:
             self.rows[stream].read_rows(starts[rows], tokens_BT, rows)
         return tokens_BT
 
-    def batch_tokens(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
+    def read_batch(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
         """Return input and target tokens of one rank in a step, each (B / world_size, T), views of one array."""
-        sequences = rank_share(self.global_batch(step), rank, world_size)
+        sequences = rank_share(self.global_batch_sequences(step), rank, world_size)
         tokens_BT = self.reader.check_vocabulary(self.read_rows(sequences)).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
@@ -159,7 +159,7 @@ def _mixture_rate(mixture: Mixture, group: Mapping[str, str]) -> tuple[str, Frac
     return (name if name in mixture.epochs else "the rest"), Fraction(str(mixture.epochs.get(name, 1.0)))
 
 
-def _check_names(reader: TokenReader, mixture: Mixture) -> None:
+def _check_mixture_names(reader: TokenReader, mixture: Mixture) -> None:
     wanted = mixture.weights or mixture.epochs
     if wanted and mixture.by not in reader.grouped_by:
         raise InputError(f"sampling: the tokens have no stratum {mixture.by}: add it to the strata of the token set")

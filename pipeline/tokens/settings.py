@@ -165,6 +165,6 @@ class IndexSettings(Settings):
     shards: Shards
     uses: list[TokenUse] = Field(default=[], description="of models trained on it, to refuse too few tokens")
 
-    def operation(self) -> dict[str, Any]:
+    def non_result_fields(self) -> dict[str, Any]:
         """Return the requirements of models, which do not change the index."""
         return {"uses": True}

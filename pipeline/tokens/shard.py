@@ -41,7 +41,7 @@ def run(
     Memory: one batch of rows per open file, two batches of texts and one record batch.
     """
     encoder = load_encoder(tokenizer)
-    hash_range = shard_range(settings.shard, settings.shards)
+    hash_range = shard_hash_range(settings.shard, settings.shards)
     with (
         _ShardWriter(train, "train", encoder, settings) as train_writer,
         _ShardWriter(validation, "validation", encoder, settings) as validation_writer,
@@ -55,7 +55,7 @@ def run(
 
         for group, paths in _find_groups(documents, hash_range, settings):
             for writer in (train_writer, validation_writer):
-                writer.start(group)
+                writer.start_group(group)
             waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
             where, filter_columns = (
                 group_condition(group, settings.strata, settings.licenses),
@@ -75,7 +75,7 @@ def run(
     return {writer.split: writer.counts for writer in (train_writer, validation_writer)}
 
 
-def shard_range(shard: int, shards: int) -> tuple[int, int]:
+def shard_hash_range(shard: int, shards: int) -> tuple[int, int]:
     """Return the first and last id_hash with `id_hash * shards >> 64 == shard`."""
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 
@@ -166,7 +166,7 @@ class _ShardWriter:
             self._flush()
         self._stream.close()
 
-    def start(self, group: dict[str, str]) -> None:
+    def start_group(self, group: dict[str, str]) -> None:
         """Start a group: set source, language and strata of the next documents."""
         self._flush()
         self._group = group

@@ -65,16 +65,16 @@ class MappedShard:
     def _bytes(self) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self._buffer, dtype=np.uint8)
 
-    def batch(self, position: int) -> pa.RecordBatch:
+    def read_record_batch(self, position: int) -> pa.RecordBatch:
         """Return the record batch at a byte position, without a copy; the file is mapped on first use."""
         return pa.ipc.read_record_batch(pa.ipc.read_message(self._buffer.slice(position)), self._schema)
 
-    def values(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
+    def view_tokens(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
         """Return `length` tokens from a byte position as a read-only view of the file."""
         found = self._bytes[position : position + length * dtype.itemsize]
         return found.view(dtype)
 
-    def batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
+    def read_record_batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
         """Return all record batches with their places; reads one page of each.
 
         Raises:
@@ -99,7 +99,7 @@ class MappedShard:
 def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
     """Memory-map an Arrow stream of tokens.shard, and return its metadata and record batches without a copy."""
     shard = MappedShard(path)
-    return shard.metadata, [batch for _, batch in shard.batches()]
+    return shard.metadata, [batch for _, batch in shard.read_record_batches()]
 
 
 def read_group(batch: pa.RecordBatch) -> Group:
@@ -107,12 +107,12 @@ def read_group(batch: pa.RecordBatch) -> Group:
     return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 
 
-def encode_places(places: Sequence[BatchPlace]) -> str:
+def encode_batch_places(places: Sequence[BatchPlace]) -> str:
     """Return the places of record batches in the format of the index: three 64-bit numbers each, in base64."""
     return base64.b64encode(np.array(places, dtype="<i8").tobytes()).decode()
 
 
-def decode_places(batches: str) -> Integers:
+def decode_batch_places(batches: str) -> Integers:
     """Return the places of record batches from the format of the index, (N, 3)."""
     found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
     return found

@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
+from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, concatenate_token_bytes, load_encoder
 from pipeline.tokens.shard_files import open_shard
 
 BLOCK_SIZE = 64  # bytes of text per count of tokens
@@ -40,7 +40,7 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     metadata, batches = open_shard(train)
     if metadata["tokenizer_sha256"] != encoder.sha256:
         raise InputError(f"{train} was made with another tokenizer than {tokenizer}: build it again with tokens.shard")
-    letters, starts = token_spellings(encoder)
+    letters, starts = concatenate_token_bytes(encoder)
     values = [batch.column("tokens").flatten().to_numpy(zero_copy_only=True) for batch in batches]
     tokens = sum(map(len, values))
     sizes = np.diff(starts)
@@ -61,14 +61,14 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     return {"tokens": tokens, "suffixes": len(positions), "bytes": len(text)}
 
 
-def open_suffixes(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
+def open_suffix_array(path: Path, shard_sha256: str, tokens: int) -> npt.NDArray[np.signedinteger[Any]]:
     """Memory-map a suffix array: token positions, sorted by text.
 
     Raises:
         InputError: it is missing, damaged, or belongs to another shard.
     """
     if not path.is_file():
-        record = layout.RECORD.name(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
+        record = layout.RECORD.relative_path(job=f"tokens.suffixes.{path.parents[1].name}.{path.stem}")
         raise InputError(
             f"{path} is missing, and text search needs it: remove `suffixes: false` from its token set, or delete "
             f"{record}, and run again"

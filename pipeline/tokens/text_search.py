@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, load_encoder, token_spellings
+from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, concatenate_token_bytes, load_encoder
 from pipeline.tokens import suffix_search
-from pipeline.tokens.suffixes import open_suffixes
+from pipeline.tokens.suffixes import open_suffix_array
 from pipeline.tokens.token_reader import TokenReader, TokenRow
 
 Integers = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class TextSearch:
         encoder = load_encoder(tokenizer)
         if encoder.sha256 != self.reader.tokenizer_sha256:
             raise InputError(f"{tokenizer} is not the tokenizer that the tokens of {index} were made with")
-        letters, spelled = token_spellings(encoder)
+        letters, spelled = concatenate_token_bytes(encoder)
         self._words = [letters[start:end].tobytes() for start, end in pairwise(spelled.tolist())]
         backwards = sorted(range(len(self._words)), key=lambda token: self._words[token][::-1])
         self._vocabulary = suffix_search.TokenBytes(letters, spelled, np.array(backwards, dtype=np.int64))
@@ -69,16 +69,16 @@ class TextSearch:
         for number, entry in enumerate(json.loads(index.read_text(encoding="utf-8"))["train"]["shards"]):
             row = self.reader.shard_row(number)
             path = by_number.get(str(number), index.parent / "suffixes" / f"{number}.arrow")
-            order = open_suffixes(path, entry["sha256"], row.tokens)
+            order = open_suffix_array(path, entry["sha256"], row.tokens)
             self.rows.append(row)
             self._shards.append(self._make_suffix_array(row, order))
 
     def _make_suffix_array(self, row: TokenRow, order: npt.NDArray[np.signedinteger[Any]]) -> suffix_search.SuffixArray:
         """Return the suffix array of a shard with one view of its tokens over all record batches of the mapped file."""
-        views = [view for _, view in row.views] or [np.empty(0, dtype=self.reader.dtype)]
+        views = [view for _, view in row.batch_views] or [np.empty(0, dtype=self.reader.dtype)]
         size, first = views[0].itemsize, views[0].ctypes.data
         places = [(view.ctypes.data - first) // size for view in views]
-        starts = [start for start, _ in row.views] or [0]
+        starts = [start for start, _ in row.batch_views] or [0]
         tokens = np.lib.stride_tricks.as_strided(
             views[0], shape=(places[-1] + len(views[-1]),), strides=(size,), writeable=False
         )
@@ -91,7 +91,7 @@ class TextSearch:
         )
 
     @cached_property
-    def _longest_first(self) -> list[tuple[int, bytes]]:
+    def _tokens_by_length(self) -> list[tuple[int, bytes]]:
         return sorted(enumerate(self._words), key=lambda numbered: -len(numbered[1]))
 
     def find_parts(self, text: str, minimum: int) -> list[TextMatch]:
@@ -114,7 +114,10 @@ class TextSearch:
         except UnicodeEncodeError:
             raise InputError("the text holds half a character: give it in UTF-8") from None
         letters = np.frombuffer(content, dtype=np.uint8)
-        reach, ends = suffix_search.reachable_bytes(self._vocabulary, letters), np.zeros(len(content), dtype=np.int64)
+        reach, ends = (
+            suffix_search.token_ending_lengths(self._vocabulary, letters),
+            np.zeros(len(content), dtype=np.int64),
+        )
         with _altered_array_as_error():
             for shard in self._shards:
                 suffix_search.find_longest_matches(shard, letters, reach, minimum, ends)
@@ -126,7 +129,9 @@ class TextSearch:
             last = bisect(borders, int(ends[begin])) - 1
             if last > before and last - first >= minimum:
                 before = last
-                positions = [self._positions(shard, content, begin, borders[last], reach) for shard in self._shards]
+                positions = [
+                    self._find_positions(shard, content, begin, borders[last], reach) for shard in self._shards
+                ]
                 matches.append(TextMatch(first, last, positions))
         return matches
 
@@ -141,15 +146,17 @@ class TextSearch:
                     ends[at] = max(ends[at], end)
 
     def _long_tokens(self, minimum: int) -> Iterator[tuple[int, bytes]]:
-        return takewhile(lambda numbered: len(numbered[1]) > minimum, self._longest_first)
+        return takewhile(lambda numbered: len(numbered[1]) > minimum, self._tokens_by_length)
 
     def _token_positions(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
         word = np.frombuffer(self._words[number], dtype=np.uint8)
-        positions = np.empty(suffix_search.find_token(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64)
-        suffix_search.find_token(shard, word, number, positions)
+        positions = np.empty(
+            suffix_search.find_token_occurrences(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64
+        )
+        suffix_search.find_token_occurrences(shard, word, number, positions)
         return positions
 
-    def _positions(
+    def _find_positions(
         self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
     ) -> Integers:
         letters = np.frombuffer(text, dtype=np.uint8)
@@ -166,7 +173,7 @@ class TextSearch:
     def count_documents(self, part: TextMatch) -> int:
         """Return the number of documents with a part."""
         return sum(
-            len(np.unique(np.searchsorted(row.borders, positions, side="right")))
+            len(np.unique(np.searchsorted(row.document_starts, positions, side="right")))
             for row, positions in zip(self.rows, part.positions, strict=True)
         )
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.hashing import hash_files
-from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_places, read_group
+from pipeline.core.hashing import hash_each_file
+from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_batch_places, read_group
 
 
 class TokenRow:
@@ -36,18 +36,18 @@ class TokenRow:
 
     def _values(self, number: int) -> npt.NDArray[np.unsignedinteger[Any]]:
         shard, _, _, position, length = map(int, self._table[number])
-        return self._shards[shard].values(position, length, self.dtype)
+        return self._shards[shard].view_tokens(position, length, self.dtype)
 
     def _batch(self, number: int) -> pa.RecordBatch:
-        return self._shards[self._table[number, 0]].batch(int(self._table[number, 2]))
+        return self._shards[self._table[number, 0]].read_record_batch(int(self._table[number, 2]))
 
     @property
-    def views(self) -> list[tuple[int, npt.NDArray[np.unsignedinteger[Any]]]]:
+    def batch_views(self) -> list[tuple[int, npt.NDArray[np.unsignedinteger[Any]]]]:
         """The position of the first token of each record batch, and its tokens as a read-only view."""
         return [(start, self._values(number)) for number, start in enumerate(self._starts[:-1].tolist())]
 
     @cached_property
-    def borders(self) -> Integers:
+    def document_starts(self) -> Integers:
         """The position of the first token of each document."""
         starts = enumerate(self._starts[:-1].tolist())
         offsets = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
@@ -93,7 +93,7 @@ class TokenRow:
         row_arrays = (rows_B, is_whole_B, batch_rows[:, 0], places_B, starts_B)
         for row, is_whole, shard, place, start in zip(*(part.tolist() for part in row_arrays), strict=True):
             if is_whole:
-                tokens_BT[row] = self._shards[shard].values(place, length, self.dtype)
+                tokens_BT[row] = self._shards[shard].view_tokens(place, length, self.dtype)
             else:
                 tokens_BT[row] = np.concatenate(self.slices(start, length))
 
@@ -201,7 +201,7 @@ def check_altered_shards(index_path: Path) -> None:
     entries = [entry for split in ("train", "validation") for entry in index[split]["shards"]]
     expected = {index_path.parent / entry["path"]: entry["sha256"] for entry in entries}
     younger = [path for path in expected if path.stat().st_mtime > since]
-    for path, sha256 in zip(younger, hash_files(younger), strict=True):
+    for path, sha256 in zip(younger, hash_each_file(younger), strict=True):
         if sha256 != expected[path]:
             raise InputError(
                 f"{path} has other bytes than {index_path} says: it was altered, build it again with tokens.shard"
@@ -210,7 +210,7 @@ def check_altered_shards(index_path: Path) -> None:
 
 def _batch_table(number: int, entry: dict[str, Any], grouped_by: list[str], numbers: dict[Group, int]) -> Integers:
     """Return the table of a shard's record batches for `TokenRow`; add new groups to `numbers`."""
-    places = decode_places(entry["batches"])
+    places = decode_batch_places(entry["batches"])
     groups = [tuple(group[name] for name in grouped_by) for group in entry["groups"]]
     ends = np.cumsum([group["tokens"] for group in entry["groups"]])
     of_shard = np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)

@@ -53,7 +53,7 @@ class ValidationSet:
         group_D = reader.map_documents(lambda batch, group: np.full(batch.num_rows, self.groups.index(group)))
         hash_D = reader.map_documents(lambda batch, _: batch.column("id_hash").to_numpy())
         bytes_D = reader.map_documents(lambda batch, _: batch.column("bytes").to_numpy())
-        starts_D = reader.borders
+        starts_D = reader.document_starts
         lengths_D = np.diff(starts_D, append=reader.tokens)
         self.split_documents, self.split_tokens = len(starts_D), int((lengths_D - 1).sum())
         order_D = np.lexsort((hash_D, group_D))
@@ -70,7 +70,7 @@ class ValidationSet:
         self._borders: Integers = np.cumsum([0, *lengths_D[order_D]])
 
     @cached_property
-    def parts(self) -> dict[str, Integers]:
+    def document_subsets(self) -> dict[str, Integers]:
         """The document numbers of each language and source, by `language/NAME` and `source/NAME`."""
         documents_by_part = {}
         for column, place in (("language", 1), ("source", 0)):
@@ -79,7 +79,7 @@ class ValidationSet:
                 documents_by_part[f"{column}/{name}"] = np.flatnonzero(np.isin(self.group_D, codes))
         return documents_by_part
 
-    def report(self) -> dict[str, Any]:
+    def summarize_counts(self) -> dict[str, Any]:
         """Return the counts of the used documents and of the complete split."""
         return {
             "documents": len(self.tokens_D),

@@ -12,7 +12,7 @@ from pipeline.core.settings import Pretrained, Settings
 from pipeline.corpus.settings import PersonalData, SignatureSettings
 
 
-def common_values(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
+def select_matching_values(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     """Return the values of sections of the configuration for the keys that a step's settings have."""
     return {
         key: getattr(section, key)
@@ -22,11 +22,11 @@ def common_values(settings: type[Settings], *sections: Settings) -> dict[str, An
     }
 
 
-def signature_settings(config: Config, corpus: str) -> SignatureSettings:
-    return SignatureSettings(**common_values(SignatureSettings, config.corpus[corpus].deduplication))
+def minhash_signature_settings(config: Config, corpus: str) -> SignatureSettings:
+    return SignatureSettings(**select_matching_values(SignatureSettings, config.corpus[corpus].deduplication))
 
 
-def with_model_hash(kinds: PersonalData) -> PersonalData:
+def add_names_model_hash(kinds: PersonalData) -> PersonalData:
     """Return the settings with the hash of the names model, so that another model changes them."""
     if kinds.names is None or kinds.names_sha256 is not None:
         return kinds
@@ -36,18 +36,18 @@ def with_model_hash(kinds: PersonalData) -> PersonalData:
 
 
 @cache
-def _sha256(path: Path, changed_nanoseconds: int) -> str:
+def _cached_sha256(path: Path, changed_nanoseconds: int) -> str:
     """Return the sha256 of a file, which is read once for all units of a corpus."""
     return hash_file(path)
 
 
 def file_sha256(path: Path) -> str:
-    return _sha256(path, path.stat().st_mtime_ns)
+    return _cached_sha256(path, path.stat().st_mtime_ns)
 
 
 def hash_harmful_files(config: Config, corpus: str) -> list[str]:
     """Return the sha256 of each list and classifier of harmful content of a corpus."""
-    return [*map(file_sha256, config.harmful_files(corpus))]
+    return [*map(file_sha256, config.harmful_content_files(corpus))]
 
 
 def pretrained_models(config: Config) -> dict[str, Pretrained]:

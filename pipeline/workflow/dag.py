@@ -9,9 +9,9 @@ from typing import Any
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.job import environments, versions
-from pipeline.job.attempt import recorded_git_state
-from pipeline.job.environments import Environment
+from pipeline.job import package_environments, versions
+from pipeline.job.attempt import anonymized_git_state
+from pipeline.job.package_environments import Environment
 from pipeline.layout import BATCH, RECORD
 from pipeline.workflow.protected_training import FinishedTraining
 from pipeline.workflow.run_files import RunFiles, Wildcards
@@ -28,9 +28,9 @@ class Dag(RunFiles):
         super().__init__(config)
         self._in_image = image_environments
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
-        self.finished = FinishedTraining(config, self._planned)
+        self.finished = FinishedTraining(config, self._current_versions)
 
-    def contract(self, step: str) -> Callable[[Wildcards], list[str]]:
+    def job_options(self, step: str) -> Callable[[Wildcards], list[str]]:
         """Return the function from a job's wildcards to the options of the contract.
 
         Snakemake runs a job again when settings, code or environment change, and for no other reason.
@@ -38,21 +38,21 @@ class Dag(RunFiles):
 
         def options(wildcards: Wildcards) -> list[str]:
             instance = dict(wildcards.items())
-            settings, code, environment = self.versions(step, instance)
+            settings, code, environment = self.job_versions(step, instance)
             pairs = [f"{key}={value}" for key, value in instance.items()]
             return ["--settings", settings, "--code", code, "--environment", environment, "--instance", *pairs]
 
         return options
 
-    def versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
+    def job_versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job.
 
         All batches of a source have the same versions. Finished training that stays keeps its versions.
         """
         kept = STEPS[step].kept_versions
-        return (kept and kept(self, instance)) or self._planned(step, instance)
+        return (kept and kept(self, instance)) or self._current_versions(step, instance)
 
-    def _planned(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
+    def _current_versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
         """Return the versions of today, also of finished training."""
         key = (step, *sorted(pair for pair in instance.items() if pair[0] != "batch"))
         if key not in self._versions:
@@ -74,27 +74,27 @@ class Dag(RunFiles):
         """Return a sentence about a distribution that differs from the lock, because jobs would refuse to run."""
         lock, platform = self.config.run.environment, self.config.platform.name
         for step in STEPS:
-            environment = self._in_image[step] if self._in_image else environments.step_environment(step, lock)
+            environment = self._in_image[step] if self._in_image else package_environments.step_environment(step, lock)
             try:
                 environment.check_against_lock(step, lock, platform)
             except InputError as error:
                 return str(error)
         return None
 
-    def operation(self, step: str) -> Callable[[Wildcards], str]:
+    def non_result_settings(self, step: str) -> Callable[[Wildcards], str]:
         """Return the function from a job's wildcards to its operation settings, whose changes rerun nothing."""
 
         def options(wildcards: Wildcards) -> str:
             instance = dict(wildcards.items())
             added = STEPS[step].operation
-            operation = STEPS[step].settings(self.config, instance).operation_settings() | (
+            operation = STEPS[step].settings(self.config, instance).non_result_settings() | (
                 added(self, instance) if added else {}
             )
             return json.dumps(operation, sort_keys=True)
 
         return options
 
-    def earlier_batch(self, step: str) -> Callable[[Wildcards], list[str]]:
+    def identical_earlier_batch(self, step: str) -> Callable[[Wildcards], list[str]]:
         """Return the function from a batch of a corpus to the identical batch of an earlier corpus, if there is one.
 
         With the same settings and source both give the same files: the later one waits, and reuses them.
@@ -107,14 +107,20 @@ class Dag(RunFiles):
                 if other == corpus:
                     break
                 instance = {"corpus": other, "source": source}
-                read = self.config.reserving() if step == "opt_out.reserved" else self.config.corpus_sources(other)
-                if source in read and self.versions(step, instance) == self.versions(step, {**instance, **wildcards}):
-                    return [self.batch_of(step, other, source, wildcards["batch"])]
+                read = (
+                    self.config.sources_with_opt_out_list()
+                    if step == "opt_out.reserved"
+                    else self.config.corpus_sources(other)
+                )
+                if source in read and self.job_versions(step, instance) == self.job_versions(
+                    step, {**instance, **wildcards}
+                ):
+                    return [self.batch_record_path(step, other, source, wildcards["batch"])]
             return []
 
         return earlier
 
-    def snapshot(self) -> dict[str, Any]:
+    def build_run_snapshot(self) -> dict[str, Any]:
         """Return the configuration, the commit and the versions of all steps."""
         versions_of = {
             step: {
@@ -123,44 +129,48 @@ class Dag(RunFiles):
             }
             for step in STEPS
         }
-        return {"configuration": self.config.written(), "versions": versions_of, "git": recorded_git_state(Path.cwd())}
+        return {
+            "configuration": self.config.dump_configuration(),
+            "versions": versions_of,
+            "git": anonymized_git_state(Path.cwd()),
+        }
 
-    def record(self, step: str) -> str:
+    def record_template(self, step: str) -> str:
         """Return the path of a step's record, with its wildcards; %unit is the number of a unit."""
-        return self.file(RECORD, job=STEPS[step].job.replace("{batch}", "%unit"))
+        return self.file(RECORD, job=STEPS[step].job_name_template.replace("{batch}", "%unit"))
 
-    def batch(self, step: str) -> str:
+    def batch_record_template(self, step: str) -> str:
         """Return the path of the file of a batch of a step, with its wildcards."""
-        return self.file(BATCH, job=STEPS[step].job)
+        return self.file(BATCH, job=STEPS[step].job_name_template)
 
-    def unit_records(self) -> list[str]:
+    def unit_record_paths(self) -> list[str]:
         """Return the records of all units; rules know only their batches."""
         return [
-            self.record_of(name, *unit)
+            self.record_path(name, *unit)
             for name, step in STEPS.items()
             if step.instances.units is not None
             for unit in step.instances.units(self.config)
         ]
 
-    def all_batches(self) -> list[str]:
+    def all_batch_record_paths(self) -> list[str]:
         """Return the files of all batches, in the order of the steps."""
         return [
-            self.batch_of(name, *batch)
+            self.batch_record_path(name, *batch)
             for name, step in STEPS.items()
             if step.instances.units is not None
             for batch in step.instances.jobs(self.config)
         ]
 
-    def records(self, stages: Collection[str] = REPORTED) -> list[str]:
+    def record_paths(self, stages: Collection[str] = REPORTED) -> list[str]:
         """Return the records of all jobs of some stages that are not batches, in the order of the steps."""
         return [
-            self.record_of(name, *job)
+            self.record_path(name, *job)
             for name, step in STEPS.items()
             if step.instances.units is None and step.stage in stages
             for job in step.instances.jobs(self.config)
         ]
 
-    def target(self, stage: str) -> list[str]:
+    def target_files(self, stage: str) -> list[str]:
         """Return the files of a stage's target: its results, and the records of all jobs up to it.
 
         A step without its record therefore runs again. Batches are omitted because they are many, and other steps with
@@ -175,8 +185,8 @@ class Dag(RunFiles):
             for job in step.instances.jobs(self.config)
         ]
         if stage == "provenance":
-            return [*results, *self.target("report")]
+            return [*results, *self.target_files("report")]
         if stage == "report":
-            return [*results, self.record_of("report.page"), *self.records()]
+            return [*results, self.record_path("report.page"), *self.record_paths()]
         stages = [stage] if stage == "plan" else STAGES[: STAGES.index(stage) + 1]
-        return [*results, *self.records(stages)]
+        return [*results, *self.record_paths(stages)]

@@ -42,7 +42,7 @@ def report_plan(dag: Dag, jobs: Iterable[PlannedJob], others: Counter[str]) -> I
     planned = Counter(job.rule for job in shown)
     if shown:
         yield from plan_lines(dag, shown, sum(others[rule] for rule in RULES))
-    launches = preflight.launch_commands(config)
+    launches = preflight.model_launch_commands(config)
     if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others):
         yield sentence
     yield from preflight.find_hints(config, launches)
@@ -72,7 +72,11 @@ def _describe_label_edits(dag: Dag, planned: Collection[str]) -> str | None:
     if "sources_complete" not in planned or of_sources != {"sources_manifest"}:
         return None
     try:
-        jobs = _changed_jobs(dag) if all(_changes_labels(dag, source) for source in dag.config.sources) else None
+        jobs = (
+            _count_changed_jobs(dag)
+            if all(_only_labels_changed(dag, source) for source in dag.config.sources)
+            else None
+        )
     except (InputError, OSError, ValueError, KeyError):  # a record is missing, or of an earlier version
         return None
     if jobs is None or jobs.keys() - RULES_SHOWING_LABELS:
@@ -80,12 +84,12 @@ def _describe_label_edits(dag: Dag, planned: Collection[str]) -> str | None:
     return f"Only labels of the sources have changed. After them runs: {_format_jobs(jobs) or 'nothing'}"
 
 
-def _changes_labels(dag: Dag, source: Source) -> bool:
+def _only_labels_changed(dag: Dag, source: Source) -> bool:
     """Return whether only labels of a source have changed since its manifest, and they do not filter documents."""
     if source.opt_out is not None:  # the list may be another, or name the holder
         return False
-    record = Record.load(Path(dag.record_of("sources.manifest", source.name)))
-    settings, *versions = dag.versions(record.step, record.instance)
+    record = Record.load(Path(dag.record_path("sources.manifest", source.name)))
+    settings, *versions = dag.job_versions(record.step, record.instance)
     now, then = json.loads(settings), record.settings
     changed = {key for key in now.keys() | then.keys() if now.get(key) != then.get(key)}
     units = SOURCE_UNITS.path(Path(dag.run), source=source.name).glob("*.json") if "license" in changed else ()
@@ -93,16 +97,16 @@ def _changes_labels(dag: Dag, source: Source) -> bool:
     return versions == [*record.planned_versions[1:]] and changed <= LABEL_SETTINGS and not decides
 
 
-def _changed_jobs(dag: Dag) -> Counter[str]:
+def _count_changed_jobs(dag: Dag) -> Counter[str]:
     """Return the number of jobs after the sources whose settings, code or environment changed, by rule."""
     made: list[Record | BatchRecord] = [
-        Record.load(Path(path)) for path in dag.records(STAGES_BEHIND["sources_complete"])
+        Record.load(Path(path)) for path in dag.record_paths(STAGES_BEHIND["sources_complete"])
     ]
-    made += [BatchRecord.load(Path(path)) for path in dag.all_batches()]
+    made += [BatchRecord.load(Path(path)) for path in dag.all_batch_record_paths()]
     jobs = Counter(
         STEPS[record.step].rule
         for record in made
         if STEPS[record.step].stage in STAGES_BEHIND["sources_complete"]
-        and not record.matches_versions(dag.versions(record.step, record.instance))
+        and not record.matches_versions(dag.job_versions(record.step, record.instance))
     )
     return jobs

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.amounts import format_duration
+from pipeline.report.amount_formatting import format_duration
 from pipeline.workflow.run_progress import RunProgress, read_trainings
 
 SHOWN = 6  # running jobs, and other lists
@@ -128,7 +128,7 @@ class Follower:
         self.waiting: list[str] = []
         self.trainings: list[str] = []
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the progress of the run, and query Slurm if that is due."""
         if self.clock() - self._queried >= QUEUE_SECONDS:
             self._queried, self.waiting = self.clock(), self._list_waiting_jobs(self.run_directory)
@@ -179,7 +179,7 @@ def follow(
     try:
         with suppress(KeyboardInterrupt):
             while True:
-                follower.look()
+                follower.poll()
                 if as_json:
                     print(json.dumps(follower.json()), file=console.file, flush=True)
                 elif view is not None and follower.progress:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns, format_count
+from pipeline.core.formatting import align_columns, pluralize
 from pipeline.core.records import BatchRecord, Record
 from pipeline.core.settings import flatten_settings
-from pipeline.report.amounts import format_duration
+from pipeline.report.amount_formatting import format_duration
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.job_times import JobTimes
+from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.steps import STEPS
 
 STEP_OF = {step.rule: name for name, step in STEPS.items()}
@@ -65,8 +65,8 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
         duration = "not known" if mean is None else format_duration(mean * len(planned))
         rows.append([step or rule, str(len(planned)), duration if step else "", ", ".join(_reasons(dag, planned))])
     total = f"at least {format_duration(known)}" if unknown else format_duration(known)
-    rows.append(["total", str(len(jobs)), total if len(unknown) < len(steps) else "not known", ""])
-    head = f"{format_count(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
+    rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
+    head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
     note = "Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."
     return [head, "", *align_columns(rows), "", note]
 
@@ -90,9 +90,9 @@ def _changes(dag: Dag, job: PlannedJob) -> str:
     """Return which parameters of a job differ from its record."""
     step = STEP_OF[job.rule]
     instance = {name: job.wildcards[name] for name in STEPS[step].instances.wildcards}
-    settings, code, environment = dag.versions(step, instance)
+    settings, code, environment = dag.job_versions(step, instance)
     try:
-        record, before = _load(dag, step, instance)
+        record, before = _load_record_settings(dag, step, instance)
     except InputError:
         return "other parameters"
     found = []
@@ -105,17 +105,19 @@ def _changes(dag: Dag, job: PlannedJob) -> str:
     return " and ".join(found) or "other input data"
 
 
-def _load(dag: Dag, step: str, instance: dict[str, str]) -> tuple[Record | BatchRecord, dict[str, object] | None]:
+def _load_record_settings(
+    dag: Dag, step: str, instance: dict[str, str]
+) -> tuple[Record | BatchRecord, dict[str, object] | None]:
     """Return the record of a job with its settings; of a batch, those of its first unit."""
     if STEPS[step].instances.units is None:
-        record = Record.load(Path(dag.record_of(step, *instance.values())))
+        record = Record.load(Path(dag.record_path(step, *instance.values())))
         return record, record.settings
-    batch = BatchRecord.load(Path(dag.batch_of(step, *instance.values())))
+    batch = BatchRecord.load(Path(dag.batch_record_path(step, *instance.values())))
     *parents, number = instance.values()
-    unit = next(iter(dag.config.batches(parents[-1])[number]), None)
+    unit = next(iter(dag.config.job_batches(parents[-1])[number]), None)
     if unit is None:
         return batch, batch.settings
-    return batch, Record.load(Path(dag.record_of(step, *parents, unit))).settings
+    return batch, Record.load(Path(dag.record_path(step, *parents, unit))).settings
 
 
 def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.configuration import Config
-from pipeline.core.command_lines import name_folder
+from pipeline.core.command_line_text import path_hint
 from pipeline.core.errors import InputError
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.layout import MILESTONE
@@ -19,7 +19,7 @@ from pipeline.model.size import training_flops
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
-from pipeline.pretrain.processes.launch import (
+from pipeline.pretrain.processes.launch_command import (
     count_processes,
     count_processes_per_node,
     find_option,
@@ -27,14 +27,14 @@ from pipeline.pretrain.processes.launch import (
     split_command,
 )
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import startup_cache, text_checks
+from pipeline.workflow import raw_text_checks, startup_cache
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
 
-def launch_commands(config: Config) -> dict[str, str | None]:
+def model_launch_commands(config: Config) -> dict[str, str | None]:
     """Return the default launch command of each model that is not trained yet."""
-    trained = {name: model.training.milestones()[-1] for name, model in config.models.items()}
+    trained = {name: model.training.milestone_steps()[-1] for name, model in config.models.items()}
     return {
         name: config.launch
         for name, step in trained.items()
@@ -98,7 +98,7 @@ def plan_training(config: Config, name: str, launch: str | None) -> PlannedTrain
         vocabulary_size=config.vocabulary_size(model.tokens),
         processes=count_processes(launch),
         per_node=per_node,
-        capacity_bytes=_capacity_bytes(config, per_node),
+        capacity_bytes=_process_memory_bytes(config, per_node),
     )
 
 
@@ -116,11 +116,11 @@ def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: 
 
 
 def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
-    if missing := [*text_checks.find_missing_text(config)]:
+    if missing := [*raw_text_checks.find_missing_source_files(config)]:
         yield from missing
     else:
-        yield from startup_cache.find_personal_paths(config)
-        yield from text_checks.find_text_problems(config, launched)
+        yield from startup_cache.find_personal_data_in_paths(config)
+        yield from raw_text_checks.find_text_problems(config, launched)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
 
@@ -200,7 +200,11 @@ def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[s
             model.check()
         except InputError:
             continue
-        if config.platform.device and name not in config.cells() and (left := _unset_gpu_settings(model.training)):
+        if (
+            config.platform.device
+            and name not in config.cell_model_names()
+            and (left := _unset_gpu_settings(model.training))
+        ):
             fast = ", ".join(f"{key}: {value}" for key, value in left.items())
             yield (
                 f"models.{name} has {' and '.join(left)} at the defaults for a CPU: write training: {{{fast}}}, "
@@ -230,7 +234,7 @@ def _long_training_hints(config: Config, planned: PlannedTraining) -> Iterator[s
     if partition is None or peak is None or utilization is None:
         return
     training = planned.training
-    span = training.batches, training.first_step, training.steps
+    span = training.batch_schedule, training.first_step, training.steps
     flops = training_flops(planned.shape, planned.vocabulary_size, *span)
     minutes = flops / (planned.processes * peak * utilization) / 60
     if minutes > partition.minutes:
@@ -241,7 +245,7 @@ def _long_training_hints(config: Config, planned: PlannedTraining) -> Iterator[s
         )
 
 
-def _capacity_bytes(config: Config, per_node: int) -> int | None:
+def _process_memory_bytes(config: Config, per_node: int) -> int | None:
     """Return the memory of one process: that of its device, or its share of a CPU node; None if unknown."""
     platform = config.platform
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
@@ -258,19 +262,19 @@ def _missing_files(config: Config) -> Iterator[str]:
     Raw files and evaluation tasks are checked when the rules are read.
     """
     for source in config.sources:
-        if source.opt_out and not Path(config.source_units(source.name).resolve(source.opt_out)).is_file():
+        if source.opt_out and not Path(config.source_units(source.name).resolve_path(source.opt_out)).is_file():
             yield (
-                f"source {source.name}: there is no opt_out list {source.opt_out}{name_folder(source.opt_out)}: "
+                f"source {source.name}: there is no opt_out list {source.opt_out}{path_hint(source.opt_out)}: "
                 "correct its path or leave it out"
             )
     for name, corpus in config.corpus.items():
         if corpus.language_model is not None:
-            path = config.resolved("the language model", corpus.language_model.path)
+            path = config.resolve_data_path("the language model", corpus.language_model.path)
             if not Path(path).is_file():
-                yield f"corpus.{name}.language_model: there is no file {path}{name_folder(path)}: correct its path"
+                yield f"corpus.{name}.language_model: there is no file {path}{path_hint(path)}: correct its path"
         try:
-            config.harmful_files(name)
-            config.seed_files(name)
+            config.harmful_content_files(name)
+            config.quality_training_files(name)
         except InputError as error:
             yield str(error)
     for name in config.evaluation.baselines:
@@ -281,7 +285,7 @@ def _missing_files(config: Config) -> Iterator[str]:
 
 
 def _unreadable_intensity(config: Config) -> Iterator[str]:
-    series = config.emissions.carbon_intensity_series
+    series = config.emission_settings.carbon_intensity_series
     if series and Path(series.path).is_file():
         try:
             read_intensity_series(series, Path(series.path))

@@ -10,7 +10,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from logging import LogRecord
 from pathlib import Path
@@ -19,9 +19,9 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from pipeline.config.configuration import Config
-from pipeline.core.formatting import format_count
-from pipeline.report.amounts import format_duration
-from pipeline.workflow.job_times import JobTimes
+from pipeline.core.formatting import pluralize
+from pipeline.report.amount_formatting import format_duration
+from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.run_progress import (
     FailedJob,
     JobProgress,
@@ -64,7 +64,8 @@ class ProgressDisplay:
 
     Args:
         config: the configuration of the run.
-        count_jobs: returns the number of jobs of each rule to run and finished before; None before there is a plan.
+        count_jobs: returns the number of jobs of each rule to run, and of the others, without those of these ids; None
+            before there is a plan.
         stream: where lines are printed.
         log: the log of Snakemake.
         clock: returns the time in Unix seconds.
@@ -74,7 +75,7 @@ class ProgressDisplay:
     def __init__(
         self,
         config: Config,
-        count_jobs: Callable[[], tuple[Counter[str], Counter[str]] | None],
+        count_jobs: Callable[[Collection[int]], tuple[Counter[str], Counter[str]] | None],
         stream: TextIO,
         log: str | None = None,
         clock: Callable[[], float] = time.time,
@@ -88,7 +89,8 @@ class ProgressDisplay:
         self._running: dict[int, JobProgress] = {}
         self._failed: dict[int, FailedJob] = {}
         self._planned, self._before = Counter[str](), Counter[str]()
-        self._finished = Counter[str]()
+        self._finished, self._finished_when_counted = Counter[str](), Counter[str]()
+        self._finished_jobs: set[int] = set()
         self._busy_seconds = 0.0  # of finished jobs
         self._total: int | None = None
         self._line_time = 0.0
@@ -129,8 +131,14 @@ class ProgressDisplay:
         if self._total is None:
             self._update_counts(0)
         self._described[number] = rule, job_name(rule, wildcards)
+        if number in self._finished_jobs:  # it runs again
+            self._finished_jobs.remove(number)
+            self._finished[rule] -= 1
         if rule in STAGE_OF:
             self._running[number] = JobProgress(name=job_name(rule, wildcards), started=self._clock())
+            running = sum(self._described[other][0] == rule for other in self._running)
+            if running > self._planned[rule] - self._finished_since_count()[rule]:
+                self._count()  # a job that needed no run does now, because its input changed
 
     def _finish(self, number: int) -> None:
         rule, _ = self._described.get(number, ("", ""))
@@ -139,6 +147,7 @@ class ProgressDisplay:
             return
         seconds = self._clock() - job.started
         self._finished[rule] += 1
+        self._finished_jobs.add(number)
         self._busy_seconds += seconds
         if rule in STEP_OF:
             self._times.add(STEP_OF[rule].name, seconds)
@@ -165,14 +174,22 @@ class ProgressDisplay:
         if total == self._total:
             return
         self._total = total
-        if counts := self._count_jobs():
+        self._count()
+
+    def _count(self) -> None:
+        """Count the jobs to run and the others; those that finished in this invocation are neither."""
+        if counts := self._count_jobs(self._finished_jobs):
             planned, before = counts
+            self._finished_when_counted = self._finished.copy()
             self._planned = Counter({rule: number for rule, number in planned.items() if rule in STAGE_OF})
             self._before = Counter({rule: number for rule, number in before.items() if rule in STAGE_OF})
 
+    def _finished_since_count(self) -> Counter[str]:
+        return self._finished - self._finished_when_counted
+
     def _stage_counts(self) -> Counter[str]:
         counts = Counter[str]()
-        for rule, number in (self._planned + self._before).items():
+        for rule, number in (self._planned + self._before + self._finished_when_counted).items():
             counts[STAGE_OF[rule]] += number
         return counts
 
@@ -197,19 +214,16 @@ class ProgressDisplay:
     def _estimate(
         self, progress: RunProgress, trainings: list[TrainingProgress], now: float
     ) -> tuple[float | None, list[str]]:
-        """Return the seconds until the end, and the steps without an estimate.
+        """Return the seconds until the end, None where most jobs have no estimate, and the steps without one.
 
         The remaining job seconds are divided by the mean number of parallel jobs so far. A training takes at least the
         time of its remaining steps.
         """
-        remaining = {
-            STEP_OF[rule].name: number - self._finished[rule]
-            for rule, number in self._planned.items()
-            if rule in STEP_OF and number > self._finished[rule]
-        }
-        seconds, unknown = self._times.job_seconds(remaining)
-        if remaining and len(unknown) == len(remaining):
-            return None, unknown
+        left = self._planned - self._finished_since_count()
+        remaining = {STEP_OF[rule].name: number for rule, number in left.items() if rule in STEP_OF}
+        seconds, unknown = self._times.total_seconds(remaining)
+        if 2 * sum(remaining[step] for step in unknown) > sum(remaining.values()):
+            return None, unknown  # the time of the minority says little
         elapsed = [now - job.started for job in progress.running]
         for job, spent in zip(progress.running, elapsed, strict=True):
             mean = self._times.mean_seconds(job.name.split()[0]) if job.name.split()[0] in STEPS else None
@@ -256,9 +270,7 @@ class ProgressDisplay:
             self.view.stop()
             self.view = None
         took = format_duration(progress.updated - progress.started)
-        done = (
-            f"{progress.done} of {format_count(progress.total, 'job')} done, {self._finished.total()} of them in {took}"
-        )
+        done = f"{progress.done} of {pluralize(progress.total, 'job')} done, {self._finished.total()} of them in {took}"
         status = progress.status(progress.updated)
         self.print(f"{progress.run}: {done}" + ("" if status == "finished" else f"; {status}"))
         if progress.failed and progress.log:

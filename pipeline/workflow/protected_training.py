@@ -19,12 +19,12 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.core.command_lines import planned_settings_digest
+from pipeline.core.batch_schedule import StepRange
+from pipeline.core.command_line_text import planned_settings_digest
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_exist, read_job_files
 from pipeline.core.settings import flatten_settings
-from pipeline.core.training_steps import StepRange
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor
 from pipeline.pretrain.learning_rate import learning_rate_at
@@ -57,7 +57,7 @@ def _learning_rates(training: Training, first: int, last: int) -> list[float]:
 
 def _batch_sizes(training: Training, last: int) -> tuple[list[StepRange], int]:
     """Return the batch sizes of the finished steps, and the smallest batch, by which the sampler makes streams."""
-    return training.batches.step_ranges(0, last), min(training.batches.batch_sizes)
+    return training.batch_schedule.step_ranges(0, last), min(training.batch_schedule.batch_sizes)
 
 
 def _mixtures(training: Training, last: int) -> list[tuple[int, dict[str, Any]]]:
@@ -72,7 +72,7 @@ def _output_learning_rate_factor(architecture: Architecture) -> float:
     return learning_rate_factor("output.weight", 2, architecture)
 
 
-def _token_streams(training: Training) -> dict[str, Any]:
+def _token_stream_keys(training: Training) -> dict[str, Any]:
     """Return the keys that divide the tokens into streams, each with its own order (`pipeline.tokens.sampler`)."""
     found: dict[str, Any] = {}
     for _, mixture in training.sampling.mixtures(training.steps):
@@ -90,7 +90,7 @@ def _format_value(written: dict[str, Any], settings: SegmentSettings, key: str) 
     return json.dumps(value)
 
 
-def list_past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
+def list_finished_step_changes(made: SegmentSettings, today: SegmentSettings) -> list[str]:
     """Return the settings of finished steps that differ today, each with both values.
 
     A schedule or a mixture counts by its values in these steps, not by its keys.
@@ -109,7 +109,7 @@ def list_past_changes(made: SegmentSettings, today: SegmentSettings) -> list[str
     if differing and _batch_sizes(made.training, last) == _batch_sizes(today.training, last):
         drop(*BATCH_SIZE_KEYS)
     same = _mixtures(made.training, last) == _mixtures(today.training, last)
-    if differing and same and _token_streams(made.training) == _token_streams(today.training):
+    if differing and same and _token_stream_keys(made.training) == _token_stream_keys(today.training):
         drop("sampling.phases")
     if _output_learning_rate_factor(made.architecture) == _output_learning_rate_factor(today.architecture):
         differing = [key for key in differing if key != "architecture.base_width"]
@@ -144,10 +144,10 @@ class FinishedTraining:
         found: dict[tuple[str, int], Record] = {}
         for model in self.config.models.keys() - self._retrained_models():
             records = {
-                step: self._segment_record(model, step) for step in self.config.models[model].training.milestones()
+                step: self._segment_record(model, step) for step in self.config.models[model].training.milestone_steps()
             }
             there = {(model, step): record for step, record in records.items() if record}
-            hours = sum(self._device_hours(*one, record) for one, record in there.items())
+            hours = sum(self._segment_device_hours(*one, record) for one, record in there.items())
             if there and hours >= self.config.run.protected_device_hours:
                 found |= there
         return found
@@ -180,7 +180,7 @@ class FinishedTraining:
         folder = self.config.directory / layout.ATTEMPTS
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
-    def _device_hours(self, model: str, step: int, record: Record) -> float:
+    def _segment_device_hours(self, model: str, step: int, record: Record) -> float:
         """Return the device hours of all attempts at a segment with these settings; of a reused one, of its source."""
         reused = record.taken_over_from and record.taken_over_from.attempt
         beginning = ".".join((reused or record.name).split(".")[:4]) + "."
@@ -203,38 +203,38 @@ class FinishedTraining:
                 found[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
             else:
                 found[model, step] = [
-                    *list_past_changes(made, today),
-                    *self._describe_other_inputs(model, step, record),
+                    *list_finished_step_changes(made, today),
+                    *self._describe_changed_inputs(model, step, record),
                 ]
         return found
 
-    def _describe_other_inputs(self, model: str, step: int, record: Record) -> Iterator[str]:
+    def _describe_changed_inputs(self, model: str, step: int, record: Record) -> Iterator[str]:
         """Yield the inputs of a segment that have another name today, and a milestone before it that has changed."""
         section = self.config.models[model]
         tokenizer = self.config.tokens[section.tokens].tokenizer
         today = {
-            "index": layout.TOKEN_INDEX.name(tokens=section.tokens),
-            "tokenizer": layout.TOKENIZER.name(tokenizer=tokenizer),
-            "configuration": layout.TOKENIZER_CONFIGURATION.name(tokenizer=tokenizer),
+            "index": layout.TOKEN_INDEX.relative_path(tokens=section.tokens),
+            "tokenizer": layout.TOKENIZER.relative_path(tokenizer=tokenizer),
+            "configuration": layout.TOKENIZER_CONFIGURATION.relative_path(tokenizer=tokenizer),
         }
         start = section.training.start
         is_first = section.training.segment_start(step) == section.training.first_step
         before = start.model if start and is_first else model
         if is_first and not start:
-            yield from self._describe_other_start(model, record)
+            yield from self._describe_changed_start(model, record)
         for entry in record.inputs:
             if entry.path != today.get(entry.name, entry.path):
                 yield f"{entry.path}, which it read, is called {today[entry.name]} now"
             if entry.name == "previous" and entry.path.endswith(f"/{layout.CHECKPOINT_STATE}"):
                 _, other, _, number, _ = entry.path.split("/")
                 if other != before:
-                    yield f"{layout.MODEL.name(model=other)}, which it goes on from, is called {before} now"
+                    yield f"{layout.MODEL.relative_path(model=other)}, which it goes on from, is called {before} now"
                 before_it = self._segment_record(other, int(number)) if other == model else None
                 written = before_it.outputs if before_it else ()
                 if any(one.path == entry.path and one.sha256 != entry.sha256 for one in written):
                     yield f"the milestone of step {number}, which it goes on from, was made anew since"
 
-    def _describe_other_start(self, model: str, record: Record) -> Iterator[str]:
+    def _describe_changed_start(self, model: str, record: Record) -> Iterator[str]:
         pretrained = self.config.models[model].pretrained
         today = pretrained.folder if pretrained else None
         adopted = any(entry.name == "previous" for entry in record.inputs)
@@ -243,10 +243,10 @@ class FinishedTraining:
         if made != today:
             yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
 
-    def import_versions(self, model: str) -> Versions | None:
+    def kept_import_versions(self, model: str) -> Versions | None:
         """Return the versions of the import of a pretrained model, as long as the first segment stays."""
         record = self._segment_record(model, 0)
-        is_kept = record and self.kept_versions(model, self.config.models[model].training.milestones()[0])
+        is_kept = record and self.kept_versions(model, self.config.models[model].training.milestone_steps()[0])
         return record.planned_versions if record and is_kept else None
 
     def is_protected(self, record: str) -> bool:
@@ -273,10 +273,10 @@ class FinishedTraining:
             f"models.{model} stays as it was made, though {files[0]}, which it began with, was changed since; "
             f"run: {{retrain: [{model}]}} trains it again"
             for model in sorted({name for name, _ in self._records})
-            if self.import_versions(model) and (files := self._changed_files(model))
+            if self.kept_import_versions(model) and (files := self._changed_pretrained_files(model))
         ]
 
-    def _changed_files(self, model: str) -> list[Path]:
+    def _changed_pretrained_files(self, model: str) -> list[Path]:
         """Return the files of the pretrained model that have another size, or are newer than the import."""
         record = self._segment_record(model, 0)
         if record is None:
@@ -291,7 +291,7 @@ class FinishedTraining:
         if model not in self._refusals:
             self._refusals[model] = (
                 self._find_changed_setting(model)
-                or self._find_lost_milestone(model)
+                or self._find_unplanned_milestone(model)
                 or self._find_missing_milestone(model)
             )
         return self._refusals[model]
@@ -304,15 +304,15 @@ class FinishedTraining:
                 )
         return None
 
-    def _find_lost_milestone(self, model: str) -> str | None:
+    def _find_unplanned_milestone(self, model: str) -> str | None:
         """Return a sentence if steps would be repeated because a finished milestone is not in today's plan."""
         training = self.config.models[model].training
-        planned = training.milestones()
+        planned = training.milestone_steps()
         open_steps = [step for step in planned if self._segment_record(model, step) is None]
         for step in sorted(self._recorded_steps.get(model, set()) - {*planned}):
             again = [one for one in open_steps if training.segment_start(one) < step]
             record = self._segment_record(model, step) if again and model not in self._retrained_models() else None
-            hours = self._device_hours(model, step, record) if record else 0.0
+            hours = self._segment_device_hours(model, step, record) if record else 0.0
             if record and hours >= self.config.run.protected_device_hours:
                 return (
                     f"models.{model}: the milestone of step {step}, of {hours:,.3g} device hours, is none of today's, "
@@ -334,7 +334,7 @@ class FinishedTraining:
         last = max((step for name, step in self._records if name == model), default=0)
         section = self.config.models[model]
         adopted = last and section.pretrained and self._segment_record(model, 0) is None
-        for step in ([0] if adopted else []) + section.training.milestones():
+        for step in ([0] if adopted else []) + section.training.milestone_steps():
             if step < last and (model, step) not in self._records:
                 return (
                     f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "
@@ -343,14 +343,14 @@ class FinishedTraining:
                 )
         return None
 
-    def tokens_hash(self, model: str, step: int) -> str | None:
+    def kept_tokens_hash(self, model: str, step: int) -> str | None:
         """Return the `Dag.tokens_hash` of the inputs of a finished segment that stays; None of another one."""
         if self.kept_versions(model, step) is None:
             return None
         read = self._token_inputs(model, step)
         return hash_tokens(bytes.fromhex(read["index"].sha256), bytes.fromhex(read["configuration"].sha256))
 
-    def describe_other_tokens(self, model: str, step: int) -> str | None:
+    def describe_changed_tokens(self, model: str, step: int) -> str | None:
         """Return a sentence if a finished segment stays although the tokens have changed."""
         if self.kept_versions(model, step) is None:
             return None
@@ -358,13 +358,13 @@ class FinishedTraining:
             path = self.config.directory / entry.path
             if path.is_file() and hash_file(path) != entry.sha256:
                 return (
-                    f"models.{model} was trained for {self._device_hours_of(model):,.3g} device hours on another "
+                    f"models.{model} was trained for {self._model_device_hours(model):,.3g} device hours on another "
                     f"{entry.path} than is there now, and stays as it was made: undo the change, give the new tokens "
                     f"and their trainings names of their own, or have it trained again: run: {{retrain: [{model}]}}"
                 )
         return None
 
-    def segment_operation(self, model: str, step: int) -> dict[str, str]:
+    def earlier_tokens_hash(self, model: str, step: int) -> dict[str, str]:
         """Return the hash of the tokens on which the kept segments before this one were trained."""
         before = [one for name, one in self._records if name == model and one < step]
         return {"index_sha256": str(self._token_inputs(model, max(before))["index"].sha256)} if before else {}
@@ -372,14 +372,15 @@ class FinishedTraining:
     def _token_inputs(self, model: str, step: int) -> dict[str, FileEntry]:
         return {one.name: one for one in self._records[model, step].inputs if one.name in TOKEN_INPUTS}
 
-    def _device_hours_of(self, model: str) -> float:
-        return sum(self._device_hours(*one, record) for one, record in self._records.items() if one[0] == model)
+    def _model_device_hours(self, model: str) -> float:
+        return sum(self._segment_device_hours(*one, record) for one, record in self._records.items() if one[0] == model)
 
     def _format_refusal(self, model: str, step: int, what: str) -> str:
         same = [one for name, one in self._records if name == model and one < step]
         branch = f" from there on (start: {{model: {model}, step: {max(same)}}})" if same else ""
         return (
-            f"models.{model} was trained for {self._device_hours_of(model):,.3g} device hours; this would throw away "
-            f"its steps up to {step}: {what}; undo the change, or give the other training a model of its own{branch}, "
+            f"models.{model} was trained for {self._model_device_hours(model):,.3g} device hours; this would throw "
+            f"away its steps up to {step}: {what}; undo the change, or give the other training a model of its own"
+            f"{branch}, "
             f"or have this one trained again: run: {{retrain: [{model}]}}"
         )

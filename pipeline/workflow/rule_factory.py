@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.core.command_lines import compress_numbered_paths
+from pipeline.core.command_line_text import compress_numbered_paths
 from pipeline.core.errors import InputError
-from pipeline.layout import LISTING, LOG, MANIFEST, REMOVED, SOURCE_UNITS, SOURCES_COMPLETE, Place
+from pipeline.layout import LISTING, LOG, MANIFEST, REMOVED, SOURCE_UNITS, SOURCES_COMPLETE, PathTemplate
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
@@ -46,7 +46,7 @@ class CheckpointInputs:
     def sources_complete(self, step: Step, wildcards: Wildcards) -> Any:
         """Return the output of the checkpoint `sources_complete`, for a batch that reads units of a source."""
         output = self.checkpoints.sources_complete.get().output
-        path = self.dag.batch_of(step.name, *(wildcards[name] for name in step.instances.wildcards))
+        path = self.dag.batch_record_path(step.name, *(wildcards[name] for name in step.instances.wildcards))
         self.startup.delete_records(
             self.stale.find_changed_batch(path, self.dag.batch_hash(wildcards)), "read other raw files"
         )
@@ -61,7 +61,7 @@ class CheckpointInputs:
         """Return the index of the tokens that a segment is trained on."""
         model, last = wildcards["model"], wildcards["step"]
         index = self.imported_model_index(step, wildcards)
-        if sentence := self.dag.finished.describe_other_tokens(model, int(last)):
+        if sentence := self.dag.finished.describe_changed_tokens(model, int(last)):
             self.startup.warn_once(sentence)
         self.startup.delete_records(self.stale.find_changed_tokens(model, last), "read other tokens")
         return index
@@ -139,7 +139,7 @@ class RuleFactory:
     behind: CheckpointInputs
     supervisor: Callable[[], str]
 
-    def rule(self, step: Step) -> Rule:
+    def make_rule(self, step: Step) -> Rule:
         """Return the directives of a step's rule."""
         step = replace(step, outputs=tuple(one for one in step.outputs if one.only_if(self.dag.config)))
         is_batch = step.instances.units is not None
@@ -147,8 +147,10 @@ class RuleFactory:
         return Rule(
             name=step.rule,
             inputs=self._inputs(step),
-            outputs={"batch": self.dag.batch(step.name)} if is_batch else made | {"record": self.dag.record(step.name)},
-            log=self.dag.file(LOG, job=step.job),
+            outputs={"batch": self.dag.batch_record_template(step.name)}
+            if is_batch
+            else made | {"record": self.dag.record_template(step.name)},
+            log=self.dag.file(LOG, job=step.job_name_template),
             threads=self.units_of_batch if is_batch else step.threads,
             resources=self._resources(step),
             params=self._params(step),
@@ -160,13 +162,13 @@ class RuleFactory:
 
     def _inputs(self, step: Step) -> dict[str, Any]:
         found = {one.name: self._input(step, one) for one in step.inputs if one.is_tracked}
-        return found | ({"reused": ancient(self.dag.earlier_batch(step.name))} if step.reuses else {})
+        return found | ({"reused": ancient(self.dag.identical_earlier_batch(step.name))} if step.reuses else {})
 
     def _input(self, step: Step, read: Input) -> Any:
-        if isinstance(read.files, Place):
+        if isinstance(read.files, PathTemplate):
             path = self.dag.file(read.files)
             return ancient(path) if read.is_ancient else path
-        files = self._files(step, read)
+        files = self._input_function(step, read)
         if not callable(is_ancient := read.is_ancient):
             return ancient(files) if is_ancient else files
 
@@ -176,14 +178,14 @@ class RuleFactory:
 
         return of_a_job
 
-    def _files(self, step: Step, read: Input) -> Directive:
+    def _input_function(self, step: Step, read: Input) -> Directive:
         if isinstance(read.files, str):
             method: Callable[[Step, Wildcards], Any] = getattr(self.behind, read.files)
             return lambda wildcards: method(step, dict(wildcards.items()))
         assert callable(read.files), f"{step.name}: Snakemake is to know the input {read.name}, which names no files"
-        return self._value(read.files)
+        return self._function_of_wildcards(read.files)
 
-    def _value(self, of: JobFiles | JobValue) -> Directive:
+    def _function_of_wildcards(self, of: JobFiles | JobValue) -> Directive:
         """Return a declared function as a function of the wildcards only: Snakemake compares no other parameters."""
         return lambda wildcards: of(self.dag, dict(wildcards.items()))
 
@@ -195,9 +197,11 @@ class RuleFactory:
         return report(path, patterns=[*entry.patterns], category=entry.category, labels=dict(entry.labels))
 
     def _resources(self, step: Step) -> dict[str, Any]:
-        found = dict(self.resources_of(step.name)) | {name: self._value(of) for name, of in step.resources.items()}
+        found = dict(self.resources_of(step.name)) | {
+            name: self._function_of_wildcards(of) for name, of in step.resources.items()
+        }
         if "operation" in step.options:
-            found["operation"] = self.dag.operation(step.name)
+            found["operation"] = self.dag.non_result_settings(step.name)
         if step.is_supervised:
             found["supervisor"] = lambda wildcards: self.supervisor()
         return found
@@ -207,37 +211,42 @@ class RuleFactory:
 
         Short lists of input files are derived from the input, so that Snakemake does not compare them.
         """
-        params: dict[str, Any] = {"contract": self.dag.contract(step.name)}
+        params: dict[str, Any] = {"contract": self.dag.job_options(step.name)}
 
         def add(name: str, value: Any) -> None:
             assert name not in params, f"{step.name} has two parameters {name}"
             params[name] = value
 
         if step.content_hash:
-            add("of", self._value(step.content_hash))
+            add("of", self._function_of_wildcards(step.content_hash))
         if step.reads_raw:
-            add("raw", self._value(RunFiles.raw_folder))
+            add("raw", self._function_of_wildcards(RunFiles.raw_folder))
         if step.scratch:
             folder = step.scratch
-            add("scratch", self.dag.file(folder, job=step.job) if isinstance(folder, Place) else self._value(folder))
+            add(
+                "scratch",
+                self.dag.file(folder, job=step.job_name_template)
+                if isinstance(folder, PathTemplate)
+                else self._function_of_wildcards(folder),
+            )
         for read in step.inputs:
             if read.is_short:
                 add(read.name, _shorten_input(read.name))
             elif not read.is_tracked and read.files is not None:
-                add(read.name, self._unseen(read))
+                add(read.name, self._untracked_param(read))
         if step.instances.units is not None:
-            add("units", self._value(RunFiles.batch_units))
-            add("record", self.dag.record(step.name))
+            add("units", self._function_of_wildcards(RunFiles.batch_listing_files))
+            add("record", self.dag.record_template(step.name))
             for output in step.outputs:
                 add(output.name, self.dag.file(output.place, unit="%unit"))
         if step.private:
-            add("private", REMOVED.in_run(self.dag.private, step=step.private, unit="%unit"))
+            add("private", REMOVED.path_with_wildcards(self.dag.private, step=step.private, unit="%unit"))
         for name, of in step.parameters.items():
-            add(name, self._value(of))
+            add(name, self._function_of_wildcards(of))
         return params
 
-    def _unseen(self, read: Input) -> Any:
-        if isinstance(read.files, Place):
+    def _untracked_param(self, read: Input) -> Any:
+        if isinstance(read.files, PathTemplate):
             return self.dag.file(read.files, unit="%unit")
         assert callable(read.files)
         files = read.files

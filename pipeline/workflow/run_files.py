@@ -12,9 +12,9 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.core.command_lines import compress_numbered_paths
-from pipeline.evaluate.task_files import list_suite_files
-from pipeline.layout import Place
+from pipeline.core.command_line_text import compress_numbered_paths
+from pipeline.evaluate.task_file_reader import list_suite_files
+from pipeline.layout import PathTemplate
 from pipeline.workflow.protected_training import FinishedTraining, hash_tokens
 
 Wildcards = Mapping[str, str]
@@ -50,15 +50,15 @@ class RunFiles(ABC):
         self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
 
     @abstractmethod
-    def versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
+    def job_versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job."""
 
     @abstractmethod
-    def records(self) -> list[str]:
+    def record_paths(self) -> list[str]:
         """Return the records of all jobs before the report that work on no batch, in the order of the steps."""
 
     @abstractmethod
-    def unit_records(self) -> list[str]:
+    def unit_record_paths(self) -> list[str]:
         """Return the records of the units, of which no rule knows but their batches."""
 
     @cached_property
@@ -66,53 +66,59 @@ class RunFiles(ABC):
         """The files of the evaluation tasks, the same for every model."""
         return [str(file) for suite in self.config.suites() for file in list_suite_files(suite)]
 
-    def file(self, place: Place, **values: object) -> str:
+    def file(self, place: PathTemplate, **values: object) -> str:
         """Return a file or folder of the run; wildcards without a value stay."""
-        return place.in_run(self.run, **values)
+        return place.path_with_wildcards(self.run, **values)
 
-    def record_of(self, *job: str) -> str:
+    def record_path(self, *job: str) -> str:
         """Return the record of a job, such as `("corpus.ngrams", "main")`."""
         return self.file(layout.RECORD, job=".".join(job))
 
-    def batch_of(self, *job: str) -> str:
+    def batch_record_path(self, *job: str) -> str:
         """Return the file of a batch, such as `("corpus.filter", "main", "laws", "0")`."""
         return self.file(layout.BATCH, job=".".join(job))
 
-    def batches(self, step: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
+    def batch_record_paths(self, step: str, sources: Iterable[str], corpus: str | None = None) -> list[str]:
         """Return the files of all batches of a step, of some sources."""
         names = [step] if corpus is None else [step, corpus]
-        return [self.batch_of(*names, source, batch) for source in sources for batch in self.config.batches(source)]
+        return [
+            self.batch_record_path(*names, source, batch)
+            for source in sources
+            for batch in self.config.job_batches(source)
+        ]
 
-    def corpus_batches(self, step: str, corpus: str) -> list[str]:
+    def corpus_batch_record_paths(self, step: str, corpus: str) -> list[str]:
         """Return the files of all batches of a step of a corpus."""
-        return self.batches(step, self.config.corpus_sources(corpus), corpus)
+        return self.batch_record_paths(step, self.config.corpus_sources(corpus), corpus)
 
-    def corpus_files(self, place: Place, corpus: str) -> list[str]:
+    def corpus_files(self, place: PathTemplate, corpus: str) -> list[str]:
         """Return the files of all units of a corpus, in one of its folders."""
         return self.unit_files(place.fill(corpus=corpus), self.config.corpus_sources(corpus))
 
-    def reserved_files(self, place: Place, corpus: str) -> list[str]:
+    def opt_out_source_files(self, place: PathTemplate, corpus: str) -> list[str]:
         """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
-        return self.unit_files(place.fill(corpus=corpus), self.config.reserving())
+        return self.unit_files(place.fill(corpus=corpus), self.config.sources_with_opt_out_list())
 
-    def unit_files(self, place: Place, sources: Iterable[str]) -> list[str]:
+    def unit_files(self, place: PathTemplate, sources: Iterable[str]) -> list[str]:
         """Return the files of all units of some sources, in the order in which every step reads them."""
-        return [self.file(place, source=source, unit=unit) for source in sources for unit in self.config.units(source)]
+        return [
+            self.file(place, source=source, unit=unit) for source in sources for unit in self.config.unit_files(source)
+        ]
 
-    def shards(self, place: Place, tokens: str) -> list[str]:
+    def shard_files(self, place: PathTemplate, tokens: str) -> list[str]:
         """Return the files of all shards of a token set."""
         return [self.file(place, tokens=tokens, shard=shard) for shard in range(self.config.tokens[tokens].shards)]
 
-    def batch_units(self, wildcards: Wildcards) -> list[str]:
+    def batch_listing_files(self, wildcards: Wildcards) -> list[str]:
         """Return the listing files of the units of a batch, as a short list."""
-        units = self.config.batches(wildcards["source"])[wildcards["batch"]]
+        units = self.config.job_batches(wildcards["source"])[wildcards["batch"]]
         return compress_numbered_paths(
             self.file(layout.UNIT_LISTING, source=wildcards["source"], unit=unit) for unit in units
         )
 
     def raw_folder(self, wildcards: Wildcards) -> str:
         """Return the folder that the names of a source's raw files are relative to."""
-        return str(self.config.source_units(wildcards["source"]).divided_path()[0])
+        return str(self.config.source_units(wildcards["source"]).folder_and_pattern()[0])
 
     def raw_hash(self, wildcards: Wildcards) -> str:
         """Return one hash of the names and sizes of a batch's raw files: a replaced file may have an older time."""
@@ -132,16 +138,16 @@ class RunFiles(ABC):
         if not manifest.is_file():
             return None
         known = _unit_hashes(manifest, manifest.stat().st_mtime_ns)
-        return short_hash([known.get(unit) for unit in self.config.batches(source)[wildcards["batch"]]])
+        return short_hash([known.get(unit) for unit in self.config.job_batches(source)[wildcards["batch"]]])
 
-    def large_file(self, wildcards: Wildcards) -> str:
+    def large_raw_file(self, wildcards: Wildcards) -> str:
         """Return the raw file of a source that has this number, to be cut into parts."""
         listed = self.config.source_units(wildcards["source"])
         return str(listed.files[listed.large_files[wildcards["file"]][0]])
 
     def large_file_bytes(self, wildcards: Wildcards) -> int:
         """Return the size of a file that is cut into parts."""
-        return Path(self.large_file(wildcards)).stat().st_size
+        return Path(self.large_raw_file(wildcards)).stat().st_size
 
     def milestone(self, model: str, step: int | str) -> str:
         """Return the folder of a milestone."""
@@ -149,13 +155,13 @@ class RunFiles(ABC):
 
     def milestones(self, model: str) -> list[str]:
         """Return all milestones of a model, the last one last."""
-        return [self.milestone(model, step) for step in self.config.models[model].training.milestones()]
+        return [self.milestone(model, step) for step in self.config.models[model].training.milestone_steps()]
 
     def token_index(self, model: str) -> str:
         """Return the index of the tokens that a model is trained on."""
         return self.file(layout.TOKEN_INDEX, tokens=self.config.models[model].tokens)
 
-    def tokenizer_file(self, place: Place, model: str) -> str:
+    def tokenizer_file(self, place: PathTemplate, model: str) -> str:
         """Return a file of the tokenizer of a model."""
         return self.file(place, tokenizer=self.config.tokens[self.config.models[model].tokens].tokenizer)
 

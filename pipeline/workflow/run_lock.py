@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.core.process_lifetime import LockOwner, ProcessState, read_boot_id
+from pipeline.core.lock_owner import LockOwner, ProcessState, read_boot_id
 from pipeline.workflow.snakemake_internals import LOCKS_FOLDER, find_locks
 
 Warn = Callable[[str], None]
@@ -53,7 +53,7 @@ def _read_lock(path: Path) -> tuple[LockOwner, bytes] | None:
 
 def _check_owner(path: Path, holder: LockOwner, content: bytes, warn: Warn) -> ProcessState:
     """Return whether the owner of a lock is alive; watch its counter if its process cannot be seen."""
-    if (verdict := holder.seen()) is not None:
+    if (verdict := holder.process_state()) is not None:
         return verdict
     warn(f"the run is locked by {holder}: watching for {WATCH_SECONDS:g} s whether it is alive")
     deadline = time.monotonic() + WATCH_SECONDS
@@ -63,7 +63,7 @@ def _check_owner(path: Path, holder: LockOwner, content: bytes, warn: Warn) -> P
             return "gone"
         if now[1] != content:
             return "lives"
-        if (verdict := holder.seen()) is not None:
+        if (verdict := holder.process_state()) is not None:
             return verdict
     # The host has been restarted since then.
     return "dead" if holder.host == platform.node() and holder.boot != read_boot_id() else "silent"
@@ -97,20 +97,20 @@ class RunLock:
         self._stop = threading.Event()
         self.dead: list[LockOwner] = []  # owners of cleared locks, until their jobs are settled
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Place the lock and start its heartbeat; return False if another process was faster."""
-        if not self.place():
+        if not self.try_create():
             return False
-        threading.Thread(target=self._beats, daemon=True).start()
+        threading.Thread(target=self._run_heartbeat, daemon=True).start()
         return True
 
-    def place(self) -> bool:
+    def try_create(self) -> bool:
         """Place the lock atomically; return False if another process was faster."""
         own = _temporary_path(self.path)
         own.unlink(missing_ok=True)
         self._file = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            self._beat(0)
+            self._write_heartbeat(0)
             os.link(own, self.path)
         except FileExistsError:
             # Over NFS the answer to a successful link may be lost, and the request repeated.
@@ -121,11 +121,11 @@ class RunLock:
             own.unlink()
         return True
 
-    def _beat(self, count: int) -> None:
+    def _write_heartbeat(self, count: int) -> None:
         os.pwrite(self._file, self._line + b"%012d\n" % count, 0)
         os.fsync(self._file)
 
-    def is_there(self) -> bool:
+    def is_still_held(self) -> bool:
         """Return whether the lock file is this lock; True if it cannot be read for the moment."""
         try:
             return self.path.read_bytes().startswith(self._line)
@@ -134,14 +134,14 @@ class RunLock:
         except OSError:
             return True
 
-    def _beats(self) -> None:
+    def _run_heartbeat(self) -> None:
         """Increment the counter; if the lock was removed, end this process, so that it submits no more jobs."""
         count = missed = 0
         while not self._stop.wait(BEAT_SECONDS):
             count += 1
             with suppress(OSError):  # a full disk or a server that is down may recover
-                self._beat(count)
-            missed = 0 if self.is_there() else missed + 1
+                self._write_heartbeat(count)
+            missed = 0 if self.is_still_held() else missed + 1
             if missed == 2:
                 self._warn(f"{self.path} was removed: another snakemake owns the run, this one ends")
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -153,10 +153,10 @@ class RunLock:
             return
         self._stop.set()
         with suppress(OSError):
-            if self.is_there():
+            if self.is_still_held():
                 self.path.unlink()
                 for holder in self.dead[-1:]:  # the next invocation settles its jobs
-                    RunLock(self.path, holder.model_copy(update={"given_up": True}), self._warn).place()
+                    RunLock(self.path, holder.model_copy(update={"given_up": True}), self._warn).try_create()
 
 
 def _clear_snakemake_locks(holder: LockOwner, warn: Warn) -> None:
@@ -171,7 +171,7 @@ def _release_at_exit(lock: RunLock) -> None:
     atexit.register(lock.release)
 
     def release_and_end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == lock.holder.process and lock.is_there():
+        if os.getpid() == lock.holder.process and lock.is_still_held():
             _clear_snakemake_locks(lock.holder, lambda sentence: None)
             lock.release()
         signal.signal(number, signal.SIG_DFL)
@@ -182,7 +182,7 @@ def _release_at_exit(lock: RunLock) -> None:
             signal.signal(number, release_and_end)
 
 
-def take_lock(run_directory: Path, warn: Warn) -> RunLock:
+def acquire_run_lock(run_directory: Path, warn: Warn) -> RunLock:
     """Take the lock of a run until this process ends; the lock of a dead process is cleared.
 
     Raises:
@@ -192,7 +192,7 @@ def take_lock(run_directory: Path, warn: Warn) -> RunLock:
     lock = RunLock(path, LockOwner.from_this_process(run_directory), warn)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        while not lock.take():
+        while not lock.try_acquire():
             if (current := _read_lock(path)) is None:
                 continue
             holder, content = current
@@ -224,7 +224,7 @@ def take_lock(run_directory: Path, warn: Warn) -> RunLock:
     return lock
 
 
-def give_up_lock(run_directory: Path, warn: Warn) -> None:
+def break_stale_lock(run_directory: Path, warn: Warn) -> None:
     """Give up the lock of a dead or silent owner on request of the user; the next invocation takes it.
 
     Raises:
@@ -237,6 +237,6 @@ def give_up_lock(run_directory: Path, warn: Warn) -> None:
     if _check_owner(path, holder, content, warn) == "lives":
         raise InputError(f"{run_directory} is being worked on by {holder}: it is alive, and keeps its lock")
     _remove_lock(path, content)
-    RunLock(path, holder.model_copy(update={"given_up": True}), warn).place()
+    RunLock(path, holder.model_copy(update={"given_up": True}), warn).try_create()
     warn(f"the lock of {holder} is given up: the next invocation takes it")
     _clear_snakemake_locks(holder, warn)

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import format_count
+from pipeline.core.formatting import pluralize
 from pipeline.layout import METRICS_FILE, PROGRESS
-from pipeline.pretrain.follow import trains_in
-from pipeline.report.amounts import format_duration
+from pipeline.pretrain.training_follower import find_latest_segment
+from pipeline.report.amount_formatting import format_duration
 
 SILENT_SECONDS = 120.0  # without a new file, after which the writing process counts as silent
 TAIL_BYTES = 1 << 16  # of a training's metrics: its last steps
@@ -149,7 +149,7 @@ class RunProgress(BaseModel):
                 return f"silent for {silent}: check on {self.host} whether process {self.process} runs"
             return "running"
         if self.failed:
-            return f"stopped: {format_count(len(self.failed), 'job')} failed"
+            return f"stopped: {pluralize(len(self.failed), 'job')} failed"
         return "finished" if self.done == self.total else "stopped"
 
     def time_left(self) -> str:
@@ -183,7 +183,7 @@ def read_trainings(run_directory: Path, progress: RunProgress) -> list[TrainingP
 
 def read_training(run_directory: Path, model: str, steps: int | None) -> TrainingProgress | None:
     """Return the last step of a training by the end of its metrics file; None before its first step."""
-    folder = trains_in(run_directory, model)
+    folder = find_latest_segment(run_directory, model)
     lines = _last_lines(folder / METRICS_FILE) if folder else []
     if not lines:
         return None

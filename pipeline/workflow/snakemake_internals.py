@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from logging import Handler
 from pathlib import Path
@@ -21,7 +21,7 @@ from snakemake.io import directory as directory
 from snakemake.io import report as report
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-MEMORY_FOLDER = Path(".snakemake/metadata")
+METADATA_FOLDER = Path(".snakemake/metadata")
 LOCKS_FOLDER = ".snakemake/locks"
 STREAM_HANDLER = "DefaultStreamHandler"
 NAME_BYTES = 254  # Snakemake cuts a longer name into folders of this length that begin with @
@@ -56,16 +56,16 @@ def read_invocation(words: list[str]) -> Invocation:
     return Invocation(action, bool(options["dryrun"]), targets, str(options["set_resources"] or ""))
 
 
-def memory_file(memory: Path, name: str) -> Path:
+def metadata_file(memory: Path, name: str) -> Path:
     """Return the file of an output in a folder of Snakemake's memory, such as .snakemake/metadata."""
     encoded = urlsafe_b64encode(name.encode()).decode()
     *folders, last = (encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES))
     return memory.joinpath(*(f"@{folder}" for folder in folders), last)
 
 
-def is_remembered(memory: Path, name: str) -> bool:
+def has_metadata(memory: Path, name: str) -> bool:
     """Return whether Snakemake's memory has the output of that name."""
-    return memory_file(memory, name).exists()
+    return metadata_file(memory, name).exists()
 
 
 def find_locks(run: str, locks: Path) -> list[Path]:
@@ -132,17 +132,22 @@ class SnakemakeWorkflow:
         for rule in self._workflow.rules:
             rule.env_modules = modules
 
-    def planned_rules(self) -> tuple[Counter[str], Counter[str]] | None:
-        """Return the number of jobs of each rule to run, and done; None before there is a plan."""
+    def count_jobs_by_rule(self, without: Collection[int] = ()) -> tuple[Counter[str], Counter[str]] | None:
+        """Return the number of jobs of each rule to run, and of the others; None before there is a plan.
+
+        Args:
+            without: the ids of jobs that are not counted.
+        """
         dag = self._workflow.dag
         if dag is None:
             return None
         planned, others = Counter[str](), Counter[str]()
         for job in dag.jobs:
-            (planned if dag.needrun(job) else others)[job.rule.name] += 1
+            if not without or job.jobid not in without:
+                (planned if dag.needrun(job) else others)[job.rule.name] += 1
         return planned, others
 
-    def reasons(self) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+    def job_reasons(self) -> Iterator[tuple[str, dict[str, str], list[str]]]:
         """Yield rule, wildcards and reasons of each job to run; nothing before there is a plan."""
         dag = self._workflow.dag
         for job in dag.needrun_jobs(exclude_finished=False) if dag is not None else ():

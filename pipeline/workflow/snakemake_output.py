@@ -26,6 +26,7 @@ NOTHING_TO_DO = "Nothing to be done"
 # Messages that the display of the progress replaces.
 REPLACED = re.compile(
     "Exiting because a job execution failed|At least one job did not complete|Shutting down, this might take"
+    r"|\ARuleException:\s*CalledProcessError"  # the whole command of a failed job
 )
 # Messages at the end of a dry run that our summary replaces. The advice about rerun triggers is wrong here.
 ADVICE = re.compile(
@@ -54,7 +55,7 @@ class OutputHandler(LogHandlerBase):
         self.display: Any = None
         self._stream = stream
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._tick_until_end, name="progress", daemon=True)
 
     def show_progress(self, config: Config, workflow: SnakemakeWorkflow) -> None:
         """Show the progress of a run from now on."""
@@ -65,7 +66,7 @@ class OutputHandler(LogHandlerBase):
             from pipeline.workflow.live_view import LiveView  # here, because it imports rich
 
             view = LiveView()
-        self.display = ProgressDisplay(config, workflow.planned_rules, self._stream, workflow.log_file, view=view)
+        self.display = ProgressDisplay(config, workflow.count_jobs_by_rule, self._stream, workflow.log_file, view=view)
 
     def update_queue(self, reasons: Mapping[int, str]) -> None:
         """Take the jobs that wait in Slurm's queue, by their ids, with the reasons."""
@@ -95,7 +96,7 @@ class OutputHandler(LogHandlerBase):
         else:
             print(text, file=self._stream, flush=True)
 
-    def _tick(self) -> None:
+    def _tick_until_end(self) -> None:
         while True:
             with suppress(OSError, ValueError, KeyError):  # files that are being replaced
                 self.display.tick()
@@ -113,7 +114,7 @@ class OutputHandler(LogHandlerBase):
         super().close()
 
 
-def attach_output(workflow: SnakemakeWorkflow, *, executes: bool) -> OutputHandler | None:
+def replace_snakemake_output(workflow: SnakemakeWorkflow, *, executes: bool) -> OutputHandler | None:
     """Replace Snakemake's output; return None where it stays, because the user asked for it or nothing runs.
 
     Args:

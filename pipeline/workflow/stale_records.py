@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.records import BatchRecord, Record, outputs_exist
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.snakemake_internals import is_remembered
+from pipeline.workflow.snakemake_internals import has_metadata
 from pipeline.workflow.steps import STAGES, STEPS
 
 # Snakemake does not know the files in the output folders of these steps.
@@ -40,30 +40,26 @@ class StaleRecords:
     def find_outdated(self) -> list[Path]:
         """Return records that Snakemake forgot and that do not match configuration, code and environment."""
         stale = []
-        for name in [*self.dag.records(STAGES), *self.dag.all_batches()]:
+        for name in [*self.dag.record_paths(STAGES), *self.dag.all_batch_record_paths()]:
             path = Path(name)
-            if (
-                path.is_file()
-                and not is_remembered(self.memory, name)
-                and not self.dag.finished.is_protected(path.name)
-            ):
+            if path.is_file() and not has_metadata(self.memory, name) and not self.dag.finished.is_protected(path.name):
                 record = _load_record(path)
                 try:
-                    fits = record and record.matches_versions(self.dag.versions(record.step, record.instance))
+                    fits = record and record.matches_versions(self.dag.job_versions(record.step, record.instance))
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
                     fits = False
                 if not fits:
                     stale.append(path)
         return stale
 
-    def find_incomplete(self) -> list[Path]:
+    def find_missing_outputs(self) -> list[Path]:
         """Return the records of steps and batches that wrote a file that is missing or has another size.
 
         Snakemake only checks that a folder exists, and does not know the units of a batch.
         """
         stale = []
-        batches = self.dag.all_batches()
-        for path in map(Path, [*self.dag.records(), *batches]):
+        batches = self.dag.all_batch_record_paths()
+        for path in map(Path, [*self.dag.record_paths(), *batches]):
             if not (path.name.startswith(STEPS_WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
                 continue
             record = _load_record(path)
@@ -77,8 +73,8 @@ class StaleRecords:
         These are records, the files that they list, and private texts, because every file in the folder of a corpus
         belongs to it. Files of sources and corpora that the configuration does not name stay.
         """
-        known = {os.path.basename(name) for name in self.dag.unit_records()}
-        batches = set(self.dag.all_batches())
+        known = {os.path.basename(name) for name in self.dag.unit_record_paths()}
+        batches = set(self.dag.all_batch_record_paths())
         sources = {source.name for source in self.dag.config.sources}
         gone = [path for path in Path(self.dag.run, layout.BATCHES).glob("*.json") if path.as_posix() not in batches]
         records = Path(self.dag.run, layout.RECORDS)
@@ -102,7 +98,7 @@ class StaleRecords:
 
     def find_changed_batch(self, batch: str, planned: str | None) -> list[Path]:
         """Return the file of a batch that Snakemake forgot and that read other raw files than planned."""
-        if is_remembered(self.memory, batch):
+        if has_metadata(self.memory, batch):
             return []
         written = _load_record(Path(batch))
         return [] if not isinstance(written, BatchRecord) or written.of == planned else [Path(batch)]
@@ -112,18 +108,18 @@ class StaleRecords:
         return [
             path
             for source in self.dag.config.sources
-            for batch in self.dag.config.batches(source.name)
+            for batch in self.dag.config.job_batches(source.name)
             for step in ("sources.fingerprint", "opt_out.entries")
             for path in self.find_changed_batch(
-                self.dag.batch_of(step, source.name, batch),
+                self.dag.batch_record_path(step, source.name, batch),
                 self.dag.raw_hash({"source": source.name, "batch": batch}),
             )
         ]
 
     def find_changed_tokens(self, model: str, step: str) -> list[Path]:
         """Return the record of a segment that Snakemake forgot and that read other tokens or another tokenizer."""
-        name = layout.SEGMENT_RECORD.in_run(self.dag.run, model=model, step=step)
-        record = None if is_remembered(self.memory, name) else _load_record(Path(name))
+        name = layout.SEGMENT_RECORD.path_with_wildcards(self.dag.run, model=model, step=step)
+        record = None if has_metadata(self.memory, name) else _load_record(Path(name))
         if not isinstance(record, Record) or self.dag.finished.kept_versions(model, int(step)):
             return []
         inputs = [entry for entry in record.inputs if entry.name in ("index", "tokenizer", "configuration")]

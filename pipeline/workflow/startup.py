@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.config.configuration import Config, load
-from pipeline.config.keys import in_new_words
+from pipeline.config.configuration import Config, parse_configuration
+from pipeline.config.key_errors import replace_deprecated_names
 from pipeline.core.errors import InputError, InputErrors
-from pipeline.core.process_lifetime import LockOwner
+from pipeline.core.lock_owner import LockOwner
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
 from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.job import run_snapshot
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
-from pipeline.job.environments import Environment
-from pipeline.provenance import evidence, signing
+from pipeline.job.package_environments import Environment
+from pipeline.provenance import evidence_attestation, signing
 from pipeline.workflow import preflight, run_lock, startup_cache
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import (
@@ -46,7 +46,7 @@ Warn = Callable[[str], None]
 ImageEnvironments = Callable[[Config], Mapping[str, Environment] | None]
 
 
-def load_run(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
+def load_run_configuration(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
     """Return the configuration of a run.
 
     Args:
@@ -58,11 +58,11 @@ def load_run(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
     """
     for file in files:
         load_yaml(Path(file))
-    return load(raw)
+    return parse_configuration(raw)
 
 
 @contextmanager
-def report_mistakes() -> Iterator[None]:
+def report_input_errors() -> Iterator[None]:
     """End Snakemake with one line for each mistake of the user, without the place in the rules where it was found."""
     try:
         yield
@@ -130,7 +130,7 @@ class Startup:
             return
         trains = not self.invocation.targets or {*self.invocation.targets} & TRAINING_TARGETS
         own_launch = "launch=" in self.invocation.set_resources  # jobs are checked with it before they start
-        launched = preflight.launch_commands(config) if trains and not own_launch else {}
+        launched = preflight.model_launch_commands(config) if trains and not own_launch else {}
         # The executor is not known while rules are read: an execution checks what Slurm needs when it begins.
         slurm = preflight.uses_slurm(config) if self.invocation.is_dry_run else None
         if problems := [*preflight.find_problems(config, launched, slurm=slurm)]:
@@ -145,21 +145,23 @@ class Startup:
             InputError: the configuration cannot work.
         """
         startup_cache.cache_code_versions()
-        dag = Dag(config, self._in_image(config, environments_in_image))
+        dag = Dag(config, self._find_image_environments(config, environments_in_image))
         if find_lock_mismatch := dag.find_lock_mismatch():
             self.refuse(find_lock_mismatch)
-        dag.records()  # reports a source path without files
+        dag.record_paths()  # reports a source path without files
         make_forecast_plan(config)  # reports a calibration run that is not a run
-        for scored in config.scored("quality"):
-            config.seed_files(scored)  # reports a missing file of seeds
+        for scored in config.scored_corpora("quality"):
+            config.quality_training_files(scored)  # reports a missing file of seeds
         # Reports a pretrained model that is missing or has another shape.
         for model in config.models if self.is_main_process else ():
-            for turned in config.turned_positions(model):
+            for turned in config.list_rope_changes(model):
                 self.warn(f"models.{model}: positions turn otherwise than in the model that it begins with: {turned}")
         _ = dag.task_files  # reports a missing evaluation task
         return dag
 
-    def _in_image(self, config: Config, environments_in_image: ImageEnvironments) -> Mapping[str, Environment] | None:
+    def _find_image_environments(
+        self, config: Config, environments_in_image: ImageEnvironments
+    ) -> Mapping[str, Environment] | None:
         """Return the environments in the platform's image; None if it has none or does not start."""
         try:
             return environments_in_image(config)
@@ -179,10 +181,10 @@ class Startup:
         """
         run = config.directory
         if self.action == "unlock":
-            run_lock.give_up_lock(run, self._warn)
+            run_lock.break_stale_lock(run, self._warn)
         if not self.executes:
             return
-        held = run_lock.take_lock(run, self._warn)
+        held = run_lock.acquire_run_lock(run, self._warn)
         signing.begin_signing(run, config.provenance, self._warn)
 
         def sign_evidence() -> None:
@@ -195,10 +197,10 @@ class Startup:
         atexit.register(sign_evidence)
         settle(held.dead)
         held.dead.clear()
-        self._begin_meter(run)
+        self._start_energy_meter(run)
 
     @staticmethod
-    def _begin_meter(run: Path) -> None:
+    def _start_energy_meter(run: Path) -> None:
         """Meter Snakemake itself and its child processes: on a cluster, its share of the login node.
 
         The name has the number of the Slurm job that Snakemake runs in, if any. Jobs refer to the name.
@@ -224,9 +226,9 @@ class Startup:
         last = run_snapshot.read_newest_snapshot(dag.config.directory)
         if not self.is_main_process:
             return {}
-        for sentence in [*in_new_words(raw)[1], *dag.finished.describe_kept_models()]:
+        for sentence in [*replace_deprecated_names(raw)[1], *dag.finished.describe_kept_models()]:
             self.warn(sentence)
-        now = dag.snapshot() | image(last)
+        now = dag.build_run_snapshot() | image(last)
         for difference in run_snapshot.list_changes(last or now, now):
             self.warn(f"since the last invocation: {difference}")
         return now
@@ -249,11 +251,11 @@ class Startup:
                 f"{removed[0]}: they are deleted"
             )
             if not self._keeps_files:
-                evidence.attest_removed_batches(dag.config.directory, removed)
+                evidence_attestation.attest_batch_removal(dag.config.directory, removed)
                 for path in removed:
                     path.unlink()
         self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")
-        self.delete_records(stale.find_incomplete(), "lists files that are missing or changed")
+        self.delete_records(stale.find_missing_outputs(), "lists files that are missing or changed")
         self.delete_records(stale.find_changed_raw_files(), "read other raw files")
 
     def delete_records(self, records: Iterable[Path], because: str) -> None:

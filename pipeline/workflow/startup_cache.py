@@ -63,7 +63,7 @@ def package_sha256() -> str:
 NAMES_FILE = Path(".snakemake/names_without_persons")
 
 
-def find_personal_paths(config: Config, file: Path = NAMES_FILE) -> Iterator[str]:
+def find_personal_data_in_paths(config: Config, file: Path = NAMES_FILE) -> Iterator[str]:
     """Yield a sentence for the first raw file whose path holds personal data."""
     searches = [
         (source.name, section.personal_data.model_copy(update={"names": None, "replacement": "marker"}), names)
@@ -73,7 +73,7 @@ def find_personal_paths(config: Config, file: Path = NAMES_FILE) -> Iterator[str
         if source.name in config.corpus_sources(corpus)
     ]
     given = json.dumps([(kinds.model_dump(mode="json"), names) for _, kinds, names in searches])
-    sha256 = _search_sha256(given, config.run.environment)
+    sha256 = _search_cache_key(given, config.run.environment)
     with suppress(OSError, ValueError):
         if file.read_text(encoding="utf-8") == sha256:
             return
@@ -87,13 +87,13 @@ def find_personal_paths(config: Config, file: Path = NAMES_FILE) -> Iterator[str
                 "the corpus"
             )
             return
-    if _search_sha256(given, config.run.environment) != sha256:
+    if _search_cache_key(given, config.run.environment) != sha256:
         return  # the package is being edited: it is unknown which code has searched
     with suppress(OSError):
         atomic_files.write_atomically(file, sha256.encode())
 
 
-def _search_sha256(given: str, lock: str) -> str:
+def _search_cache_key(given: str, lock: str) -> str:
     """Return a hash of everything that the search depends on; a unique value if that cannot be read."""
     try:
         installed = (PACKAGE.parent / "envs" / f"{lock}.lock").read_bytes()

@@ -38,14 +38,14 @@ class MemoryPlan(NamedTuple):
 
     def lines(self) -> list[str]:
         """Return a table with a column for each model, then the sentences."""
-        return [*(_table(self.traced) if self.traced else []), *self.notes]
+        return [*(_format_table(self.traced) if self.traced else []), *self.notes]
 
 
-def plan_memory(config: Config) -> MemoryPlan:
+def estimate_training_memory(config: Config) -> MemoryPlan:
     """Trace a step of each model without a device."""
     models = {name: plan_training(config, name, config.launch) for name in config.models}
     kind = "gpu" if "gpu" in config.platform.partitions else "cpu"
-    requests = {name: _request(model, model.training, kind) for name, model in models.items()}
+    requests = {name: _make_trace_request(model, model.training, kind) for name, model in models.items()}
     keys = {name: request.model_dump_json(exclude=SETTINGS_WITHOUT_MEMORY) for name, request in requests.items()}
     different = {keys[name]: requests[name] for name in requests}
     with ThreadPoolExecutor(PARALLEL_TRACES) as pool:
@@ -66,7 +66,7 @@ def plan_memory(config: Config) -> MemoryPlan:
     return MemoryPlan(traced, lines)
 
 
-def _request(model: PlannedTraining, training: Training, kind: Any) -> TraceRequest:
+def _make_trace_request(model: PlannedTraining, training: Training, kind: Any) -> TraceRequest:
     return TraceRequest(
         training=training,
         architecture=model.shape,
@@ -84,7 +84,7 @@ def _trace_or_error(request: TraceRequest) -> PeakMemory | str:
         return str(error)
 
 
-def _table(traced: dict[str, PeakMemory]) -> list[str]:
+def _format_table(traced: dict[str, PeakMemory]) -> list[str]:
     rows = [["memory of a device, estimated", *traced]]
     for key in PeakMemory.model_fields:
         if key not in ("peak_in", "stage"):
@@ -107,7 +107,7 @@ def _suggest_settings(model: PlannedTraining, kind: Any) -> str:
         words = memory_estimate.format_proposal(model.training, other)
         if kind == "gpu" and STRATEGIES[other.strategy].offloads_optimizer:
             return f"{words} does by formula alone, with {format_quantity('peak_bytes', needed)}"
-        memory = _trace_or_error(_request(model, other, kind))
+        memory = _trace_or_error(_make_trace_request(model, other, kind))
         if isinstance(memory, PeakMemory) and memory.peak_bytes <= limit:
             return f"{words} does, with {format_quantity('peak_bytes', memory.peak_bytes)}"
     return memory_estimate.NOTHING_FITS.format(backend=model.training.backend)

@@ -187,6 +187,21 @@ def test_a_removal_names_the_value_and_the_threshold(run_directory: Path, name: 
     assert "no value" not in story
 
 
+def test_removed_documents_are_listed_with_step_reason_and_value(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["corpus", "removed", str(run_directory)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = {}
+    for file in (run_directory / "corpus/main/removed").iterdir():
+        rows |= {row["id"]: (file.name.split(".")[0], row["reason"]) for row in pq.read_table(file).to_pylist()}
+    assert [line.split(": ")[0] for line in lines] == sorted(rows) and "s/x.jsonl/short" in rows
+    for line, name in zip(lines, sorted(rows), strict=True):
+        assert line.startswith(f"{name}: corpus main, {rows[name][0]}: {rows[name][1]}")
+    assert main(["corpus", "removed", str(tmp_path)]) == 2
+    assert "removed a document" in capsys.readouterr().err
+
+
 def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"read a document s/x\.jsonl/nl_watr: did you mean s/x\.jsonl/nl_water"):
         trace_document(run_directory, "s/x.jsonl/nl_watr")

@@ -78,7 +78,9 @@ def test_a_quote_is_told_with_source_license_holder_and_steps(
         == "found: the whole text stands in the training documents of tiny, in 1 part of at least 40 characters"
     )
     assert lines[2] == f"characters 1 to 100, 1 time in 1 document: {held!r}"
-    steps = sorted({visit["step"] for visit in TrainingAudit(run_directory, "tiny").find_visits("words/all/7")})
+    steps = sorted(
+        {visit["step"] for visit in TrainingAudit(run_directory, "tiny").find_document_visits("words/all/7")}
+    )
     assert lines[3].startswith(
         "  words/all/7: 1 time; source words, license CC0-1.0, holder the writers of words, basis public-domain; "
         f"seen in {len(steps)} steps: {', '.join(map(str, steps[:10]))}"

@@ -75,10 +75,10 @@ def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None
     found: dict[tuple[int, int], int] = {}
     for step in range(1, STEPS + 1):
         for sample in range(4):
-            rows = audit.sample_documents(step, sample)
+            rows = audit.list_sample_documents(step, sample)
             assert sum(row["tokens"] for row in rows) == audit.length
             found.update(((step, sample), row["tokens"]) for row in rows if row["id"] == wanted)
-    visits = audit.find_visits(wanted)
+    visits = audit.find_document_visits(wanted)
     assert {(v["step"], v["sample"]): v["tokens"] for v in visits if v["step"] is not None} == found
     assert len(visits) >= len(found) > 3
     reader = TokenReader(run_directory / "tokens/main/index.json", "train")
@@ -92,18 +92,18 @@ def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None
 def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     reader = audit.sampler.reader
-    sequence = int(audit.sampler.order.batch(SKIPS[0])[0])
+    sequence = int(audit.sampler.order.batch_sequences(SKIPS[0])[0])
     wanted = reader.documents_in(sequence * audit.length, 1)[0]["id"]
-    skipped = [visit for visit in audit.find_visits(wanted) if visit["step"] is None]
+    skipped = [visit for visit in audit.find_document_visits(wanted) if visit["step"] is None]
     assert (SKIPS[0], 0) in [(visit["data_step"], visit["sample"]) for visit in skipped]
     assert {visit["data_step"] for visit in skipped} <= set(SKIPS)
 
 
 def test_the_license_is_that_of_the_document_or_of_its_source(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
-    assert audit.license({"source": "words", "license": None}) == "CC0-1.0"
-    assert audit.license({"source": "words", "license": "MIT"}) == "MIT"
-    assert audit.license({"source": "others", "license": None}) == "not known: its manifest is not here"
+    assert audit.document_license({"source": "words", "license": None}) == "CC0-1.0"
+    assert audit.document_license({"source": "words", "license": "MIT"}) == "MIT"
+    assert audit.document_license({"source": "others", "license": None}) == "not known: its manifest is not here"
 
 
 def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,14 +131,14 @@ def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) ->
     audit = TrainingAudit(run_directory, "tiny")
     for step, sample, message in ((301, 0, "no step 301: name one from 1 to 300"), (1, 4, "no sample 4")):
         with pytest.raises(InputError, match=message):
-            audit.sample_documents(step, sample)
+            audit.list_sample_documents(step, sample)
     ids = pq.read_table(run_directory / "corpus/main/filtered/words.0.parquet", columns=["id"])["id"].to_pylist()
     reader = audit.sampler.reader
     held_out = sorted(set(ids) - {row["id"] for row in reader.documents_in(0, reader.tokens)})
     with pytest.raises(InputError, match=f"hold no document {held_out[0]}: it was held out for validation"):
-        audit.find_visits(held_out[0])
+        audit.find_document_visits(held_out[0])
     with pytest.raises(InputError, match="hold no document words/all/x: ask corpus why"):
-        audit.find_visits("words/all/x")
+        audit.find_document_visits("words/all/x")
     with pytest.raises(InputError, match="no record of a training of base: it has tiny"):
         TrainingAudit(run_directory, "base")
     changed = Path(shutil.copytree(run_directory, tmp_path / "run"))
@@ -184,7 +184,7 @@ def test_what_is_told_of_a_training_is_what_its_processes_read(
     assert len(audit.logged_hashes) == 20 and audit.skips, "some batches were left out, else nothing is shown"
     assert main(["audit", str(trained), "tiny", "--check"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this batch"
-    for question in (["--step", "16"], ["--document", audit.sample_documents(16, 0)[0]["id"]]):
+    for question in (["--step", "16"], ["--document", audit.list_sample_documents(16, 0)[0]["id"]]):
         assert main(["audit", str(trained), "tiny", *question]) == 0
         assert capsys.readouterr().out.splitlines()[-1].startswith("checked: ")
 
@@ -222,7 +222,7 @@ def test_what_was_not_trained_on_is_told_to_be_wrong(
     assert said.startswith("WRONG: in ") and f" of 20 steps, the first of them {first}, the processes logged" in said
     assert main(["audit", str(other), "tiny", "--step", str(first)]) == 1
     assert "WRONG: in 1 of 1 steps" in capsys.readouterr().out
-    document = TrainingAudit(other, "tiny").sample_documents(first, 0)[0]["id"]
+    document = TrainingAudit(other, "tiny").list_sample_documents(first, 0)[0]["id"]
     assert main(["audit", str(other), "tiny", "--document", document]) == 1
 
 
@@ -243,9 +243,11 @@ def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> No
     audit = TrainingAudit(other, "tiny")
     assert "trained from step 12 of model other to step 20" in audit.describe_training()
     with pytest.raises(InputError, match="there is no step 12: name one from 13 to 20"):
-        audit.sample_documents(12, 0)
-    seen = [row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").sample_documents(12, sample)]
-    visits = [visit for name in seen for visit in audit.find_visits(name)]
+        audit.list_sample_documents(12, 0)
+    seen = [
+        row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").list_sample_documents(12, sample)
+    ]
+    visits = [visit for name in seen for visit in audit.find_document_visits(name)]
     assert visits and all(visit["step"] is None or visit["step"] > 12 for visit in visits)
     assert audit.verify_steps(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this batch", False)
 
@@ -258,11 +260,11 @@ def test_a_ramp_has_fewer_samples_in_its_steps(
     written(other, settings(last_step=STEPS, steps=STEPS, ramp=ramp), tokens)
     audit = TrainingAudit(other, "tiny")
     assert "to step 300, 2, then 4 sequences of 32 tokens" in audit.describe_training()
-    assert [audit.count_sequences(step) for step in (1, 9, 10)] == [2, 2, 4], "a skipped batch counts as a step"
+    assert [audit.count_step_sequences(step) for step in (1, 9, 10)] == [2, 2, 4], "a skipped batch counts as a step"
     with pytest.raises(InputError, match="there is no sample 2: name one from 0 to 1"):
-        audit.sample_documents(9, 2)
-    document = audit.sample_documents(4, 1)[0]["id"]
-    found = {(visit["step"], visit["sample"]) for visit in audit.find_visits(document)}
+        audit.list_sample_documents(9, 2)
+    document = audit.list_sample_documents(4, 1)[0]["id"]
+    found = {(visit["step"], visit["sample"]) for visit in audit.find_document_visits(document)}
     assert (4, 1) in found and all(sample < (2 if step and step < 10 else 4) for step, sample in found)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.cli import doctor
-from pipeline.cli.doctor import examine
+from pipeline.cli.doctor import check_machine
 
 
 def program(folder: Path, name: str, answer: str, code: int = 0) -> None:
@@ -39,7 +39,7 @@ def test_each_problem_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path:
     sentence = "the run needs numpy 2 by envs/cpu.lock, but 1 is installed: run `sh x`, or, where the machine brings"
     monkeypatch.setattr(doctor, "find_environment_problems", lambda *_, **__: [sentence] * 5)
     monkeypatch.setattr(doctor, "NEEDED_BYTES", 10**18)
-    found = [*examine("cpu", tmp_path)]
+    found = [*check_machine("cpu", tmp_path)]
     problems = [one for one in found if one.ok is False]
     assert {one.subject for one in problems} >= {"packages", "GPU", "disk", "results"}
     assert all(one.advice for one in problems)
@@ -51,7 +51,7 @@ def test_each_problem_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_slurm_that_does_not_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "sinfo", "Unable to contact slurm controller", code=1)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    said = [one for one in examine("cpu", tmp_path) if one.subject == "Slurm"]
+    said = [one for one in check_machine("cpu", tmp_path) if one.subject == "Slurm"]
     assert all(one.ok is False and one.advice for one in said)
     assert said[-1].found == "Unable to contact slurm controller"
 

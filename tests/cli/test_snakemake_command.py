@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import snakemake_command as module
-from pipeline.cli.snakemake_command import find_project, snakemake_command
+from pipeline.cli.snakemake_command import build_snakemake_command, find_project_folder
 from pipeline.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 
 
 def command(*words: str, profile: str = "local", dry_run: bool = False, data: str | None = None) -> str:
-    return " ".join(snakemake_command(ROOT / "config/micro.yaml", words, profile, dry_run=dry_run, data=data))
+    return " ".join(build_snakemake_command(ROOT / "config/micro.yaml", words, profile, dry_run=dry_run, data=data))
 
 
 def test_targets_stand_before_the_configuration_and_options_behind_it(tmp_path: Path) -> None:
@@ -34,11 +34,11 @@ def test_a_profile_that_there_is_not_names_those_that_there_are() -> None:
 
 
 def test_a_project_is_found_from_its_folders_and_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find_project(ROOT / "config/tasks") == ROOT
-    assert find_project(tmp_path) == ROOT, "the checkout of this package"
+    assert find_project_folder(ROOT / "config/tasks") == ROOT
+    assert find_project_folder(tmp_path) == ROOT, "the checkout of this package"
     monkeypatch.setattr(module, "PACKAGE", tmp_path / "site-packages/pipeline")
     with pytest.raises(InputError, match="there is no Snakefile of Polder in"):
-        find_project(tmp_path)
+        find_project_folder(tmp_path)
 
 
 def test_a_run_from_another_folder_says_its_command_and_ends_as_snakemake_does(tmp_path: Path) -> None:

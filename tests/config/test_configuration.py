@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.model.huggingface import save_pretrained
 from pipeline.model.networks import initial_state
@@ -84,7 +84,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 )
 def test_one_sentence_names_the_key_and_the_way_out(path: str, value: Any, words: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        load(changed(path, value))
+        parse_configuration(changed(path, value))
     sentence = str(caught.value)
     assert all(word in sentence for word in words), sentence
     assert "\n" not in sentence
@@ -101,7 +101,7 @@ def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
     before = raw["models"]["branch"]["training"]["batch_size"]
     larger = {"batch_size": 2 * before, "ramp": [{"to_step": 4, "batch_size": before}]}
     raw["models"]["branch"]["training"] |= larger
-    assert load(raw).models["branch"].training.batches.sequences(6) == 8 * before
+    assert parse_configuration(raw).models["branch"].training.batch_schedule.count_sequences(6) == 8 * before
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
 def test_a_branch_fits_what_it_goes_on_from(path: str, value: Any, words: list[str]) -> None:
     raw = changed("models.branch", copy.deepcopy(BRANCH))
     raw["tokenizer"]["other"], raw["tokens"]["other"] = {"vocabulary_size": 700}, {"tokenizer": "other"}
-    load(raw)
+    parse_configuration(raw)
     *parents, last = path.split(".")
     node = raw["models"]["branch"]
     for key in parents:
         node = node[key]
     node[last] = value
     with pytest.raises(InputError) as caught:
-        load(raw)
+        parse_configuration(raw)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
@@ -151,16 +151,16 @@ def test_what_a_training_begins_with_has_a_license_that_is_allowed(
     raw = changed("models.branch", copy.deepcopy(BRANCH))
     raw["allowed_licenses"] = ["CC0-1.0", "Apache-2.0"]
     raw["models"]["base"]["pretrained"] = dict(TAKEN)
-    load(raw)
+    parse_configuration(raw)
     raw["models"][model]["pretrained"] = pretrained
     with pytest.raises(InputError) as caught:
-        load(raw)
+        parse_configuration(raw)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -> None:
     raw = changed("models.base.pretrained", {**TAKEN, "folder": "{data}/large"})
-    config = load({**raw, "data": str(tmp_path)})
+    config = parse_configuration({**raw, "data": str(tmp_path)})
     with pytest.raises(InputError, match=r"models\.base\.pretrained: .*large needs config\.json"):
         config.pretrained_files("base")
     tokens = {"tokenizer": tmp_path / "t.json", "tokenizer_configuration": tmp_path / "c.json"}
@@ -176,9 +176,9 @@ def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -
 
     exported(shape)
     assert str(folder / "model.safetensors") in config.pretrained_files("base")
-    assert config.turned_positions("base") == []
+    assert config.list_rope_changes("base") == []
     exported(shape.model_copy(update={"rope_theta": 10_000.0}))
-    assert config.turned_positions("base") == ["rope_theta 500000, was 10000"]
+    assert config.list_rope_changes("base") == ["rope_theta 500000, was 10000"]
     exported(shape.model_copy(update={"layers": 3}))
     with pytest.raises(InputError, match="of another shape than architecture: write layers: 3"):
         config.pretrained_files("base")
@@ -202,7 +202,7 @@ def test_a_branch_of_what_was_trained_elsewhere_is_compared_with_that() -> None:
     raw["models"]["base"]["pretrained"] = dict(TAKEN)
     raw["models"]["drawn"] = {**copy.deepcopy(raw["models"]["base"]), "seed": 9}
     del raw["models"]["drawn"]["pretrained"]
-    config = load(raw)
+    config = parse_configuration(raw)
     assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
     wildcards = {"baseline": "adopted-branch"}
     assert baseline_files(Dag(config), wildcards) == [f"{config.directory}/models/base/milestones/0"]
@@ -217,52 +217,57 @@ def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> N
     with pytest.raises(
         InputError, match=r"unknown key models\.base\.training\.learning_rte: did you mean 'learning_rate'"
     ):
-        load(raw)
+        parse_configuration(raw)
 
 
 @pytest.mark.parametrize("name", ["config", "micro"])
 def test_the_configurations_are_valid(name: str) -> None:
-    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
-    assert all(config.files(source.name) for source in config.sources)
+    config = parse_configuration(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert all(config.raw_files(source.name) for source in config.sources)
 
 
 def test_open_text_needs_its_folder() -> None:
-    config = load(yaml.safe_load(Path("config/open-text.yaml").read_text()))
+    config = parse_configuration(yaml.safe_load(Path("config/open-text.yaml").read_text()))
     with pytest.raises(InputError, match="--config data=FOLDER"):
-        config.files("nl_laws")
+        config.raw_files("nl_laws")
 
 
 def test_a_step_is_told_only_what_it_reads() -> None:
-    config = load(MICRO)
+    config = parse_configuration(MICRO)
     instance = {"corpus": "main", "source": "nl_gids", "unit": "0"}
     before = step_settings(config, "corpus.filter", instance)
-    other = load(changed("models.base.training.learning_rate", 0.5))
+    other = parse_configuration(changed("models.base.training.learning_rate", 0.5))
     assert step_settings(other, "corpus.filter", instance) == before
     for label, value in (("license", "MIT"), ("rights", {"basis": "statute", "holder": "others"}), ("language", "en")):
-        assert step_settings(load(changed(f"sources.1.{label}", value)), "corpus.filter", instance) == before
-    other = load(changed("sources.1.license_key", "license"))
+        assert (
+            step_settings(parse_configuration(changed(f"sources.1.{label}", value)), "corpus.filter", instance)
+            == before
+        )
+    other = parse_configuration(changed("sources.1.license_key", "license"))
     assert step_settings(other, "corpus.filter", instance) != before
 
 
 def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
-    config = load(changed("sources.0.units", 4))
-    units = {name: unit for unit, files in config.units("nl_brieven").items() for name in files}
+    config = parse_configuration(changed("sources.0.units", 4))
+    units = {name: unit for unit, files in config.unit_files("nl_brieven").items() for name in files}
     assert len(set(units.values())) > 1
     raw = changed("sources.0.units", 4)
     raw["sources"][0]["path"] = "config/corpus/nl_brieven/*e*.txt"
-    fewer = {name: unit for unit, files in load(raw).units("nl_brieven").items() for name in files}
+    fewer = {name: unit for unit, files in parse_configuration(raw).unit_files("nl_brieven").items() for name in files}
     assert fewer and all(units[name] == unit for name, unit in fewer.items())
 
 
 @pytest.mark.parametrize("name", ["config", "micro"])
 def test_what_the_report_shows_describes_the_same_run(name: str) -> None:
-    config = load(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
-    assert load(json.loads(json.dumps(config.written()))) == config
+    config = parse_configuration(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
+    assert parse_configuration(json.loads(json.dumps(config.dump_configuration()))) == config
 
 
 def test_the_platform_changes_no_setting_of_training() -> None:
     found = [
-        step_settings(load(changed("platform", name)), "pretrain.segment", {"model": "base", "step": "8"})
+        step_settings(
+            parse_configuration(changed("platform", name)), "pretrain.segment", {"model": "base", "step": "8"}
+        )
         for name in ("local", "lumi", "snellius", "juwels-booster")
     ]
     assert all(settings == found[0] for settings in found)
@@ -274,14 +279,14 @@ def test_a_sweep_makes_ordinary_tokenizers_of_its_combinations() -> None:
         "sample_bytes": 5000,
         "sweep": {"vocabulary_size": [600, 700], "algorithm": ["bpe", "unigram"]},
     }
-    config = load(changed("tokenizer.main", swept))
+    config = parse_configuration(changed("tokenizer.main", swept))
     assert list(config.tokenizer) == ["main", "main-bpe-700", "main-unigram-600", "main-unigram-700"]
     found = {name: (t.algorithm, t.vocabulary_size, t.sample_bytes) for name, t in config.tokenizer.items()}
     assert found["main"] == ("bpe", 600, 5000) and found["main-unigram-700"] == ("unigram", 700, 5000)
-    assert load({**config.written(), "platform": "local"}).tokenizer == config.tokenizer
+    assert parse_configuration({**config.dump_configuration(), "platform": "local"}).tokenizer == config.tokenizer
     assert config.tokens["main"].tokenizer == "main"
     told = step_settings(config, "tokenizer.train", {"tokenizer": "main"})
-    alone = load(changed("tokenizer.main", {"vocabulary_size": 600, "sample_bytes": 5000}))
+    alone = parse_configuration(changed("tokenizer.main", {"vocabulary_size": 600, "sample_bytes": 5000}))
     assert told == step_settings(alone, "tokenizer.train", {"tokenizer": "main"}), "a sweep changes no other tokenizer"
 
 
@@ -290,22 +295,24 @@ def test_all_tokenizers_of_a_corpus_leave_the_same_documents_out() -> None:
     raw["tokens"]["main"]["validation_fraction"] = 0.2
     for tokenizer in ("main", "other"):
         for step in ("tokenizer.train", "tokenizer.fertility"):
-            told = step_settings(load(raw), step, {"tokenizer": tokenizer})
+            told = step_settings(parse_configuration(raw), step, {"tokenizer": tokenizer})
             assert told.model_dump()["validation_fraction"] == 0.2
 
 
 def test_markers_are_those_of_the_corpora_that_a_tokenizer_is_of() -> None:
     kinds = {kind: False for kind in ("ip", "iban", "telephone", "address", "kvk", "number_plate", "credit_card")}
     raw = changed("corpus.main", {"personal_data": {**kinds, "passport": False, "names": "models/names"}})
-    assert load(raw).markers("main") == ["<BSN>", "<EMAIL>", "<NAME>"]
+    assert parse_configuration(raw).personal_data_markers("main") == ["<BSN>", "<EMAIL>", "<NAME>"]
     raw["corpus"]["main"]["personal_data"]["replacement"] = "synthetic"
-    assert load(raw).markers("main") == []
+    assert parse_configuration(raw).personal_data_markers("main") == []
     raw["corpus"]["web"] = {}
     raw["tokens"]["web"] = {"corpus": "web", "tokenizer": "main"}
-    assert "<IBAN>" in load(raw).markers("main") and "<NAME>" not in load(raw).markers("main")
+    assert "<IBAN>" in parse_configuration(raw).personal_data_markers("main") and "<NAME>" not in parse_configuration(
+        raw
+    ).personal_data_markers("main")
 
 
 def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path: Path) -> None:
     raw = yaml.safe_load(yaml.safe_dump(MICRO).replace("learning_rate: 0.003", "learning_rate: 3e-3"))
     assert raw["models"]["base"]["training"]["learning_rate"] == "3e-3", "so YAML 1.1 reads it"
-    assert load(raw).models["base"].training.learning_rate == 0.003
+    assert parse_configuration(raw).models["base"].training.learning_rate == 0.003

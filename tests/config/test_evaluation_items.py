@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.configuration import Config, counted, leaving, load
+from pipeline.config.configuration import (
+    Config,
+    list_count_only_item_files,
+    list_decontamination_item_files,
+    parse_configuration,
+)
 from pipeline.core.errors import InputError
-from pipeline.evaluate.task_files import ItemFile
+from pipeline.evaluate.task_file_reader import ItemFile
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
-from pipeline.workflow.steps.report import ARTEFACTS
+from pipeline.workflow.steps.report_and_provenance import ARTEFACTS
 
 RIGHTS = {"basis": "license", "holder": "someone"}
 SOURCE = {"name": "s", "path": "config/corpus/*.jsonl", "language": "nl", "license": "CC0-1.0", "rights": RIGHTS}
@@ -31,7 +36,7 @@ def tasks(files: list[ItemFile]) -> list[str]:
 
 def config_of(evaluated: list[Any], **decontamination: Any) -> Any:
     raw = {"run": {"name": "x"}, "sources": [SOURCE], "evaluation": {"suites": evaluated}}
-    return load({**raw, "corpus": {"main": {"decontamination": decontamination}}})
+    return parse_configuration({**raw, "corpus": {"main": {"decontamination": decontamination}}})
 
 
 def own_suite(folder: Path, **keys: Any) -> dict[str, Any]:
@@ -44,9 +49,12 @@ def own_suite(folder: Path, **keys: Any) -> dict[str, Any]:
 
 def test_the_items_are_those_of_the_evaluation_unless_switched_off() -> None:
     config = config_of(["dutch"])
-    assert tasks(leaving(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
-    assert counted(config, "main") == [] and leaving(config_of(["dutch"], enabled=False), "main") == []
-    assert counted(config_of(["dutch"], enabled=False, suites=[]), "main") == []
+    assert tasks(list_decontamination_item_files(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
+    assert (
+        list_count_only_item_files(config, "main") == []
+        and list_decontamination_item_files(config_of(["dutch"], enabled=False), "main") == []
+    )
+    assert list_count_only_item_files(config_of(["dutch"], enabled=False, suites=[]), "main") == []
     named = step_settings(config, "corpus.ngrams", {"corpus": "main"}).model_dump()["items"]
     name = "polder_nl_grammatica"
     assert named[0] == {"task": name, "name": f"{name}.jsonl", "fields": ["bad", "good"], "named": False}
@@ -55,8 +63,11 @@ def test_the_items_are_those_of_the_evaluation_unless_switched_off() -> None:
 
 def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() -> None:
     before, after = (config_of(["dutch", *more], suites=["dutch"]) for more in ([], ["english"]))
-    assert leaving(before, "main") == leaving(after, "main") and counted(before, "main") == []
-    assert tasks(counted(after, "main")) == ["polder_en_grammar", "polder_en_knowledge"]
+    assert (
+        list_decontamination_item_files(before, "main") == list_decontamination_item_files(after, "main")
+        and list_count_only_item_files(before, "main") == []
+    )
+    assert tasks(list_count_only_item_files(after, "main")) == ["polder_en_grammar", "polder_en_knowledge"]
     for step in ("corpus.ngrams", "corpus.find_items", "corpus.decontaminate", "corpus.statistics"):
         job = {"corpus": "main", "source": "s", "unit": "0"}
         assert step_settings(before, step, job) == step_settings(after, step, job)
@@ -65,30 +76,37 @@ def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() ->
     assert counts_read(before) == []
     assert counts_read(after) == ["results/x/corpus/main/later_suites.json"]
     told = step_settings(after, "corpus.count_items", {"corpus": "main"}).model_dump()
-    assert [entry["task"] for entry in told["items"]] == tasks(counted(after, "main"))
+    assert [entry["task"] for entry in told["items"]] == tasks(list_count_only_item_files(after, "main"))
 
 
 def test_what_leaves_a_corpus_need_not_be_evaluated() -> None:
     config = config_of(["dutch"], suites=["english", "use_cases"])
-    assert "polder_en_reading" in tasks(leaving(config, "main")) and "dutch" in config.evaluation.names
-    assert tasks(counted(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
+    assert (
+        "polder_en_reading" in tasks(list_decontamination_item_files(config, "main"))
+        and "dutch" in config.evaluation.suite_names
+    )
+    assert tasks(list_count_only_item_files(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
 
 
 def test_a_suite_or_source_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError, match=r"decontamination\.suites: there is no suite 'nederlands'; choose one of d"):
-        leaving(config_of(["dutch"], suites=["nederlands"]), "main")
+        list_decontamination_item_files(config_of(["dutch"], suites=["nederlands"]), "main")
     with pytest.raises(InputError, match=r"decontamination\.cannot_hold_items: there is no source 'novels'"):
         config_of(["dutch"], cannot_hold_items=["novels"])
 
 
 def test_a_suite_of_ones_own_leaves_by_its_name(tmp_path: Path) -> None:
     config = config_of([own_suite(tmp_path), "dutch"], suites=["own"])
-    assert [file.task for file in leaving(config, "main")] == ["mine"] and "mine" not in tasks(counted(config, "main"))
+    assert [file.task for file in list_decontamination_item_files(config, "main")] == ["mine"] and "mine" not in tasks(
+        list_count_only_item_files(config, "main")
+    )
 
 
 def test_of_the_sources_that_cannot_hold_items_those_of_the_corpus_are_told() -> None:
     corpus = {"exclude_sources": ["t"], "decontamination": {"cannot_hold_items": ["t", "s"], "suites": []}}
-    config = load({"run": {"name": "x"}, "sources": [SOURCE, {**SOURCE, "name": "t"}], "corpus": {"main": corpus}})
+    config = parse_configuration(
+        {"run": {"name": "x"}, "sources": [SOURCE, {**SOURCE, "name": "t"}], "corpus": {"main": corpus}}
+    )
     for step in ("corpus.find_items", "corpus.count_items"):
         assert step_settings(config, step, {"corpus": "main"}).model_dump()["cannot_hold_items"] == ["s"]
 
@@ -108,8 +126,8 @@ def test_the_fields_are_those_of_the_templates_or_those_that_the_task_names(
 ) -> None:
     expected = ItemFile("mine", tmp_path / "mine.jsonl", fields and tuple(fields.split()), named)
     suite = own_suite(tmp_path, **keys)
-    assert leaving(config_of([suite]), "main") == [expected]
-    of_run = leaving(config_of([suite], fields={"mine": ["q", "choices"]}), "main")
+    assert list_decontamination_item_files(config_of([suite]), "main") == [expected]
+    of_run = list_decontamination_item_files(config_of([suite], fields={"mine": ["q", "choices"]}), "main")
     assert of_run == [ItemFile("mine", tmp_path / "mine.jsonl", ("choices", "q"), True)]
 
 
@@ -123,7 +141,7 @@ def test_the_fields_are_those_of_the_templates_or_those_that_the_task_names(
 )
 def test_a_task_that_names_its_fields_wrongly_is_refused(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):
-        leaving(config_of([own_suite(tmp_path, **keys)]), "main")
+        list_decontamination_item_files(config_of([own_suite(tmp_path, **keys)]), "main")
 
 
 def test_a_mirror_of_shipped_tasks_is_read_by_data_set(tmp_path: Path) -> None:
@@ -133,6 +151,8 @@ def test_a_mirror_of_shipped_tasks_is_read_by_data_set(tmp_path: Path) -> None:
     (data / "nld.parquet").write_bytes(b"")
     suite = {"name": "b", "language": "nl", "tasks": ["belebele_nld_Latn"], "data": str(tmp_path)}
     read = [ItemFile("facebook/belebele", data / "nld.parquet")]
-    assert leaving(config_of([suite]), "main") == read
+    assert list_decontamination_item_files(config_of([suite]), "main") == read
     shared = config_of([suite, {**suite, "name": "c"}], suites=["b"])
-    assert leaving(shared, "main") == read and counted(shared, "main") == [], "what leaves is not counted once more"
+    assert (
+        list_decontamination_item_files(shared, "main") == read and list_count_only_item_files(shared, "main") == []
+    ), "what leaves is not counted once more"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from snakemake.utils import update_config
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.errors import InputError
 from pipeline.experiment.cells import cell_name
@@ -27,7 +27,7 @@ RATES = {"base": "base", "vary": {"training.learning_rate": ["3e-3", 0.01]}, "se
 
 def config(changes: dict[str, Any] | None = None, /, **experiments: dict[str, Any]) -> Config:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
-    return load(content | (changes or {}) | {"experiments": experiments})
+    return parse_configuration(content | (changes or {}) | {"experiments": experiments})
 
 
 def cells(found: Config, name: str = "x") -> list[Any]:
@@ -43,11 +43,11 @@ def test_a_grid_of_two_by_two_makes_four_models_and_the_base_stays_as_it_is() ->
     segment = step_settings(found, "pretrain.segment", {"model": names[0], "step": "4"})
     ordinary = step_settings(found, "pretrain.segment", {"model": "base", "step": "4"})
     assert segment.result_settings() == ordinary.result_settings(), "so that the one takes the other over"
-    assert segment.operation_settings()["records_outcome"] and not ordinary.operation_settings()["records_outcome"]
+    assert segment.non_result_settings()["records_outcome"] and not ordinary.non_result_settings()["records_outcome"]
     without = step_settings(config(), "pretrain.segment", {"model": "base", "step": "4"})
     assert without == ordinary and "records_outcome" not in without.result_settings()
     assert found.experiment_pages()["rates"].to == {"training.learning_rate": 0.003}, "what the base has"
-    instances = [record for record in Dag(found).records() if "pretrain.export.rates" in record]
+    instances = [record for record in Dag(found).record_paths() if "pretrain.export.rates" in record]
     assert len(instances) == 4
 
 
@@ -72,8 +72,8 @@ def test_a_value_or_a_seed_more_changes_no_cell_that_is_there() -> None:
 
 def test_what_was_written_makes_the_same_run_of_it() -> None:
     found = config(x={**RATES, "equal": "tokens"})
-    written = found.written()
-    assert [*written["models"]] == ["base"] and load(written).models == found.models
+    written = found.dump_configuration()
+    assert [*written["models"]] == ["base"] and parse_configuration(written).models == found.models
 
 
 def test_tokens_whole_sections_and_parts_of_defaults_are_varied() -> None:
@@ -101,9 +101,9 @@ def test_a_corpus_is_varied_in_one_line_on_the_same_tokenizer() -> None:
     assert found.experiment_pages()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
     last = config(x={"base": "base", "vary": {"corpus.exclude_sources": [["nl_gids"], []]}})
     assert last.experiment_pages()["x"].to == {"corpus.exclude_sources": []}, "what the base's corpus has"
-    written = found.written()
+    written = found.dump_configuration()
     assert [*written["corpus"]] == [*written["tokens"]] == ["main"]
-    again = load(written)
+    again = parse_configuration(written)
     assert (again.corpus, again.tokens, again.models) == (found.corpus, found.tokens, found.models)
     two = {"x": {"base": "base", "vary": without}, "y": {"base": "base", "vary": without, "seeds": [9]}}
     assert config(**two).corpus == found.corpus, "two experiments share it"
@@ -144,7 +144,7 @@ def test_a_ramp_costs_what_its_steps_take(equal: str) -> None:
     content["models"]["base"]["training"] = training | {"ramp": [{"to_step": 2, "batch_size": 4}]}
     vary = {"training.ramp": [[{"to_step": 4, "batch_size": 4}], []]}
     content["experiments"] = {"x": {"base": "base", "vary": vary, "equal": equal}}
-    steps = [model.training.steps for name, model in load(content).models.items() if name != "base"]
+    steps = [model.training.steps for name, model in parse_configuration(content).models.items() if name != "base"]
     assert steps == [4 + (56 - 16) // 8, 56 // 8]
 
 
@@ -154,14 +154,14 @@ def test_equal_flops_are_equal_by_the_plan_and_what_is_rounded_is_told() -> None
     content["platform"] = "snellius"
     content["experiments"] = {"x": {"base": "base", "vary": {"architecture.width": [32, 64]}, "equal": "flops"}}
     content["experiments"]["x"]["vary"]["training.batch_size"] = [8, 16]
-    found = load(content)
+    found = parse_configuration(content)
     plan = estimate(step_settings(found, "plan.estimate", {}))["models"]  # type: ignore[arg-type]
     base = plan["base"]["model_flops"]
     for cell in cells(found):
         assert plan[cell.name]["model_flops"] / base - 1 == pytest.approx(cell.rounded) and abs(cell.rounded) < 0.01
     assert any(cell.rounded for cell in cells(found))
     content["experiments"]["x"]["equal"] = "joules"
-    assert [cell.steps for cell in cells(load(content))] == [cell.steps for cell in cells(found)]
+    assert [cell.steps for cell in cells(parse_configuration(content))] == [cell.steps for cell in cells(found)]
     joules = [plan[name]["energy_joules"] for name in ("base", *(cell.name for cell in cells(found)))]
     assert max(joules) / min(joules) < 1.01
 
@@ -282,8 +282,8 @@ IN_MEMORY = [
 
 
 def test_the_grid_has_every_strategy_size_and_kernel_of_attention_once() -> None:
-    grid = load(merged("grid.yaml"))
-    cells = [model.training for name, model in grid.models.items() if name in grid.cells()]
+    grid = parse_configuration(merged("grid.yaml"))
+    cells = [model.training for name, model in grid.models.items() if name in grid.cell_model_names()]
     assert len(cells) == 12 * 5 * 2
     found = {(one.strategy, one.micro_batch_size, one.flash_attention) for one in cells}
     assert found == {*product(IN_MEMORY, (4, 8, 10, 16, 24), (True, False))}
@@ -291,10 +291,10 @@ def test_the_grid_has_every_strategy_size_and_kernel_of_attention_once() -> None
 
 
 def test_the_grid_at_toy_size_has_the_same_cells_but_for_the_sizes() -> None:
-    tiny = load(merged("grid.yaml", "grid-tiny.yaml"))
-    cells = [model for name, model in tiny.models.items() if name in tiny.cells()]
+    tiny = parse_configuration(merged("grid.yaml", "grid-tiny.yaml"))
+    cells = [model for name, model in tiny.models.items() if name in tiny.cell_model_names()]
     found = {(one.training.strategy, one.training.micro_batch_size, one.training.flash_attention) for one in cells}
-    assert found == {*product(IN_MEMORY, (1, 2, 4), (True, False))} and tiny.not_run() == {}
+    assert found == {*product(IN_MEMORY, (1, 2, 4), (True, False))} and tiny.infeasible_cells() == {}
     assert {parameter_count(one.architecture, 4096) < 1e6 for one in cells} == {True}
 
 
@@ -311,7 +311,7 @@ def test_a_varied_corpus_has_the_name_of_no_other() -> None:
 
 
 def test_the_ablation_of_translated_text_asks_of_text_that_no_corpus_has() -> None:
-    found = load(merged("ablation.yaml"))
+    found = parse_configuration(merged("ablation.yaml"))
     assert len(found.corpus) == 2 and len(found.tokenizer) == 1
     models = [found.models[cell.name] for cell in cells(found, "translated")]
     assert {(model.training.steps, model.seed) for model in models} == {(600, 42), (600, 43), (600, 44)}

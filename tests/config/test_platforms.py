@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pipeline.config import platforms
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.workflow.steps import step_settings
@@ -22,13 +22,13 @@ SHIPPED = ("juwels-booster", "local", "lumi", "snellius")  # a file that somebod
 
 
 def run(**sections: Any) -> Config:
-    return load({**copy.deepcopy(MICRO), **sections})
+    return parse_configuration({**copy.deepcopy(MICRO), **sections})
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_block_of_facts_names_a_source(name: str) -> None:
     text = (platform_files.PLATFORMS / f"{name}.yaml").read_text()
-    described = platforms.described(name)
+    described = platforms.load_platform_settings(name)
     for figure, source in {"pue": "pue_source", "carbon_intensity_grams_per_kwh": "carbon_intensity_source"}.items():
         if figure in described.energy.model_fields_set:
             assert "stated in the configuration" not in getattr(described.energy, source)
@@ -93,17 +93,17 @@ def test_a_mistake_in_a_file_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
     (tmp_path / "mine.yaml").write_text(text)
-    for read in (lambda: platforms.described("mine"), lambda: run(platform="mine")):
+    for read in (lambda: platforms.load_platform_settings("mine"), lambda: run(platform="mine")):
         with pytest.raises(InputError, match=words) as caught:
             read()
         assert "\n" not in str(caught.value)
 
 
 def test_pue_and_carbon_are_the_run_s_else_the_platform_s_else_the_defaults() -> None:
-    assert run().emissions.pue == 1.2
-    assert run(platform="snellius").emissions.pue == 1.19
-    assert "surf.nl" in run(platform="snellius").emissions.pue_source
-    own = run(platform="lumi", energy={"pue": 1.4}).emissions
+    assert run().emission_settings.pue == 1.2
+    assert run(platform="snellius").emission_settings.pue == 1.19
+    assert "surf.nl" in run(platform="snellius").emission_settings.pue_source
+    own = run(platform="lumi", energy={"pue": 1.4}).emission_settings
     assert (own.pue, own.pue_source) == (1.4, "stated in the configuration")
     assert own.carbon_intensity_grams_per_kwh == 145.541 and own.market_based_grams_per_kwh == 0
 
@@ -123,8 +123,8 @@ def test_a_platform_concerns_the_plan_and_the_report_alone() -> None:
 
 def test_what_the_report_shows_of_a_platform_s_energy_describes_the_same_run() -> None:
     config = run(platform="lumi", energy={"pue": 1.4})
-    assert config.written()["energy"] == {"pue": 1.4, "pue_source": "stated in the configuration"}
-    assert load(config.written()) == config
+    assert config.dump_configuration()["energy"] == {"pue": 1.4, "pue_source": "stated in the configuration"}
+    assert parse_configuration(config.dump_configuration()) == config
 
 
 def test_folders_are_filled_in_or_say_what_they_lack() -> None:

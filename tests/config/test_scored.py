@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
-from pipeline.workflow.steps.corpus import perplexity_model, perplexity_model_index
-from pipeline.workflow.steps.data_set import quality_evaluation_files, score_batches, unit_score_files
+from pipeline.workflow.steps.corpus_decontamination import (
+    quality_evaluation_files,
+    required_score_batches,
+    unit_score_files,
+)
+from pipeline.workflow.steps.corpus_preparation import perplexity_model, perplexity_model_index
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -27,17 +31,17 @@ def run(second: dict[str, Any], **sections: Any) -> Config:
     """Return the micro run with a second corpus, of which nothing is trained."""
     raw = copy.deepcopy(MICRO)
     raw["corpus"]["second"] = second
-    return load({**raw, **sections})
+    return parse_configuration({**raw, **sections})
 
 
 def test_a_corpus_that_asks_for_no_score_has_no_job_and_reads_none() -> None:
     config = run({})
-    assert [config.scored("quality"), config.scored("perplexity")] == [[], []]
+    assert [config.scored_corpora("quality"), config.scored_corpora("perplexity")] == [[], []]
     assert [STEPS[step].instances.jobs(config) for step in SCORING] == [[], [], []]
     wildcards = {"corpus": "second", "source": "nl_gids", "batch": "0"}
     dag = Dag(config)
     assert (
-        score_batches(dag, wildcards)
+        required_score_batches(dag, wildcards)
         == unit_score_files(dag, wildcards)
         == quality_evaluation_files(dag, wildcards)
         == []
@@ -65,7 +69,7 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
             "nl_brieven",
             "nl_gids",
         ]
-    assert config.seed_files("second") == [files[3], files[2], files[0], files[1], files[2]]
+    assert config.quality_training_files("second") == [files[3], files[2], files[0], files[1], files[2]]
     told = step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings()
     assert [[one["name"], one["label"]] for code in ("en", "nl") for one in told["languages"][code]] == [
         ["d.jsonl", "good"],
@@ -79,7 +83,7 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
     assert step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings() != told
     assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).result_settings() == {"tokens": 64}
     dag, asked = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
-    assert [path.rpartition("/")[2] for path in score_batches(dag, asked)] == [
+    assert [path.rpartition("/")[2] for path in required_score_batches(dag, asked)] == [
         "corpus.scores.second.nl_gids.0.json",
         "corpus.perplexity.second.nl_gids.0.json",
     ]
@@ -116,14 +120,14 @@ def test_what_cannot_be_is_said_in_one_sentence(second: dict[str, Any], words: s
 
 def test_a_training_does_not_wait_for_the_corpus_that_its_model_reads() -> None:
     read = {"perplexity": {"model": "base", "tokens": 8}}
-    assert run(read).scored("perplexity") == ["second"]
+    assert run(read).scored_corpora("perplexity") == ["second"]
     tokenizers = {"main": {"vocabulary_size": 600, "corpus": "second"}}
     token_sets = {"main": {**MICRO["tokens"]["main"], "corpus": "second"}}
     for sections in ({"tokenizer": tokenizers}, {"tokens": token_sets}, {"corpus": {"main": {**read}, "second": read}}):
         with pytest.raises(InputError, match=r"perplexity\.model: base is trained on what corpus \w+ is made for"):
-            load({**copy.deepcopy(MICRO), "corpus": {"main": {}, "second": read}, **sections})
+            parse_configuration({**copy.deepcopy(MICRO), "corpus": {"main": {}, "second": read}, **sections})
 
 
 def test_seeds_that_are_not_there_are_named() -> None:
     with pytest.raises(InputError, match=r"corpus\.second\.quality\.nl: there is no file no/seeds\.jsonl"):
-        run({"quality": {"nl": SEEDS}}).seed_files("second")
+        run({"quality": {"nl": SEEDS}}).quality_training_files("second")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.model.networks import initial_state
 from pipeline.pretrain.settings import SegmentSettings
@@ -25,7 +25,7 @@ def config(models: dict[str, dict[str, Any]], **run: object) -> Config:
     base = content["models"]["base"]
     content["models"] |= {name: {**base, **changes} for name, changes in models.items()}
     content["evaluation"] = {"untrained": True}
-    return load(content)
+    return parse_configuration(content)
 
 
 def settings(found: Config, of: str, **instance: str) -> Any:
@@ -61,7 +61,7 @@ def test_a_run_of_another_seed_leaves_a_model_with_its_own_as_it_is() -> None:
 
 def test_without_a_seed_the_settings_are_what_they_were() -> None:
     found = config({})
-    assert found.written()["models"]["base"].keys() == {"architecture", "training"}
+    assert found.dump_configuration()["models"]["base"].keys() == {"architecture", "training"}
     segment = settings(found, "pretrain.segment", model="base", step="4")
     keys = {"architecture", "training", "seed", "first_step", "last_step"}
     assert segment.result_settings().keys() == keys and "seed" not in segment.model_dump()["training"]

@@ -14,14 +14,14 @@ from pipeline.core.formatting import (
     escape_invisible,
     escape_standard_output,
     escape_to_one_line,
-    format_count,
     is_invisible,
+    pluralize,
     wrap_columns,
 )
 
 
 def test_one_is_single_and_the_others_are_not() -> None:
-    assert [format_count(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
+    assert [pluralize(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
 
 
 def test_a_name_cannot_forge_a_line_or_move_the_cursor() -> None:

@@ -15,14 +15,14 @@ def test_the_hashes_come_in_the_order_of_the_files(tmp_path: Path) -> None:
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
     for some in (paths, paths[::-1], paths[3:4], []):
-        assert hashing.hash_files(some) == [hashlib.sha256(contents[int(path.name)]).hexdigest() for path in some]
+        assert hashing.hash_each_file(some) == [hashlib.sha256(contents[int(path.name)]).hexdigest() for path in some]
     with pytest.raises(FileNotFoundError, match="missing"):
-        hashing.hash_files([*paths, tmp_path / "missing"])
+        hashing.hash_each_file([*paths, tmp_path / "missing"])
 
 
 def test_as_many_are_read_at_once_as_there_are_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     met, before = threading.Barrier(3, timeout=20), threading.active_count()
     monkeypatch.setattr(hashing.os, "sched_getaffinity", lambda _: {0, 4, 9})
     monkeypatch.setattr(hashing, "hash_file", lambda path: f"{path} by {met.wait() < 3}")
-    assert hashing.hash_files([Path(name) for name in "abcdef"]) == [f"{name} by True" for name in "abcdef"]
+    assert hashing.hash_each_file([Path(name) for name in "abcdef"]) == [f"{name} by True" for name in "abcdef"]
     assert threading.active_count() == before, "none is left"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.core.command_lines import command_option, shorten_command
+from pipeline.core.command_line_text import command_option, shorten_command
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     SEGMENT_STEP,
@@ -82,7 +82,7 @@ def test_every_field_has_its_type_and_the_same_bytes_are_written(tmp_path: Path)
     assert record.inputs == (FileEntry("files", "data:raw/a.txt", "ab" * 32, 0),) and record.inputs[0].is_outside
     assert not record.outputs[0].is_outside
     assert record.frozen == FileReference("provenance/frozen/1.json", "cd")
-    assert record.taken_over_from == ReusedResult("a.json", "b.json") and record.computed_by == "b.json"
+    assert record.taken_over_from == ReusedResult("a.json", "b.json") and record.computing_attempt == "b.json"
     assert record.planned_versions == ('{"list": [], "name": "é", "share": 0.1}', "code", "environment")
     assert record.ended_seconds == record.started_seconds == 1767607200
     record.write(tmp_path / "again.json")
@@ -105,7 +105,7 @@ def test_attempts_and_batches_are_written_as_they_were_read(tmp_path: Path) -> N
 def test_a_record_of_an_older_version_lacks_fields_and_one_of_a_later_has_more() -> None:
     content = {**record_content(STEP, outputs=[{"path": "a", "later": 1}]), "later": 1}
     record = Record.parse(json.dumps(content))
-    assert (record.operation, record.modules, record.attempt, record.computed_by) == ({}, [], None, None)
+    assert (record.operation, record.modules, record.attempt, record.computing_attempt) == ({}, [], None, None)
     assert record.outputs == (FileEntry("file", "a", "ab" * 32, 7),)
 
 

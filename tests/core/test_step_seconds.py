@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pipeline.core.training_steps import median_step_seconds
+from pipeline.core.batch_schedule import median_step_seconds
 
 
 def test_the_time_of_a_step_is_the_median_from_end_to_end() -> None:

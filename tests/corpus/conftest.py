@@ -27,8 +27,8 @@ from pipeline.corpus import (
     signatures,
     statistics,
 )
+from pipeline.corpus.decontamination.settings import ContaminationThresholds, NgramSelection, NgramsSettings
 from pipeline.corpus.documents import DOCUMENT_SCHEMA
-from pipeline.corpus.items.settings import ContaminationThresholds, NgramSelection, NgramsSettings
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.corpus import count_items
-from pipeline.corpus.items.settings import CountItemsSettings
-from tests.corpus.items.conftest import rows
+from pipeline.corpus.decontamination.settings import CountItemsSettings
+from tests.corpus.decontamination.conftest import rows
 
 pytestmark = pytest.mark.slow
 

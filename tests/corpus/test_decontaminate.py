@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.corpus.documents import FINAL_SCHEMA
 from pipeline.corpus.settings import Corpus
-from tests.corpus.items.conftest import rows
+from tests.corpus.decontamination.conftest import rows
 
 SHORT = "Nine words make this sentence short but long enough."
 

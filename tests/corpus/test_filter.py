@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
-from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_metadata
+from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_file_metadata
 from pipeline.corpus.filter import filter_blocks
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.rules.presets import DUTCH
 from pipeline.corpus.settings import Corpus, FilterSettings, Normalization
 from pipeline.corpus.text.language_identification import LanguageFilter
-from pipeline.corpus.text.text_normalizer import TextNormalizer
+from pipeline.corpus.text.text_cleaning import TextCleaner
 
 
 def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]) -> None:
@@ -70,7 +70,7 @@ def test_a_corpus_may_hold_other_languages(new_chain: Any, texts: dict[str, str]
     ],
 )
 def test_normalise(text: str, repaired: str) -> None:
-    assert TextNormalizer().format(text) == repaired
+    assert TextCleaner().format(text) == repaired
 
 
 PIECES = [
@@ -103,12 +103,12 @@ PIECES = [
 def test_normalise_repairs_each_line(text: str) -> None:
     config = ftfy.TextFixerConfig(uncurl_quotes=False, unescape_html="<" not in text)
     lines = [ftfy.fix_text(line, config) for line in text.split("\n")]
-    assert TextNormalizer(Normalization(white_space="keep")).format(text) == "\n".join(lines)
+    assert TextCleaner(Normalization(white_space="keep")).format(text) == "\n".join(lines)
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="&<\x0b\x1c\x1d\x1e\x1f"), max_size=60))
 def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
-    assert TextNormalizer(Normalization(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)
+    assert TextCleaner(Normalization(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)
 
 
 LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "blank", "broken", "empty", "latin"])
@@ -133,7 +133,7 @@ def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]
     assert counts["documents_in"] == documents == len(kept) + len(removed)
     assert counts["documents_out"] == len(kept) and sum(counts["removed"].values()) == len(removed)
     assert len({row["id"] for row in kept + removed}) == documents
-    metadata = read_metadata(chain.folder / "s.filtered")
+    metadata = read_file_metadata(chain.folder / "s.filtered")
     assert (metadata["documents_in"], metadata["bytes_in"]) == (documents, counts["bytes_in"])
     good = {"nl_water", "nl_bakker", "en_garden"}
     assert len(kept) == sum(name in good for name in names)
@@ -181,13 +181,13 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
 
 def test_a_letter_keeps_thirty_marks() -> None:
     text = "Een a" + "\u0301\u0316" * 200_000 + " en een é."
-    repaired = TextNormalizer().format(text)
+    repaired = TextCleaner().format(text)
     assert (
         repaired.startswith("Een á")
         and repaired.endswith(" en een é.")
         and len(repaired) == len("Een á en een é.") + 29
     )
-    assert TextNormalizer().format(repaired) == repaired
+    assert TextCleaner().format(repaired) == repaired
 
 
 def test_personal_data_is_masked_and_counted(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:

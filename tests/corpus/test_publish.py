@@ -20,7 +20,7 @@ import yaml
 from datatrove.data import Document
 from markdown_it import MarkdownIt
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import is_invisible
 from pipeline.corpus import deduplicate, publish
@@ -338,7 +338,9 @@ def test_samples_only_where_the_license_allows_it(license: str, basis: str, keep
         "license": license,
         "rights": {"basis": basis, "holder": "iemand"},
     }
-    config = load({"run": {"name": "r"}, "sources": [source], "corpus": {"main": {"keep_removed": keep}}})
+    config = parse_configuration(
+        {"run": {"name": "r"}, "sources": [source], "corpus": {"main": {"keep_removed": keep}}}
+    )
     for stage in ("corpus.filter", "corpus.deduplicate"):
         settings: Any = step_settings(config, stage, {"corpus": "main", "source": "s", "unit": "0"})
         assert settings.samples is shown and settings.keep_removed is keep
@@ -348,7 +350,9 @@ def test_a_data_set_is_told_what_the_provider_states_of_it() -> None:
     source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
     source["rights"] = {"basis": "public-domain", "holder": "iemand"}
     stated = {"intended_use": {"nl": "onderzoek", "en": "research"}, "limitations": "none known", "removal": ""}
-    config = load({"run": {"name": "r"}, "sources": [source], "disclosure": stated | {"legal_basis": "a law"}})
+    config = parse_configuration(
+        {"run": {"name": "r"}, "sources": [source], "disclosure": stated | {"legal_basis": "a law"}}
+    )
     settings: Any = step_settings(config, "corpus.publish", {"corpus": "main"})
     assert settings.stated == {"intended_use": "research", "limitations": "none known"}
 

@@ -63,8 +63,8 @@ def test_each_language_has_its_own_classifier_and_figures(seeds: Write, tmp_path
         assert methods["majority"]["precision"]["value"] == nl[place]["good"] / (nl[place]["good"] + nl[place]["bad"])
     classifiers = load_classifiers(tmp_path / "quality.safetensors")
     prose, menu = sentences(1, 9), menus(1, 9)
-    assert classifiers["nl"].scores(prose)[0] > 0.8 > 0.2 > classifiers["nl"].scores(menu)[0]
-    assert classifiers["en"].scores(menu)[0] > 0.8 > 0.2 > classifiers["en"].scores(prose)[0]
+    assert classifiers["nl"].score_texts(prose)[0] > 0.8 > 0.2 > classifiers["nl"].score_texts(menu)[0]
+    assert classifiers["en"].score_texts(menu)[0] > 0.8 > 0.2 > classifiers["en"].score_texts(prose)[0]
 
 
 def test_trivial_figures_are_those_of_the_length_and_of_stop_words(seeds: Write, tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_a_score_is_a_logistic_function_of_the_mean_weight_of_the_ngrams() -> No
         1 / (1 + np.exp(-(3 * (np.mean([float(weights[one]) for one in ngram_buckets(text)]) if text else 0) - 0.5)))
         for text in texts
     ]
-    assert LinearClassifier(weights, 3.0, -0.5).scores(texts) == pytest.approx(expected)
+    assert LinearClassifier(weights, 3.0, -0.5).score_texts(texts) == pytest.approx(expected)

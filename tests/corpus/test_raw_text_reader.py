@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import MetadataMasker
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources import byte_streams
+from pipeline.sources import decompression
 from pipeline.sources.raw_documents import FieldNames, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
 
@@ -166,7 +166,7 @@ MEASURE = """
 import sys
 from pathlib import Path
 from pipeline.corpus.personal_data import MetadataMasker
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
@@ -292,7 +292,7 @@ def test_lines_do_not_depend_on_the_size_of_pieces(texts: list[str], size: int) 
     content = "\n".join(texts).encode()
     pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
     for limit in (10**6, 5):
-        found = [line[:3] for line in byte_streams.read_lines(iter(pieces), limit)]
+        found = [line[:3] for line in decompression.read_lines(iter(pieces), limit)]
         numbered = enumerate(content.split(b"\n"), 1)
         assert found == [(n, line if len(line) <= limit else None, len(line)) for n, line in numbered if line]
 

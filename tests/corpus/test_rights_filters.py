@@ -15,7 +15,7 @@ from datatrove.data import Document
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.rights_filters import LicenseFilter
 from pipeline.corpus.settings import Corpus
@@ -147,7 +147,7 @@ def configured(**source: Any) -> dict[str, Any]:
 
 
 def of_filter(raw: dict[str, Any]) -> Any:
-    return step_settings(load(raw), "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
+    return step_settings(parse_configuration(raw), "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
 
 
 def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
@@ -157,9 +157,9 @@ def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
     assert of_filter(mixed).license_names == {"pd": "CC0-1.0"}
     assert of_filter({**mixed, "allowed_licenses": ["MIT"]}).allowed_licenses == ["MIT"]
     with pytest.raises(InputError, match="license_names needs license_key"):
-        load(configured(license_names={"x": "MIT"}))
+        parse_configuration(configured(license_names={"x": "MIT"}))
     with pytest.raises(InputError, match="is no SPDX license"):
-        load(configured(license_key="l", license_names={"x": "so-so"}))
+        parse_configuration(configured(license_key="l", license_names={"x": "so-so"}))
 
 
 def test_samples_of_documents_with_their_own_license_are_judged_one_by_one(
@@ -168,7 +168,9 @@ def test_samples_of_documents_with_their_own_license_are_judged_one_by_one(
     raw = configured(license_key="license") | {"corpus": {"main": {"keep_removed": True}}}
     told = of_filter(raw)
     assert told.samples and "CC-BY-4.0" in told.own_sample_licenses and "CC-BY-NC-4.0" not in told.own_sample_licenses
-    again: Any = step_settings(load(raw), "corpus.deduplicate", {"corpus": "main", "source": "s", "unit": "0"})
+    again: Any = step_settings(
+        parse_configuration(raw), "corpus.deduplicate", {"corpus": "main", "source": "s", "unit": "0"}
+    )
     assert again.samples and again.own_sample_licenses == told.own_sample_licenses
     chain = new_chain(Corpus())
     allowed = [*ALLOWED, "CC-BY-NC-4.0"]

@@ -40,7 +40,7 @@ def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) 
     assert found.schema.remove_metadata() == pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field("quality")])
     assert found["id"].to_pylist() == [d["id"] for d in documents]
     for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
-        expected = classifier.scores([document["text"]])[0] if document["language"] == "nl" else None
+        expected = classifier.score_texts([document["text"]])[0] if document["language"] == "nl" else None
         assert quality == expected
 
 
@@ -52,7 +52,7 @@ def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
     joined = add_scores(table, read_scores([path]))
     assert joined.schema == FINAL_SCHEMA and joined["id"].to_pylist() == [row["id"] for row in left]
     assert joined["quality"].to_pylist() == [
-        classifier.scores([row["text"]])[0] if row["language"] == "nl" else None for row in left
+        classifier.score_texts([row["text"]])[0] if row["language"] == "nl" else None for row in left
     ]
     without = add_scores(table, read_scores([]))
     assert without.schema == FINAL_SCHEMA
@@ -82,7 +82,7 @@ def test_scores_reach_the_final_documents_and_the_statistics(
     rows = chain.rows("s.final")
     dutch = [row for row in rows if row["language"] == "nl"]
     assert len(dutch) > 1 and all(row["quality"] is None for row in rows if row not in dutch)
-    assert [row["quality"] for row in dutch] == classifier.scores([row["text"] for row in dutch]).tolist()
+    assert [row["quality"] for row in dutch] == classifier.score_texts([row["text"] for row in dutch]).tolist()
     content = chain.statistics(["s", "t"])
     expected = np.percentile([row["quality"] for row in dutch], [25, 50, 75])
     told = content["sources"]["s"]["scores"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.attribution.node_attribution import EnergyAmount
 from pipeline.energy.attribution.run_attribution import EnergyShare, Models, RunAttribution, attribute_run
 from pipeline.energy.power_model import PowerModel

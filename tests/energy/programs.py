@@ -37,7 +37,7 @@ def cpu_seconds(*paths: Path) -> float:
 CHILDREN = """
 import subprocess, sys, os
 from pathlib import Path
-from pipeline.energy.process_accounting import cpu_seconds_of_process_tree
+from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import NodeMeter
 child = [sys.executable, "-S", "-c", "import time\\nwhile time.process_time() < float('%s'): sum(range(1000))"]
 with NodeMeter(Path(sys.argv[1])):

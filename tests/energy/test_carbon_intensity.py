@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.energy.attribution.run_attribution import RunAttribution
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_figures import CarbonIntensity, IntensityPeriod
+from pipeline.energy.energy_accounting_file import CarbonIntensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 from tests.energy.accounts import job, line, made, reading
 
@@ -129,7 +129,7 @@ GRAMS = st.lists(st.floats(0.0, 2000.0), min_size=6, max_size=6)
 
 def mean_of(account: RunAttribution, moments: list[float], grams: list[float | None]) -> CarbonIntensity:
     joules = account.joules_per_period(moments)
-    return IntensitySeries("grid.csv", "", moments, grams, []).list_periods(joules)
+    return IntensitySeries("grid.csv", "", moments, grams, []).assign_joules(joules)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -140,7 +140,7 @@ def test_grams_are_those_of_every_second_and_joules_those_of_the_account(
     account, moments = account_of(powers), [T0 + hour * HOUR for hour in range(7)]
     found, joules = mean_of(account, moments, [*grams]), by_the_second(powers, grams)
     assert found.joules == pytest.approx(account.total().joules)
-    assert found.joules * found.grams_per_kwh == pytest.approx(
+    assert found.joules * found.mean_grams_per_kwh == pytest.approx(
         sum(one * intensity for one, intensity in zip(joules, grams, strict=True)), rel=1e-9, abs=1e-6
     )
 
@@ -153,10 +153,10 @@ def test_neither_cutting_an_hour_nor_the_order_of_nodes_changes_the_mean_and_a_c
     moments = [T0 + hour * HOUR for hour in range(7)]
     cut = sorted([*moments, T0 + (hour + where) * HOUR])
     account = account_of(powers)
-    mean = mean_of(account, moments, [*grams]).grams_per_kwh
-    assert mean_of(account, cut, [*grams[: hour + 1], *grams[hour:]]).grams_per_kwh == pytest.approx(mean)
-    assert mean_of(account_of(powers[::-1]), moments, [*grams]).grams_per_kwh == pytest.approx(mean)
-    assert mean_of(account, moments, [267.622] * 6).grams_per_kwh == pytest.approx(267.622)
+    mean = mean_of(account, moments, [*grams]).mean_grams_per_kwh
+    assert mean_of(account, cut, [*grams[: hour + 1], *grams[hour:]]).mean_grams_per_kwh == pytest.approx(mean)
+    assert mean_of(account_of(powers[::-1]), moments, [*grams]).mean_grams_per_kwh == pytest.approx(mean)
+    assert mean_of(account, moments, [267.622] * 6).mean_grams_per_kwh == pytest.approx(267.622)
     assert min(grams) <= mean * (1 + 1e-12) and mean <= max(grams) * (1 + 1e-12)
 
 
@@ -170,7 +170,7 @@ def test_a_long_run_has_the_joules_of_each_hour_which_the_thinned_timeline_has_n
     assert len(account.timeline("n1")) == 400 < len(found)
     # where the grid is at 0 g when the power is high, the mean is that of the low hours: 100 of 1,100 parts
     clean = mean_of(account, moments, [500.0 if hour % 2 else 0.0 for hour in range(60 * 24)])
-    assert clean.grams_per_kwh == pytest.approx(500 * 100 / 1100)
+    assert clean.mean_grams_per_kwh == pytest.approx(500 * 100 / 1100)
 
 
 def test_what_lies_outside_of_the_table_and_in_its_gaps_is_not_covered() -> None:
@@ -181,17 +181,17 @@ def test_what_lies_outside_of_the_table_and_in_its_gaps_is_not_covered() -> None
         (None, pytest.approx(100 * HOUR)),
         (400.0, pytest.approx(100 * HOUR)),
     ]
-    assert found.joules == pytest.approx(account.total().joules / 2) and found.grams_per_kwh == pytest.approx(300)
+    assert found.joules == pytest.approx(account.total().joules / 2) and found.mean_grams_per_kwh == pytest.approx(300)
 
 
 def test_a_table_of_another_year_knows_nothing() -> None:
     account = account_of([("n1", 0.0, HOUR, 100.0)])
     found = mean_of(account, [0.0, HOUR, 2 * HOUR], [200.0, 300.0])
-    assert (found.stretches, found.joules, found.grams_per_kwh) == ([], 0.0, 0.0)
+    assert (found.stretches, found.joules, found.mean_grams_per_kwh) == ([], 0.0, 0.0)
     unknown = CarbonIntensity(
         name="", sha256="", stretches=[IntensityPeriod(started=0, ended=1, grams_per_kwh=None, joules=5.0)]
     )
-    assert (unknown.joules, unknown.grams_per_kwh) == (0.0, 0.0)
+    assert (unknown.joules, unknown.mean_grams_per_kwh) == (0.0, 0.0)
 
 
 def test_stretches_follow_one_another(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pipeline.energy import energy_forecast as module
 from pipeline.energy.energy_forecast import (
     CostForecast,
     ForecastJob,
-    forecast_chain,
-    forecast_remaining,
+    forecast_remaining_jobs,
+    forecast_steps,
     student_quantile,
 )
 from tests.energy.ear_jobs import LARGE, SMALL, STEPS, held_out, runs, summary, table, work_of
@@ -99,7 +99,7 @@ def test_a_chain_holds_its_truth_in_95_percent() -> None:
             costs = [size * drawn(random, 3e3, work, sigma, bend, 1e5) for work in works]
             forecasts[step] = CostForecast.fit([(w, cost, cost) for w, cost in zip(works, costs, strict=True)])
             truth += size * drawn(random, 3e3, 8e5, sigma, bend, 1e5)
-        prediction = forecast_chain(forecasts, dict.fromkeys(forecasts, 8e5))
+        prediction = forecast_steps(forecasts, dict.fromkeys(forecasts, 8e5))
         held += prediction.low <= truth <= prediction.high
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
@@ -112,7 +112,7 @@ def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps
         for step in STEPS
     }
     large = [run for run in RUNS if run.documents == 1_400_000 and run.replicate == 1]
-    total = forecast_chain(forecasts, {run.step: BYTES(run) for run in large})
+    total = forecast_steps(forecasts, {run.step: BYTES(run) for run in large})
     assert total.low < sum(run.joules for run in large) < total.high
     assert total.seconds_low < sum(run.seconds for run in large) < total.seconds_high
     assert total.joules == pytest.approx(sum(forecasts[run.step].predict(BYTES(run)).joules for run in large))
@@ -122,12 +122,12 @@ def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps
 
 def test_jobs_to_come_cost_per_byte_what_the_done_ones_did() -> None:
     done = [ForecastJob(100, 10, 2_000), ForecastJob(300, 30, 6_000)]
-    left = forecast_remaining(done, [200, 200])
+    left = forecast_remaining_jobs(done, [200, 200])
     assert (left.seconds, left.joules) == (pytest.approx(40), pytest.approx(8_000))
     assert left.low < 8_000 < left.high and left.seconds_low < 40 < left.seconds_high
-    more = forecast_remaining(done * 20, [200, 200])
+    more = forecast_remaining_jobs(done * 20, [200, 200])
     assert more.high - more.low < left.high - left.low, "more jobs say more"
-    assert forecast_remaining(done, []) == forecast_remaining(done, [0.0]) == (0,) * 6
+    assert forecast_remaining_jobs(done, []) == forecast_remaining_jobs(done, [0.0]) == (0,) * 6
 
 
 @pytest.mark.parametrize("number", [1, 3, 30])
@@ -138,7 +138,7 @@ def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
         sigma = min(module.JOB_ERROR * math.sqrt(freedom / random.chisquare(freedom)), 0.4)
         work = random.uniform(50, 150, number + 40)
         cost = np.maximum(work * (1 + sigma * random.standard_normal(len(work))), 1e-9)
-        left = forecast_remaining(
+        left = forecast_remaining_jobs(
             [ForecastJob(w, c, c) for w, c in zip(work[:number], cost[:number], strict=True)], list(work[number:])
         )
         held += left.low <= cost[number:].sum() <= left.high
@@ -195,8 +195,8 @@ def test_what_cannot_be_forecast_is_refused() -> None:
     with pytest.raises(InputError, match=r"^a forecast of -1 of work: give 0 or more$"):
         forecast.predict(-1)
     with pytest.raises(InputError, match=r"^no calibration runs of b: a chain needs them of each step$"):
-        forecast_chain({"a": forecast}, {"a": 1e4, "b": 1e4})
+        forecast_steps({"a": forecast}, {"a": 1e4, "b": 1e4})
     with pytest.raises(InputError, match=r"^no calibration runs of any step"):
-        forecast_chain({}, {})
+        forecast_steps({}, {})
     with pytest.raises(InputError, match=r"^no job of the step has done any work yet"):
-        forecast_remaining([], [1.0])
+        forecast_remaining_jobs([], [1.0])

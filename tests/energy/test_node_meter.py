@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.energy import node_meter, process_accounting
-from pipeline.energy.node_meter import NodeMeter, count_processors, find_job_boards, meter_other_node
-from pipeline.energy.process_accounting import cpu_seconds_of_process_tree
+from pipeline.energy import cpu_time_accounting, node_meter
+from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
+from pipeline.energy.node_meter import NodeMeter, count_processors, find_job_boards, meter_additional_node
 from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading, read_intervals
 from tests.energy.programs import BURN, QUICK, ROOT, run
 
@@ -183,8 +183,8 @@ def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
     tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
-    process_accounting._accounting = None  # as in a process of its own: what came before is without readings
-    monkeypatch.setattr(process_accounting, "_startup_share", None)  # what a test of batches has left here
+    cpu_time_accounting._accounting = None  # as in a process of its own: what came before is without readings
+    monkeypatch.setattr(cpu_time_accounting, "_startup_share", None)  # what a test of batches has left here
     with NodeMeter(path, [Broken(), meter]):
         deadline = time.monotonic() + 60
         while meter.looks <= 4 and time.monotonic() < deadline:
@@ -284,7 +284,7 @@ def test_the_first_process_on_another_node_meters_it(
 ) -> None:
     given = {"PIPELINE_ATTEMPT": "train", "PIPELINE_READINGS": str(tmp_path), **variables}
     monkeypatch.setenv("SLURMD_NODENAME", given.get("SLURMD_NODENAME", ""))
-    with meter_other_node(given):
+    with meter_additional_node(given):
         pass
     assert [path.name for path in tmp_path.iterdir()] == (["train@node2.jsonl"] if is_metered else [])
 

@@ -20,12 +20,12 @@ MODEL = calibrated(JOBS)
 
 
 def test_the_platform_says_what_the_calibration_gives() -> None:
-    cpu = platforms.described("snellius").partitions["cpu"].power
+    cpu = platforms.load_platform_settings("snellius").partitions["cpu"].power
     assert cpu is not None and "kruuusher13/GPT-NL-Energy-Estimation-" in cpu.source
     assert cpu.idle_watts == pytest.approx(MODEL.idle_watts, abs=0.1)
     assert cpu.relative_error == pytest.approx(MODEL.relative_error, abs=0.001)
     assert (cpu.busy_core_watts, cpu.busy_core_watts_range) == (MODEL.busy_core_watts, MODEL.busy_core_watts_range)
-    assert platforms.described("snellius").partitions["gpu"].power is None, "nobody measured one"
+    assert platforms.load_platform_settings("snellius").partitions["gpu"].power is None, "nobody measured one"
 
 
 def test_its_error_on_larger_runs_is_what_is_stated_and_its_interval_holds_them() -> None:

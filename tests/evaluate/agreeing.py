@@ -9,14 +9,14 @@ from typing import Any
 import torch.distributed as dist
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate import scorer, suites
+from pipeline.evaluate import lm_eval_model, suites
 from pipeline.evaluate.task_errors import gather_from_processes
 
 
 def main(rank: int, meeting: str) -> None:
     """Print what each task comes to, and what an exchange after them gives."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    model = scorer.Scorer.__new__(scorer.Scorer)
+    model = lm_eval_model.LmEvalModel.__new__(lm_eval_model.LmEvalModel)
     model.process_count, model.process_index = 2, rank
 
     def shared(do: Callable[[int], Any]) -> Any:

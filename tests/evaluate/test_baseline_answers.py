@@ -14,9 +14,9 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines
-from pipeline.evaluate.answered_items import read_item_answers
+from pipeline.evaluate.item_results import read_item_answers
 from pipeline.evaluate.settings import KNOWN_SUITES, BaselineSettings, Suite
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from tests.evaluate.test_suites import evaluate
 from tests.evaluate.test_written_answers import reading
 

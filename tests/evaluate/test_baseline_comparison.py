@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.answered_items import TaskItem
 from pipeline.evaluate.baseline_comparison import (
     ChoiceScorer,
     add_verdicts,
     chance_p_value,
     compare_with_baselines,
-    expected_credit,
     find_constant_answer,
     holm_correction,
     sign_flip_p_value,
+    tie_averaged_credit,
 )
+from pipeline.evaluate.item_results import TaskItem
 
 
 def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> TaskItem:
@@ -91,7 +91,7 @@ def test_a_constant_answer_is_named_and_never_better() -> None:
 
 
 def test_ties_are_shared() -> None:
-    assert expected_credit(item(0, ("a", "b", "c"), 1, (0, 0, 0)), (3.0, 3.0, 1.0)) == 0.5
+    assert tie_averaged_credit(item(0, ("a", "b", "c"), 1, (0, 0, 0)), (3.0, 3.0, 1.0)) == 0.5
 
 
 def test_tests_are_those_of_the_textbooks() -> None:

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.baseline_answers import read_baselines
+from pipeline.evaluate.baseline_answers import read_baseline_answers
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.task_scores import _score_with_interval
 from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state
@@ -162,15 +162,15 @@ def test_broken_files_of_a_baseline_are_named(milestone: Path, suite: Suite, tmp
     files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
     files[1].write_text("{}")
     with pytest.raises(InputError, match=r"itself/results\.json has no scores"):
-        read_baselines(files)
+        read_baseline_answers(files)
     files[0].write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"itself/items\.parquet is no item table"):
-        read_baselines(files)
+        read_baseline_answers(files)
 
 
 def test_a_configuration_names_folders_that_are_there(tmp_path: Path):
     def config(**evaluation: Any) -> Any:
-        return load({**yaml.safe_load(MICRO.read_text()), "evaluation": evaluation})
+        return parse_configuration({**yaml.safe_load(MICRO.read_text()), "evaluation": evaluation})
 
     assert config(checkpoints="final").baselines() == {"untrained-base": "base"}
     assert config(untrained=False).baselines() == {}
@@ -195,7 +195,7 @@ def test_a_model_is_compared_with_its_own_untrained_one_and_with_each_folder(tmp
         (tmp_path / name).write_bytes(b"{}")
     raw = yaml.safe_load(MICRO.read_text())
     raw["models"]["other"] = raw["models"]["base"]
-    dag = Dag(load({**raw, "evaluation": {"baselines": {"peer": str(tmp_path)}}}))
+    dag = Dag(parse_configuration({**raw, "evaluation": {"baselines": {"peer": str(tmp_path)}}}))
     assert [Path(file).parent.name for file in baseline_answer_files(dag, {"model": "other"})] == [
         *["untrained-other"] * 2,
         *["peer"] * 2,

@@ -32,9 +32,9 @@ from transformers import (
 
 from pipeline.corpus.perplexity import PerplexityModel
 from pipeline.evaluate import suites
-from pipeline.evaluate.scorer import load_model
+from pipeline.evaluate.lm_eval_model import load_model
 from pipeline.evaluate.settings import Evaluation, SuitesSettings
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.text_generator import TextGenerator
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
@@ -161,7 +161,7 @@ class Run:
 
     def evaluate(self, template: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         with_template(self.model, template)
-        asked = self.evaluation.resolved(str(self.folder))
+        asked = self.evaluation.resolve_suites(str(self.folder))
         suites.run(
             SuitesSettings.model_validate(
                 {"model": "base", "step": 7, "suites": [suite.model_dump() for suite in asked]}, extra="ignore"
@@ -305,7 +305,7 @@ def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (suite,) = Evaluation.model_validate(
         {"suites": [{"name": "own", "language": "nl", "folder": str(tmp_path / "suite")}]}
-    ).resolved(None)
+    ).resolve_suites(None)
     settings = SuitesSettings(model="base", step=7, suites=[suite])
     asked = suites.answer_suites(settings, load_model(run.model, 4), list_suite_files(suite))
     assert {one.task for one in asked.measured} == {"pairs", "questions", "written"}

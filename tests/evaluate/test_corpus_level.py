@@ -13,12 +13,12 @@ from lm_eval.api import metrics
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from pipeline.core.confidence_intervals import cluster_indices
+from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.evaluate import score_intervals
-from pipeline.evaluate.answered_items import MeasuredTask, TaskItem, write_items
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.baseline_comparison import compare_corpus_metric_with_baselines, randomization_p_value
-from pipeline.evaluate.differences import compare_checkpoints, correct_comparisons
+from pipeline.evaluate.differences import add_corrected_p_values, compare_checkpoints
+from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.score_intervals import (
     CORPUS_METRICS,
     corpus_difference_interval,
@@ -64,7 +64,7 @@ def written(count: int, quality: float = 0.6, seed: int = 1, spread: float = 0.3
 def sums_of(kind: str, pairs: list[tuple[str, str]], clusters: list[Any] | None = None) -> Any:
     found = item_statistics(getattr(metrics, kind), pairs)
     assert found is not None
-    return sum_clusters(found, cluster_indices(clusters or range(len(pairs))))
+    return sum_clusters(found, assign_cluster_indices(clusters or range(len(pairs))))
 
 
 @pytest.mark.parametrize("kind", OF_TEXTS)
@@ -219,7 +219,7 @@ def checkpoint(folder: Path, model: str, step: int, given: list[TaskItem]) -> Ev
     path = folder / model / str(step) / "items.parquet"
     path.parent.mkdir(parents=True)
     write_items(path, [MeasuredTask("translation", "t", [], given)])
-    return read_checkpoint(path)
+    return read_checkpoint_answers(path)
 
 
 def test_better_is_who_beats_a_copy_of_the_source(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_translations_of_two_checkpoints_are_compared_from_their_tables(tmp_path
     one = checkpoint(tmp_path, "large", 8, items(written(60, 0.8), kinds, 3))
     other = checkpoint(tmp_path, "small", 8, items(written(60, 0.5, 7), kinds, 3))
     rows = [*compare_checkpoints(one, other)]
-    correct_comparisons(rows)
+    add_corrected_p_values(rows)
     assert [row["metric"] for row in rows] == [*kinds] and all(row["better"] == "a" for row in rows)
     for row in rows:
         assert row["a"]["value"] == pytest.approx(getattr(metrics, row["metric"])(written(60, 0.8)))
@@ -274,7 +274,7 @@ def test_translation_grows_over_checkpoints(tmp_path: Path) -> None:
 def test_what_clusters_add_to_a_metric_has_its_mean_and_its_error() -> None:
     """The mean of the merits is the metric; their scatter is that of the metric over samples."""
     rows = sums_of("chrf", written(200, 0.5))
-    merits = score_intervals.jackknife_values(CORPUS_METRICS["chrf"], rows)
+    merits = score_intervals.jackknife_pseudovalues(CORPUS_METRICS["chrf"], rows)
     assert merits.mean() == pytest.approx(CORPUS_METRICS["chrf"].score(rows.sum(axis=0)))
     draw = np.random.default_rng(1)
     scores = [CORPUS_METRICS["chrf"].score(rows[draw.integers(200, size=200)].sum(axis=0)) for _ in range(800)]

@@ -15,19 +15,19 @@ from scipy import special, stats
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import differences
-from pipeline.evaluate.answered_items import SCHEMA, MeasuredTask, TaskItem, write_items
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.differences import (
+    add_corrected_p_values,
     compare_binary_metrics,
     compare_bits_per_byte,
     compare_checkpoints,
     compare_graded_metrics,
-    correct_comparisons,
     detectable_share_difference,
     mcnemar_p_value,
     pair_checkpoints,
     paired_shares_interval,
 )
+from pipeline.evaluate.item_results import SCHEMA, MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.settings import DifferencesSettings
 
 
@@ -77,7 +77,7 @@ def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> Non
     (row,) = compare_binary_metrics(one, other)
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
     asked, asked_otherwise = write(tmp_path, one), write(tmp_path, other, prompt_sha256="another")
-    assert [*compare_binary_metrics(read_checkpoint(asked), read_checkpoint(asked_otherwise))] == []
+    assert [*compare_binary_metrics(read_checkpoint_answers(asked), read_checkpoint_answers(asked_otherwise))] == []
     assert [*compare_binary_metrics(one, EvaluatedCheckpoint("b", 1, {"acc_norm": other.right["acc"]}, {}, {}))] == []
 
 
@@ -90,7 +90,7 @@ def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() ->
             easy = draw.beta(2, 2, 120)
             one, other = draw.random(120) < easy, draw.random(120) < easy
             rows += [*compare_binary_metrics(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
-        correct_comparisons(rows)
+        add_corrected_p_values(rows)
         wrong += any(row["better"] for row in rows)
     assert wrong <= 50
 
@@ -117,10 +117,10 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     good = write(tmp_path, checkpoint("a", 1, t=[True, False]))
     twice = write(tmp_path, checkpoint("b", 1, t=[True, False]), item=0, prompt_sha256="x")
     with pytest.raises(InputError, match="item 0 of the task t occurs twice"):
-        read_checkpoint(twice)
+        read_checkpoint_answers(twice)
     good.write_bytes(good.read_bytes()[:100])
     with pytest.raises(InputError, match=r"items\.parquet is no item table"):
-        read_checkpoint(good)
+        read_checkpoint_answers(good)
 
 
 def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> EvaluatedCheckpoint:
@@ -137,12 +137,12 @@ def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path
     nats = -sizes * draw.uniform(0.5, 0.9, 50)
     better = nats + sizes * draw.normal(0.05, 0.05, 50)
     (row,) = compare_bits_per_byte(reader("a", better, sizes), reader("b", nats, sizes))
-    correct_comparisons([row])
+    add_corrected_p_values([row])
     assert row["better"] == "a" and row["difference"] < 0 and row["low"] < row["difference"] < row["high"] < 0
     assert row["a"]["value"] == pytest.approx(-better.sum() / math.log(2) / sizes.sum())
     assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
     (turned,) = compare_bits_per_byte(reader("b", nats, sizes), reader("a", better, sizes))
-    correct_comparisons([turned])
+    add_corrected_p_values([turned])
     assert turned["better"] == "b" and turned["difference"] == pytest.approx(-row["difference"])
     assert [*compare_binary_metrics(reader("a", better, sizes), reader("b", nats, sizes))] == []
 
@@ -156,7 +156,7 @@ def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_fou
         nats = -sizes * draw.uniform(0.5, 0.9, 60)
         one, other = (nats + draw.normal(0, 4, 60) for _ in range(2))
         (row,) = compare_bits_per_byte(reader("a", one, sizes), reader("b", other, sizes))
-        correct_comparisons([row])
+        add_corrected_p_values([row])
         wrong += row["better"] is not None
         covered += row["low"] <= 0 <= row["high"]
         lead = row["detectable_difference"] * math.log(2) * sizes
@@ -178,7 +178,7 @@ def test_items_of_one_group_count_together(tmp_path: Path) -> None:
     assert row["difference"] == apart["difference"] == pytest.approx(0.6)
     assert row["high"] - row["low"] > 3 * (apart["high"] - apart["low"])
     path = write(tmp_path, one, cluster="one")
-    assert set(read_checkpoint(path).clusters.values()) == {"one"}
+    assert set(read_checkpoint_answers(path).clusters.values()) == {"one"}
 
 
 def writer(model: str, grades: np.ndarray[Any, Any], metric: str = "sari") -> EvaluatedCheckpoint:
@@ -204,7 +204,7 @@ def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better
         second = draw.gamma(4, 10, 60)
         first = second + draw.normal(lead, 8, 60)
         (row,) = compare_graded_metrics(writer("a", first), writer("b", second))
-        correct_comparisons([row])
+        add_corrected_p_values([row])
         expected = permuted(first, second, 6, 4000)
         assert row["p_value"] == pytest.approx(expected, abs=3 * math.sqrt(0.25 / 4000))
         assert is_better is None or (row["better"] == "a") == is_better
@@ -270,7 +270,7 @@ def test_of_equal_writers_few_pages_mark_a_difference() -> None:
             ease = draw.gamma(4, 10, 50)
             one, other = (np.clip(ease + draw.normal(0, 12, 50), 0, 100) for _ in range(2))
             rows += compare_graded_metrics(writer("a", one), writer("b", other))
-        correct_comparisons(rows)
+        add_corrected_p_values(rows)
         wrong += any(row["better"] for row in rows)
         covered += sum(row["low"] <= 0 <= row["high"] for row in rows)
     assert wrong <= 7 and covered >= 107
@@ -288,8 +288,8 @@ def test_bits_of_right_answers_have_no_better_one() -> None:
 def test_among_many_comparisons_only_more_is_detectable() -> None:
     row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.1}
     alone, many = dict(row), [dict(row) for _ in range(180)]
-    correct_comparisons([alone])
-    correct_comparisons(many)
+    add_corrected_p_values([alone])
+    add_corrected_p_values(many)
     assert alone["detectable_difference"] == pytest.approx(0.1)
     # z of 1 - 0.05 / 2 / 180, by the inverse of the error function, and z of 0.8
     z = math.sqrt(2) * float(special.erfinv(1 - 0.05 / 180))
@@ -299,8 +299,8 @@ def test_among_many_comparisons_only_more_is_detectable() -> None:
 def test_no_share_can_differ_by_more_than_one() -> None:
     row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.9}
     shares, bits = [{**row, "right_in_a_alone": 1} for _ in range(100)], [dict(row) for _ in range(100)]
-    correct_comparisons(shares)
-    correct_comparisons(bits)
+    add_corrected_p_values(shares)
+    add_corrected_p_values(bits)
     assert shares[0]["detectable_difference"] == 1.0 < bits[0]["detectable_difference"]
 
 
@@ -309,5 +309,5 @@ def test_of_equal_answers_in_clusters_nothing_is_called_detectable() -> None:
     clusters = {key: str(key[2] // 2) for key in right}
     (row,) = compare_binary_metrics(*(EvaluatedCheckpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))
     assert row["detectable_difference"] is None and row["p_value"] == 1.0
-    correct_comparisons([row])
+    add_corrected_p_values([row])
     assert row["better"] is None

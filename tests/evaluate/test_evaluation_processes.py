@@ -14,7 +14,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suites import run
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from tests import warm_python
 from tests.evaluate.test_suites import CONFIG
 

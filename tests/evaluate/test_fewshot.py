@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_files import list_item_files, list_suite_files
+from pipeline.evaluate.task_file_reader import list_item_files, list_suite_files
 from tests.evaluate.test_suites import evaluate
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import DiskFull
-from pipeline.core.lease import Lease
+from pipeline.core.output_lease import Lease
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.settings import BaselineSettings, Suite
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from tests.evaluate.test_suites import CONFIG, PAIRS, QUESTIONS, evaluate
 
 NAMES = ("polder_nl_grammatica", "polder_nl_kennis", "tales")

@@ -14,7 +14,7 @@ from pipeline.__main__ import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate.item_page import write_item_page
 from pipeline.evaluate.settings import Suite, SuitesSettings
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from tests.conftest import Project
 from tests.evaluate.test_suites import CONFIG, evaluate
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.corpus.personal_data import find_personal_data, mask_personal_data
@@ -315,9 +315,9 @@ def test_what_does_not_fit_is_one_sentence(words: Set, learnt: TextGenerator) ->
     with pytest.raises(
         (InputError, ValidationError), match="50 tokens of a prompt and 50 behind it are more than the 64"
     ):
-        load(raw)
+        parse_configuration(raw)
     raw["evaluation"]["memorization"] |= {"prompt_tokens": 13}
-    assert samples_settings(load(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
+    assert samples_settings(parse_configuration(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
 
 
 def test_the_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluate import baseline_comparison, differences
-from pipeline.evaluate.answered_items import ANSWER_BITS
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.item_results import ANSWER_BITS
 from pipeline.evaluate.score_trends import find_trends, item_noise, rank_trend, step_noise
 from pipeline.evaluate.settings import DifferencesSettings
 from tests.evaluate.test_differences import checkpoint, write

@@ -20,12 +20,12 @@ def test_a_suite_is_a_folder_or_shipped_tasks_and_not_both():
 def test_names_resolve_to_suites_and_the_data_folder_is_filled_in():
     own = Suite(name="own", language="nl", folder="mine")
     evaluation = Evaluation(suites=["dutch", "english_open", own])
-    dutch, english, mine = evaluation.resolved("/somewhere")
+    dutch, english, mine = evaluation.resolve_suites("/somewhere")
     assert (dutch.name, dutch.language, dutch.folder, dutch.data) == ("dutch", "nl", "config/tasks/dutch", None)
     assert english.data == "/somewhere/eval"
     assert mine == own
     with pytest.raises(InputError, match="--config data=FOLDER"):
-        evaluation.resolved(None)
+        evaluation.resolve_suites(None)
 
 
 def test_every_known_suite_goes_by_its_name() -> None:
@@ -38,7 +38,7 @@ def test_two_suites_of_one_name_are_refused():
 
 
 def test_where_the_data_lie_is_no_setting_of_the_step():
-    suites = Evaluation(suites=["dutch_open"]).resolved("/home/someone")
+    suites = Evaluation(suites=["dutch_open"]).resolve_suites("/home/someone")
     settings = SuitesSettings(model="base", step=3, suites=suites, batch_size=4, seed=1)
     assert "/home" not in settings.model_dump_json()
     assert SuitesSettings.model_validate_json(settings.model_dump_json()) == settings

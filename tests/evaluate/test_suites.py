@@ -18,11 +18,11 @@ import pytest
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.answered_items import ANSWER_BITS, ItemAnswers, MeasuredTask, TaskItem, collect_items
-from pipeline.evaluate.baseline_answers import BaselineAnswers, read_checkpoint
+from pipeline.evaluate.baseline_answers import BaselineAnswers, read_checkpoint_answers
+from pipeline.evaluate.item_results import ANSWER_BITS, ItemAnswers, MeasuredTask, TaskItem, collect_items
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suites import run
-from pipeline.evaluate.task_files import list_suite_files
+from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.task_scores import _answer_bits_row
 
 CONFIG = Path(__file__).parents[2] / "config" / "tasks"
@@ -109,7 +109,7 @@ def test_right_answers_have_the_bits_that_the_model_itself_gives_them(
         assert set(row["baselines"]) == {"unigram", "bigram"} and row["verdict"] is None is row["p_value"]
         assert row["baselines"][row["hardest_baseline"]] == min(row["baselines"].values())
     assert len(rows) == 2
-    one = read_checkpoint(_moved(tmp_path / "results.parquet", tmp_path / "base/7/items.parquet"))
+    one = read_checkpoint_answers(_moved(tmp_path / "results.parquet", tmp_path / "base/7/items.parquet"))
     assert {len(each) for each in one.likely.values()} == {20} and [*one.likely] == [ANSWER_BITS]
     (kennis, grammatica) = sorted({key[1] for key in one.likely[ANSWER_BITS]}, reverse=True)
     sums = {

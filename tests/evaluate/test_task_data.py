@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.answered_items import ANSWER_BITS, TaskItem
-from pipeline.evaluate.baseline_answers import read_checkpoint
+from pipeline.evaluate.baseline_answers import read_checkpoint_answers
 from pipeline.evaluate.baseline_comparison import baseline_credits
+from pipeline.evaluate.item_results import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.task_files import read_fewshot_file_name, read_rows, read_task
+from pipeline.evaluate.task_file_reader import read_data_rows, read_fewshot_file_name, read_task_config
 from pipeline.evaluate.text_metrics import lix, normalize_answer, rouge_l
 from tests.evaluate.test_suites import evaluate
 
@@ -28,7 +28,7 @@ PAIRS = ("polder_nl_vooroordelen", "polder_en_bias")
 
 
 def rows_of(task: str) -> list[dict[str, Any]]:
-    return read_rows(TASKS / ("safety" if task in PAIRS else "use_cases") / f"{task}.jsonl")
+    return read_data_rows(TASKS / ("safety" if task in PAIRS else "use_cases") / f"{task}.jsonl")
 
 
 def parts(pair: dict[str, Any]) -> tuple[list[str], list[str], list[str], list[str]]:
@@ -181,8 +181,8 @@ def test_dutch_and_english_sources_are_the_same() -> None:
 
 @pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES, *SOURCES])
 def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
-    content = read_task(TASKS / "use_cases" / f"{task}.yaml")
-    shots = read_rows(TASKS / "use_cases" / str(read_fewshot_file_name(TASKS, content)))
+    content = read_task_config(TASKS / "use_cases" / f"{task}.yaml")
+    shots = read_data_rows(TASKS / "use_cases" / str(read_fewshot_file_name(TASKS, content)))
     rows = rows_of(task)
     assert shots[0].keys() == rows[0].keys() and len(shots) == content["num_fewshot"]
     texts = {text for row in rows for value in row.values() for text in (value if isinstance(value, list) else [value])}
@@ -216,7 +216,7 @@ def test_a_bias_stands_beside_its_aim_and_is_never_better(milestone: Path, tmp_p
         assert {(part["part"], part["examples"]) for part in row["parts"]} >= {
             ("gender" if row["language"] == "en" else "geslacht", 10)
         }
-    assert read_checkpoint(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
+    assert read_checkpoint_answers(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
 
 
 def test_an_aim_is_a_share(milestone: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate import text_metrics
-from pipeline.evaluate.answered_items import TaskItem, _find_right_choices
-from pipeline.evaluate.baseline_comparison import find_constant_answer, majority_credits, normalize_scores
+from pipeline.evaluate.baseline_comparison import find_constant_answer, majority_credits, normalize_log_probabilities
+from pipeline.evaluate.item_results import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import score_text
 from tests.evaluate.test_baseline_answers import asked
@@ -174,7 +174,7 @@ def test_answers_are_matched_to_choices_in_any_form() -> None:
     wrong = [replace(item, right=frozenset({1})) for item in items]
     assert normalize_nfc(str(find_constant_answer(wrong))) == "één"
     assert (
-        normalize_scores(items[0], "acc_norm", (-6.0, -3.0))
-        == normalize_scores(items[1], "acc_norm", (-6.0, -3.0))
+        normalize_log_probabilities(items[0], "acc_norm", (-6.0, -3.0))
+        == normalize_log_probabilities(items[1], "acc_norm", (-6.0, -3.0))
         == [-2.0, -1.0]
     )

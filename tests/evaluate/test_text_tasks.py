@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.config.configuration import leaving, load
+from pipeline.config.configuration import list_decontamination_item_files, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.answered_items import TaskItem
 from pipeline.evaluate.baseline_comparison import add_verdicts, compare_bits_with_baselines
+from pipeline.evaluate.item_results import TaskItem
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
-from pipeline.evaluate.task_files import ItemFile, list_item_files, list_suite_files
+from pipeline.evaluate.task_file_reader import ItemFile, list_item_files, list_suite_files
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [
@@ -37,7 +37,7 @@ def evaluation(tmp_path: Path) -> Evaluation:
 
 
 def measured(evaluation: Evaluation, milestone: Path, folder: Path, others: list[Path]) -> list[dict[str, Any]]:
-    asked = evaluation.resolved(str(folder))
+    asked = evaluation.resolve_suites(str(folder))
     suites.run(
         SuitesSettings.model_validate(
             {"model": "base", "step": 7, "suites": [suite.model_dump() for suite in asked]}, extra="ignore"
@@ -79,7 +79,7 @@ def test_bits_per_byte_are_those_of_the_models_own_forward_pass(
 def test_a_model_stands_beside_another_on_the_same_texts(
     evaluation: Evaluation, milestone: Path, tmp_path: Path
 ) -> None:
-    asked = evaluation.resolved(str(tmp_path))
+    asked = evaluation.resolve_suites(str(tmp_path))
     (tmp_path / "itself").mkdir()
     files = [tmp_path / "itself" / name for name in ("items.parquet", "results.json")]
     settings = {"name": "itself", "suites": [suite.model_dump() for suite in asked]}
@@ -116,19 +116,21 @@ def test_better_in_bits_is_what_wins_text_by_text() -> None:
 
 
 def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path: Path) -> None:
-    (suite,) = evaluation.resolved(str(tmp_path))
+    (suite,) = evaluation.resolve_suites(str(tmp_path))
     assert list_item_files(suite) == [ItemFile("tales", tmp_path / "tales.jsonl.gz")]
     raw = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text())
     del raw["corpus"]["main"]["decontamination"]["suites"]
-    config = load({**raw, "evaluation": evaluation.model_dump(exclude_unset=True), "data": str(tmp_path)})
-    assert ItemFile("tales", tmp_path / "tales.jsonl.gz") in leaving(config, "main")
+    config = parse_configuration(
+        {**raw, "evaluation": evaluation.model_dump(exclude_unset=True), "data": str(tmp_path)}
+    )
+    assert ItemFile("tales", tmp_path / "tales.jsonl.gz") in list_decontamination_item_files(config, "main")
 
 
 def test_mistakes_are_told(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: its path .* add --config data=FOLDER"):
-        evaluation.resolved(None)
+        evaluation.resolve_suites(None)
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: there is no file .*tales\.jsonl\.gz"):
-        list_suite_files(evaluation.resolved(str(tmp_path / "nowhere"))[0])
+        list_suite_files(evaluation.resolve_suites(str(tmp_path / "nowhere"))[0])
     (tmp_path / "tales.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n{"text": " "}\n'))
     with pytest.raises(InputError, match=r"tales\.jsonl\.gz, line 2: the field text holds no text"):
         measured(evaluation, milestone, tmp_path, [])

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.differences import compare_checkpoints
 from pipeline.experiment.cell_comparison import (
+    add_corrected_cell_p_values,
     compare_cells,
-    correct_cell_comparisons,
     find_pareto_front,
     mean_difference,
 )
@@ -80,7 +80,7 @@ def test_the_family_of_comparisons_errs_in_five_of_a_hundred_experiments_at_most
 
         to = made()
         rows = [row for _ in range(6) for row in compare_cells(made(), to)]
-        correct_cell_comparisons(rows, 0.05)
+        add_corrected_cell_p_values(rows, 0.05)
         wrong += any(row["better"] for row in rows)
     assert wrong / times <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
 
@@ -93,10 +93,10 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
     lead_SC = noise[0] * random.normal(size=(seeds, 1)) + noise[2] * random.normal(size=(seeds, items))
     (row,) = compare_cells(cells(lead_SC), cells(np.zeros((seeds, items))))
     rows = [row, dict(row), dict(row)]
-    correct_cell_comparisons(rows, 0.05)
+    add_corrected_cell_p_values(rows, 0.05)
     assert 2 * row["error"] < row["detectable_difference"] < 6 * row["error"]
     single = [dict(row)]
-    correct_cell_comparisons(single, 0.05)
+    add_corrected_cell_p_values(single, 0.05)
     assert single[0]["detectable_difference"] < row["detectable_difference"], "among fewer, less is found"
     truth = 3.4 * error  # Student's reach and power at about 8 degrees of freedom, of one comparison
     for _ in range(times):
@@ -104,7 +104,7 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
         (row,) = compare_cells(
             cells(lead_SC + noise[2] * random.normal(size=(seeds, items))), cells(np.zeros((seeds, items)))
         )
-        correct_cell_comparisons([row], 0.05)
+        add_corrected_cell_p_values([row], 0.05)
         found += row["better"] == "a"
     assert 0.7 < found / times < 0.92
 
@@ -143,7 +143,7 @@ def test_items_that_are_alike_count_as_one_and_metrics_can_be_named() -> None:
 
 def test_where_nothing_varies_nothing_is_found() -> None:
     (row,) = compare_cells(cells(np.ones((2, 4))), cells(np.zeros((2, 4))))
-    correct_cell_comparisons([row], 0.05)
+    add_corrected_cell_p_values([row], 0.05)
     assert (row["difference"], row["p_value"], row["better"], row["detectable_difference"]) == (1.0, 1.0, None, None)
     assert compare_cells(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
 
@@ -153,7 +153,7 @@ def test_the_level_is_the_one_that_is_asked_for() -> None:
     found = []
     for alpha in (0.01, 0.05, 0.07):
         rows = [dict(row), {**row, "p_value": 0.9}]
-        correct_cell_comparisons(rows, alpha)
+        add_corrected_cell_p_values(rows, alpha)
         found.append([one["better"] for one in rows])
     assert found == [[None, None], [None, None], ["a", None]], "0.03 of two is 0.06"
 
@@ -169,7 +169,7 @@ def test_shares_differ_by_one_at_most() -> None:
     one = {0: answers(1, 1, 1, 1, 1, 1), 1: answers(1, 0, 0, 0, 0, 0)}
     other = {0: answers(0, 0, 0, 0, 1, 0), 1: answers(1, 1, 0, 0, 0, 0)}
     (row,) = compare_cells(one, other)
-    correct_cell_comparisons([row], 0.05)
+    add_corrected_cell_p_values([row], 0.05)
     assert row["difference"] == pytest.approx(1 / 3)
     assert (row["low"], row["high"], row["detectable_difference"]) == (-1.0, 1.0, 1.0)
 
@@ -186,7 +186,7 @@ def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
     other = {0: reader([3, 6, 9, 12]), 1: reader([3, 6, 9, 13])}
     (row,) = compare_cells(one, other)
     assert row["a"] == pytest.approx(22 / 2 / 10 / np.log(2)) and row["b"] == pytest.approx(61 / 2 / 10 / np.log(2))
-    correct_cell_comparisons([row], 0.05)
+    add_corrected_cell_p_values([row], 0.05)
     assert row["better"] == "a" and not row["higher_is_better"] and row["difference"] < 0
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.experiment.device_scaling import format_scaling, measure_models
+from pipeline.experiment.device_scaling import format_scaling, read_measurements
 from tests.conftest import Project
-from tests.experiment.test_ladder import figure
+from tests.experiment.test_scaling_law_report import figure
 
 LENGTH = 100
 
@@ -78,7 +78,7 @@ def test_several_on_the_fewest_devices_are_their_mean(tmp_path: Path) -> None:
     for name, seconds in (("a", 8.0), ("b", 4.0)):
         write(tmp_path, name, 1, 8, seconds, None)
     write(tmp_path, "c", 2, 8, 4.0, None)  # 200 tokens a second, where one device has 150
-    found = rows(format_scaling(list(measure_models(tmp_path))), "strong")
+    found = rows(format_scaling(list(read_measurements(tmp_path))), "strong")
     assert found["c/base"][3:5] == ["100", "66.7"] and found["a/base"][4] == "66.7" and found["b/base"][4] == "133.3"
 
 
@@ -89,7 +89,7 @@ def test_another_training_is_not_set_beside_it(tmp_path: Path, changes: dict[str
     write(tmp_path, "one", 4, 80, 8.0, None)
     write(tmp_path, "two", 8, 80, 5.0, None, **changes)
     with pytest.raises(InputError, match="no two models of the 2 that were timed are the same training"):
-        format_scaling(list(measure_models(tmp_path)))
+        format_scaling(list(read_measurements(tmp_path)))
 
 
 def test_what_changes_no_step_s_work_may_differ_and_what_was_not_timed_is_left_out(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_changes_no_step_s_work_may_differ_and_what_was_not_timed_is_left_o
     write(tmp_path, "two", 8, 80, 5.0, None, learning_rate=0.1, warmup_steps=3, steps=400)
     write(tmp_path, "three", 16, 80, 5.0, None)
     (tmp_path / "three/models/base/metrics.jsonl").write_text('{"step": 1, "ended_unix_seconds": 3.0}\n')
-    assert rows(format_scaling(list(measure_models(tmp_path))), "strong").keys() == {"one/base", "two/base"}
+    assert rows(format_scaling(list(read_measurements(tmp_path))), "strong").keys() == {"one/base", "two/base"}
 
 
 def test_another_platform_is_not_set_beside_it(tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_another_platform_is_not_set_beside_it(tmp_path: Path) -> None:
         started.parent.mkdir()
         started.write_text(json.dumps({"configuration": {"platform": platform}}))
     with pytest.raises(InputError, match="no two models of the 2"):
-        format_scaling(list(measure_models(tmp_path)))
+        format_scaling(list(read_measurements(tmp_path)))
 
 
 @pytest.mark.slow
 def test_a_real_run_is_read(finished: Project) -> None:
-    (found,) = measure_models(finished.results)
+    (found,) = read_measurements(finished.results)
     assert (found.model, found.devices, found.nodes, found.batch_size) == ("micro/base", 2, 1, 4)
     assert 10 < found.tokens_per_second < 1e6 and found.token_joules

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.cli.application import main
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_forecast import CostForecast
 from pipeline.forecast.calibration import make_forecast_plan
@@ -94,7 +94,7 @@ def made(folder: Path, size: int, *, spread: float = 1.0, steps: list[str] = DAT
 
 
 def planned(folder: Path, runs: list[Path], size: int = 100_000, **sections: Any) -> Config:
-    return load({**raw(folder, size, **sections), "energy": {"calibration": [str(run) for run in runs]}})
+    return parse_configuration({**raw(folder, size, **sections), "energy": {"calibration": [str(run) for run in runs]}})
 
 
 def plan_of(config: Config) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def test_nobody_knows_the_bytes_of_a_data_set_before_it_is_fetched(tmp_path: Pat
     del source["path"]
     dataset = {**source, "name": "web", "dataset": {"name": "some/thing", "split": "train", "revision": "0" * 40}}
     content = raw(tmp_path, 100_000)
-    config = load(
+    config = parse_configuration(
         {**content, "sources": [*content["sources"], dataset], "energy": {"calibration": [*map(str, pilots)]}}
     )
     told = plan_of(config)["forecast"]["steps"]
@@ -251,7 +251,7 @@ def test_without_calibration_runs_one_sentence_says_how_to_get_a_forecast(
     path = write(tmp_path / "mine.yaml", raw(tmp_path, 100_000))
     assert main(["plan", str(path), "--details"]) == 0
     assert "No forecast by measured runs: make two" in capsys.readouterr().out
-    assert plan_of(load(raw(tmp_path, 1000)))["forecast"] is None
+    assert plan_of(parse_configuration(raw(tmp_path, 1000)))["forecast"] is None
 
 
 def gone(run: Path) -> None:

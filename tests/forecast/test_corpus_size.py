@@ -12,21 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
 from pipeline.corpus.duplicates.signature_files import SignatureWriter
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.forecast.corpus_forecast import (
     CorpusSize,
-    _make_final_table,
+    _to_final_schema,
     estimate_corpus_size,
     maximum_documents,
     recommended_memory_bytes,
 )
 from pipeline.sources.raw_documents import make_raw_documents
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.units import SourceUnits
+from pipeline.sources.source_units import SourceUnits
 
 WORDS = Path("config/corpus/nl_gids.jsonl").read_text(encoding="utf-8", errors="ignore").split()
 
@@ -47,7 +47,7 @@ def prose(documents: int, seed: int = 1) -> list[dict[str, Any]]:
 def listed(folder: Path, **keys: Any) -> SourceUnits:
     source = {"name": "s", "path": f"{folder}/*", "language": "nl", "license": "CC0-1.0", **keys}
     source["rights"] = {"basis": "public-domain", "holder": "nobody"}
-    return load({"run": {"name": "r"}, "sources": [source]}).source_units("s")
+    return parse_configuration({"run": {"name": "r"}, "sources": [source]}).source_units("s")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -109,7 +109,7 @@ def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
     write(tmp_path / "raw/a.jsonl", prose(2500))
     found, settings = told(tmp_path / "raw"), SignatureSettings(bands=6)
     records = read_records(tmp_path / "raw/a.jsonl", "a.jsonl", listed(tmp_path / "raw").source.field_names(), 1 << 20)
-    table = _make_final_table(
+    table = _to_final_schema(
         "s",
         (document for document, _ in make_raw_documents(records, "s/a.jsonl", listed(tmp_path).source.field_names())),
     )

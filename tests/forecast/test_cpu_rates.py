@@ -15,8 +15,8 @@ from pipeline.forecast.corpus_forecast import (
     BENCHMARK_SOURCE,
     JOIN_SHARES,
     CpuRate,
-    fit_rates,
-    load_rates,
+    find_cpu_rates,
+    fit_cpu_rates,
 )
 
 STEPS = {"corpus.filter": (2.0, 0.25), "corpus.signatures": (1.0, 0.1)}  # start, seconds for a megabyte
@@ -42,13 +42,13 @@ def read(found: list[dict[str, Any]]) -> list[Record]:
 
 
 def test_a_start_and_a_slope_are_told_apart() -> None:
-    rates = fit_rates(read(records([1, 4, 7, 12])))
+    rates = fit_cpu_rates(read(records([1, 4, 7, 12])))
     assert rates.keys() == STEPS.keys()
     for step, (start, each) in STEPS.items():
         assert rates[step] == pytest.approx((start, each, each, 0))
     uneven = records([2, 10, 10])
     uneven[2]["cpu_seconds"] += 1.0  # one of the two large units of the filter
-    low, high = fit_rates(read(uneven))["corpus.filter"][1:3]
+    low, high = fit_cpu_rates(read(uneven))["corpus.filter"][1:3]
     assert high - low == pytest.approx(0.1) and low < 0.3 < high
 
 
@@ -62,7 +62,7 @@ def test_a_start_and_a_slope_are_told_apart() -> None:
     ],
 )
 def test_too_little_gives_no_rate(sizes: list[int], changes: dict[str, Any]) -> None:
-    assert fit_rates(read(records(sizes, **changes))) == {}
+    assert fit_cpu_rates(read(records(sizes, **changes))) == {}
 
 
 def test_a_job_costs_its_start_and_its_work() -> None:
@@ -74,13 +74,13 @@ def test_the_first_run_that_measured_enough_is_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr(
         corpus_forecast, "BENCHMARK_RATES", {"corpus.matches": CpuRate(1, 2, 3), "corpus.filter": CpuRate(9, 9, 9)}
     )
-    assert load_rates([tmp_path / "none"]) == (corpus_forecast.BENCHMARK_RATES, BENCHMARK_SOURCE)
+    assert find_cpu_rates([tmp_path / "none"]) == (corpus_forecast.BENCHMARK_RATES, BENCHMARK_SOURCE)
     for run, sizes in (("small", [1, 1]), ("large", [3, 6, 9])):
         folder = tmp_path / run / "provenance/records"
         folder.mkdir(parents=True)
         for number, record in enumerate(records(sizes)):
             (folder / f"{number}.json").write_text(json.dumps(record))
-    rates, by = load_rates([tmp_path / run for run in ("none", "small", "large")])
+    rates, by = find_cpu_rates([tmp_path / run for run in ("none", "small", "large")])
     assert rates["corpus.matches"] == CpuRate(1, 2, 3) and rates["corpus.filter"] == pytest.approx((2.0, 0.25, 0.25, 0))
     assert by.startswith(
         f"corpus.filter, corpus.signatures by the records of {tmp_path}/large (on knoop), other steps by"

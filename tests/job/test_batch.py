@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
 from pipeline.job import batch as job

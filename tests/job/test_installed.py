@@ -14,8 +14,8 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.job import batch, environments, installed, reach, versions
-from tests.job.test_contract import left, options
+from pipeline.job import batch, installed, package_environments, reach, versions
+from tests.job.test_job_execution import left, options
 
 CACHED = (
     installed.metadata_folders,
@@ -130,7 +130,7 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
     (tmp_path / "ngc.yaml").write_text("name: ngc\nown_versions: [Torch, gamma]\n")
     install(site, "torch", "2.12.0a0+nv26.5")
     forget()
-    here = environments.current_environment(frozenset(["torch"]), "toy")
+    here = package_environments.current_environment(frozenset(["torch"]), "toy")
     assert here.check_against_lock("pretrain.segment", "toy", "ngc") == {"torch": "2.13.0"}
     for platform in (None, "other"):
         (tmp_path / "other.yaml").write_text("name: other\n")
@@ -138,7 +138,7 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
             here.check_against_lock("pretrain.segment", "toy", platform)
     forget()
     with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
-        environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
+        package_environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
 
 
 def test_deep_finds_changed_and_lost_files_and_editable_installs(

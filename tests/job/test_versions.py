@@ -98,7 +98,7 @@ def changed_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
         ("corpus/filter.py", FUTURE, f"{FUTURE}X = 1\n", set()),
         ("corpus/rules/settings.py", "class C4(Settings):", "class C4(Settings):\n    x: int | None = None", FILTERING),
         ("corpus/rules/presets.py", "PRESETS", "ELSE = 1\nPRESETS", set()),
-        ("job/contract.py", "SMALL_BYTES = 1_000_000", "SMALL_BYTES = 2_000_000", set()),
+        ("job/job_execution.py", "SMALL_BYTES = 1_000_000", "SMALL_BYTES = 2_000_000", set()),
     ],
 )
 def test_an_edit_concerns_the_steps_that_run_what_was_edited(
@@ -123,8 +123,8 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
         ("pretrain/learning_rate.py", "learning_rate_at", {"pretrain.segment"}),
         ("pretrain/parallel/optimizer.py", "set_learning_rate", {"pretrain.segment"}),
         ("energy/node_meter.py", "NodeMeter.end", set()),
-        ("tokens/sampler.py", "data_step", {"pretrain.segment"}),
-        ("tokens/validation_set.py", "ValidationSet.report", set()),
+        ("tokens/sampler.py", "data_step_after_skips", {"pretrain.segment"}),
+        ("tokens/validation_set.py", "ValidationSet.summarize_counts", set()),
         ("report/page.py", "run", {"report.page"}),
     ],
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.model import attention
-from pipeline.model.attention import Attention, attention_limits, rotary_angles, rotate
+from pipeline.model.attention import Attention, make_attention_mask, rotary_angles, rotate
 from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 
@@ -99,7 +99,7 @@ def test_queries_of_some_positions_read_what_they_read_among_all(
     begins = torch.tensor([0, 7, 12, 12, 14, 24], dtype=torch.int32)  # one of them is empty
     tokens_BT = torch.zeros(2, 12, dtype=torch.long)
     given = None if kind == "whole rows" else begins
-    limits = attention_limits(tokens_BT, given, window, torch.float32)
+    limits = make_attention_mask(tokens_BT, given, window, torch.float32)
     whole_BTD = made(x_BTD, *angles, begins if kind == "kernel of documents" else limits)
     torch.testing.assert_close(whole_BTD, made(x_BTD, *angles, limits))
     for spans in ([range(3), range(9, 12)], [range(3, 6), range(6, 9)]):

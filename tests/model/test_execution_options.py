@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.core.errors import InputError
-from pipeline.model.attention import attention_limits, list_kernels
+from pipeline.model.attention import list_kernels, make_attention_mask
 from pipeline.model.execution_options import (
     is_deterministic,
     missing_kernel_as_input_error,
@@ -108,7 +108,7 @@ def test_a_document_reads_itself_only() -> None:
 def test_limits_of_documents() -> None:
     tokens, expected = torch.zeros(2, 4), [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     for begins in ([0, 2, 4, 7, 8], [0, 0, 2, 4, 4, 4, 7, 8, 8]):  # an empty document is none
-        mask = attention_limits(tokens, torch.tensor(begins), None, torch.float32)
+        mask = make_attention_mask(tokens, torch.tensor(begins), None, torch.float32)
         assert mask is not None and mask[0, 0].tolist() == expected
         assert mask[1, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
 

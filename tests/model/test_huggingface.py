@@ -92,10 +92,10 @@ def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp
     assert loaded.config.rope_parameters["rope_theta"] == architecture.rope_theta
     found, vocabulary_size, weights = huggingface.load_pretrained(folder)
     assert (found, vocabulary_size) == (
-        architecture.model_copy(update={"feed_forward_width": found.hidden}),
+        architecture.model_copy(update={"feed_forward_width": found.intermediate_width}),
         VOCABULARY,
     )
-    assert found.hidden == architecture.hidden and list(weights) == list(state.shapes)
+    assert found.intermediate_width == architecture.intermediate_width and list(weights) == list(state.shapes)
     assert all(torch.equal(weights[name], state[name]) for name in weights)
 
 

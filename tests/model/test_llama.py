@@ -77,7 +77,7 @@ def test_flops_with_recomputation_equal_the_counted_ones(architecture: Architect
         model(tokens).sum().backward()
     expected = flops_per_token(architecture, VOCABULARY, 16, recomputation=True) * tokens.numel()
     # PyTorch stops computing again at the last thing it needs, which is before each block's last product.
-    unneeded = 2 * architecture.layers * architecture.hidden * architecture.width * tokens.numel()
+    unneeded = 2 * architecture.layers * architecture.intermediate_width * architecture.width * tokens.numel()
     assert counter.get_total_flops() == expected - unneeded
 
 
@@ -219,9 +219,9 @@ def test_size_is_the_published_one(name: str) -> None:
 def test_logits_equal_those_of_transformers_at_two_layers(name: str) -> None:
     """One group of heads wide; the head, its share of keys and values and the feed-forward ratio are the preset's."""
     full = Architecture(preset=name)
-    heads, groups = full.heads // full.groups, 1
+    heads, groups = full.heads // full.key_value_head_count, 1
     reduced = {"layers": 2, "heads": heads, "key_value_heads": groups, "width": heads * full.head_dimension}
-    hidden = reduced["width"] * full.hidden // full.width
+    hidden = reduced["width"] * full.intermediate_width // full.width
     architecture = Architecture(preset=name, **reduced, feed_forward_width=hidden)
     assert architecture.rope_scaling == full.rope_scaling and architecture.tie_embeddings == full.tie_embeddings
     vocabulary, length = 200, 150

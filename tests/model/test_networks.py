@@ -66,8 +66,8 @@ def test_a_part_is_what_the_whole_has_there(part: tuple[slice, ...]) -> None:
 def test_only_the_blocks_that_a_part_meets_are_drawn(
     part: tuple[slice, ...], numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drew, block = [], networks._draw_block
-    monkeypatch.setattr(networks, "_draw_block", lambda *given: drew.append(given[2]) or block(*given))
+    drew, block = [], networks._sample_normal_chunk
+    monkeypatch.setattr(networks, "_sample_normal_chunk", lambda *given: drew.append(given[2]) or block(*given))
     networks.draw_normal("a", (100, 20), 1.0, 3, part)
     assert drew == numbers
 

@@ -137,7 +137,7 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
     loaded.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
         found, size, weights = huggingface.load_pretrained(tmp_path / folder)
-        expected = architecture.model_copy(update={"feed_forward_width": architecture.hidden})
+        expected = architecture.model_copy(update={"feed_forward_width": architecture.intermediate_width})
         assert (found, size, found.name) == (expected, VOCABULARY, "qwen3")
         assert weights.keys() == state.keys()
         assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())

@@ -294,7 +294,7 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
     for folder in ("out", "theirs"):
         found, size, weights = huggingface.load_pretrained(tmp_path / folder)
         assert (found, size, found.name) == (architecture, VOCABULARY, "qwen3_moe")
-        assert weights.keys() == state.keys() and not weights.unused()
+        assert weights.keys() == state.keys() and not weights.list_unused()
         assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
 
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
-from pipeline.model.attention import attention_limits
+from pipeline.model.attention import make_attention_mask
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.networks import get_network, initial_state
 from pipeline.model.settings import Architecture
@@ -73,7 +73,7 @@ def test_transformers_loads_it_and_computes_the_same(name: str, tmp_path: Path, 
     theirs.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
         found, _, weights = huggingface.load_pretrained(tmp_path / folder)
-        expected_shape = {"feed_forward_width": architecture.hidden, "head_width": found.head_width}
+        expected_shape = {"feed_forward_width": architecture.intermediate_width, "head_width": found.head_width}
         assert found == architecture.model_copy(update=expected_shape)
         assert found.head_dimension == architecture.head_dimension
         assert all(torch.equal(weights[name], tensor) for name, tensor in state_of(architecture).items())
@@ -134,17 +134,17 @@ def test_limits_of_a_window() -> None:
         (2, None, [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]),
         (2, document, [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]),
     ):
-        mask = attention_limits(tokens, given, window, torch.float32)
+        mask = make_attention_mask(tokens, given, window, torch.float32)
         assert mask is not None and mask[0, 0].tolist() == expected
-    assert attention_limits(tokens, None, 4, torch.float32) is None  # the usual kernel
-    assert attention_limits(tokens, None, None, torch.float32) is None
+    assert make_attention_mask(tokens, None, 4, torch.float32) is None  # the usual kernel
+    assert make_attention_mask(tokens, None, None, torch.float32) is None
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_operations_are_counted_for_what_is_attended_to(architecture: Architecture) -> None:
     tokens, saved = torch.zeros(1, LENGTH, dtype=torch.long), 0
     for window in architecture.windows():
-        mask = attention_limits(tokens, None, window, torch.float32)
+        mask = make_attention_mask(tokens, None, window, torch.float32)
         most = LENGTH if mask is None else int(mask.sum(-1).max())
         saved += 12 * architecture.heads * architecture.head_dimension * (LENGTH - most)
     everything = architecture.model_copy(update={"window": None, "full_attention_layers": ()})

@@ -20,7 +20,7 @@ from pipeline.corpus import filter
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.opt_out import entries
-from pipeline.opt_out.reserved_matching import match_domains
+from pipeline.opt_out.document_matching import match_domains
 from pipeline.sources import manifest
 from pipeline.sources.raw_documents import FieldNames, make_raw_documents
 from pipeline.sources.record_formats import read_records

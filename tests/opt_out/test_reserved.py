@@ -26,7 +26,7 @@ from pipeline.corpus.settings import (
     FindDuplicatesSettings,
     SignatureSettings,
 )
-from pipeline.corpus.text.splitters import Splitter
+from pipeline.corpus.text.word_tokenizers import Splitter
 from pipeline.opt_out import reserved
 from pipeline.opt_out.settings import ReservedSettings, collect_line_rules
 from tests.corpus.duplicates.test_clusters import FEW, KEYS, expected

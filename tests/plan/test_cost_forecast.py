@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.plan.alternatives import SIZE_KEYS, plan_model_sizes
+from pipeline.plan.alternative_models import SIZE_KEYS, plan_model_sizes
 from pipeline.plan.cost_forecast import MACHINE_ERROR, STEP_ERROR, TimeRatio, fit_time_interval
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import format_notes_and_sizes, format_plan

@@ -41,12 +41,12 @@ def test_compute_is_split_as_a_search_along_equal_compute_finds_it() -> None:
 
 
 def test_what_lies_outside_of_the_fitted_range_is_told_with_its_factor_and_the_ends_are_within() -> None:
-    assert LAW.extrapolation(1e6, 1e8) == LAW.extrapolation(1e8, 1e10) == []
-    assert LAW.extrapolation(5e8, 1e9) == ["parameters 5 x above"]
-    assert LAW.extrapolation(1e7, 4e7) == ["tokens 2.5 x below"]
-    assert len(LAW.extrapolation(1e9, 1e11)) == 2
+    assert LAW.describe_extrapolation(1e6, 1e8) == LAW.describe_extrapolation(1e8, 1e10) == []
+    assert LAW.describe_extrapolation(5e8, 1e9) == ["parameters 5 x above"]
+    assert LAW.describe_extrapolation(1e7, 4e7) == ["tokens 2.5 x below"]
+    assert len(LAW.describe_extrapolation(1e9, 1e11)) == 2
     anywhere = ScalingLaw(2.0, 400.0, 1000.0, 0.5, 0.25, "bits per byte")
-    assert anywhere.extrapolation(1, 1e20) == [], "no range is stated"
+    assert anywhere.describe_extrapolation(1, 1e20) == [], "no range is stated"
 
 
 @pytest.mark.parametrize(("exponent", "noun"), [("alpha", "parameters"), ("beta", "tokens")])

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.core.batch_schedule import StepRange
 from pipeline.core.platform_files import PLATFORMS
-from pipeline.core.training_steps import StepRange
 from pipeline.model.settings import Architecture
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
@@ -287,4 +287,4 @@ def test_the_plan_uses_the_time_of_the_run_for_energy_and_tells_every_key():
     )
     again = estimate_step(model(), platform(), 16)
     assert math.isclose(one["step_seconds"], again.seconds)
-    assert Architecture.model_validate(EIGHT).groups == 8
+    assert Architecture.model_validate(EIGHT).key_value_head_count == 8

@@ -55,15 +55,15 @@ def main() -> None:
         for disturbed in (False, True):
             backend = kind(settings, 304, SegmentStart(None, settings, 304), device)
             for number in (0, 1, 2):
-                backend.accumulate(batches[number])
+                backend.accumulate_gradients(batches[number])
                 backend.update(0.01, lambda norm: True)
                 if disturbed and number < 2:
                     poison = norm_of(backend).register_forward_hook(lambda *given: given[2] * math.nan)
-                    loss = backend.accumulate(batches[3])
+                    loss = backend.accumulate_gradients(batches[3])
                     poison.remove()
                     norms.append(backend.update(0.01, math.isfinite))
                     assert not math.isfinite(float(loss))
-                    backend.accumulate(batches[4])
+                    backend.accumulate_gradients(batches[4])
                     norms.append(backend.update(0.01, lambda norm: False))
             hashes.append(state(backend))
         same = process_groups.all_gather_values(device, float(hashes[0] == hashes[1])).sum()

@@ -62,7 +62,7 @@ def first_loss(model: Path, settings: SegmentSettings, index: Path) -> float:
     """The loss of the first batch by Transformers' own code."""
     training = settings.training
     sampler = Sampler(TokenReader(index, "train"), training.sequence_length, training.batch_size, settings.seed)
-    input_BT, target_BT = map(torch.from_numpy, sampler.batch_tokens(0))
+    input_BT, target_BT = map(torch.from_numpy, sampler.read_batch(0))
     with torch.no_grad():
         logits_BTV = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)(input_BT).logits
     return float(torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten()))

@@ -15,23 +15,25 @@ from pipeline.pretrain.checkpoints.recovery import (
     list_recovery_checkpoints,
 )
 from pipeline.pretrain.settings import Stability, Training
-from pipeline.tokens.sampler import data_step
+from pipeline.tokens.sampler import data_step_after_skips
 
 SKIPS = st.sets(st.integers(0, 60)).map(sorted)
 
 
 @given(SKIPS)
 def test_the_steps_draw_every_data_step_once_in_order_but_the_skipped(skips: list[int]) -> None:
-    drawn = [data_step(step, skips) for step in range(100)]
+    drawn = [data_step_after_skips(step, skips) for step in range(100)]
     assert drawn == [number for number in range(200) if number not in skips][:100]
 
 
 @given(SKIPS, st.integers(0, 60))
 def test_a_later_skip_changes_no_step_before_it(skips: list[int], step: int) -> None:
-    number = data_step(step, skips)
+    number = data_step_after_skips(step, skips)
     more = sorted([*skips, number])
-    assert [data_step(s, more) for s in range(step)] == [data_step(s, skips) for s in range(step)]
-    assert data_step(step, more) > number
+    assert [data_step_after_skips(s, more) for s in range(step)] == [
+        data_step_after_skips(s, skips) for s in range(step)
+    ]
+    assert data_step_after_skips(step, more) > number
 
 
 @given(st.lists(st.floats(1, 10), min_size=9, max_size=9), st.lists(st.floats(1e3, 1e9), min_size=4, max_size=4))
@@ -102,7 +104,7 @@ def test_a_rewind_leaves_out_all_from_the_regular_checkpoint_and_drops_newer_one
         (tmp_path / str(step)).mkdir()
         (tmp_path / str(step) / "state.json").write_text(f'{{"skips": {skips}}}')
     again = Rewinds(tmp_path / "rewinds.json", "this")
-    again.discard(tmp_path)
+    again.remove_affected_checkpoints(tmp_path)
     assert [step for step, _ in list_recovery_checkpoints(tmp_path)] == [9, 5]
     assert add_rewinds_to_skips(again.entries, [6]) == ([5, 6, 7, 8], [rewind])
     assert add_rewinds_to_skips(again.entries, [5, 6, 7, 8]) == ([5, 6, 7, 8], [])

@@ -59,7 +59,7 @@ def test_what_was_forgotten_is_read_again() -> None:
     read, asked = reader()
     loader = PrefetchingLoader(read, torch.device("cpu"))
     loader.get(1)
-    loader.forget()
+    loader.discard_prefetched()
     loader.get(2)
     loader.close()
     assert asked.count(2) >= 1 and set(asked) <= {1, 2, 3}

@@ -18,7 +18,7 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.data_order import batch_hash, batch_hash_words
+from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
 
@@ -69,7 +69,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
     found, taken = [], 0
     for step, (sequences, length) in enumerate(SIZES, start=1):
-        rows = order.read_rows(np.concatenate([order.global_batch(taken + n) for n in range(sequences)]))
+        rows = order.read_rows(np.concatenate([order.global_batch_sequences(taken + n) for n in range(sequences)]))
         taken += sequences
         tokens_BT = torch.from_numpy(rows.astype(np.int64))
         losses = []
@@ -83,7 +83,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(training, step)
         optimizer.step()
-        found.append((float(loss), float(norm), batch_hash(batch_hash_words(rows, 0))))
+        found.append((float(loss), float(norm), format_batch_hash(partial_batch_hash(rows, 0))))
     return found
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
-from pipeline.core.lease import Lease
+from pipeline.core.output_lease import Lease
 from pipeline.job import versions
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints import recovery
@@ -216,9 +216,9 @@ def test_the_place_on_a_platform_tells_runs_of_one_name_apart(tmp_path: Path, mo
     }
     places = []
     for results in ("one", "other"):
-        dag = Dag(load({**raw, "run": {**raw["run"], "results": str(tmp_path / results)}}))
+        dag = Dag(parse_configuration({**raw, "run": {**raw["run"], "results": str(tmp_path / results)}}))
         wildcards = {"model": "base", "step": "4"}
         places.append(pretrain.recovery_folder(dag, wildcards))
         assert places[-1].endswith(pretrain.segment_scratch_folder(dag, wildcards).removeprefix(f"{dag.run}/scratch"))
     assert places[0] != places[1] and all(place.startswith("/scratch/project_1/polder/micro-") for place in places)
-    assert pretrain.recovery_folder(Dag(load(raw | {"platform": "local"})), wildcards) == ""
+    assert pretrain.recovery_folder(Dag(parse_configuration(raw | {"platform": "local"})), wildcards) == ""

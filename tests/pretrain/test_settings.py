@@ -52,7 +52,7 @@ def test_it_rises_in_the_warm_up_falls_after_it_and_ends_at_the_floor(
 
 @given(steps=st.integers(1, 500), every=st.integers(1, 600))
 def test_milestones_rise_to_the_last_step(steps: int, every: int) -> None:
-    found = training(steps=steps, milestone_every=every).milestones()
+    found = training(steps=steps, milestone_every=every).milestone_steps()
     assert found == sorted(set(found)) and found[-1] == steps
     assert all(step % every == 0 for step in found[:-1]) and len(found) == -(-steps // every)
 
@@ -64,13 +64,13 @@ def test_the_segments_of_a_branch_lie_end_to_end_from_where_it_starts(
     first = data.draw(st.integers(1, steps - 1))
     whole = training(steps=steps, milestone_every=every)
     branch = training(steps=steps, milestone_every=every, start={"model": "base", "step": first})
-    assert branch.milestones() == [step for step in whole.milestones() if step > first]
-    assert [branch.segment_start(step) for step in branch.milestones()] == [first, *branch.milestones()[:-1]]
-    assert [whole.segment_start(step) for step in whole.milestones()] == [0, *whole.milestones()[:-1]]
+    assert branch.milestone_steps() == [step for step in whole.milestone_steps() if step > first]
+    assert [branch.segment_start(step) for step in branch.milestone_steps()] == [first, *branch.milestone_steps()[:-1]]
+    assert [whole.segment_start(step) for step in whole.milestone_steps()] == [0, *whole.milestone_steps()[:-1]]
 
 
 def test_one_milestone_by_default() -> None:
-    assert training().milestones() == [100]
+    assert training().milestone_steps() == [100]
 
 
 @pytest.mark.parametrize(

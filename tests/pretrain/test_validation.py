@@ -74,7 +74,7 @@ def alone() -> Iterator[None]:
 
 def test_every_mean_is_over_exactly_what_was_seen(index: Path) -> None:
     for tokens in (None, 150):
-        line, seen = run(index, tokens=tokens), ValidationSet(index, tokens).report()
+        line, seen = run(index, tokens=tokens), ValidationSet(index, tokens).summarize_counts()
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
         rows = sorted(by_hand(index).values(), key=lambda row: (row["source"], row["id_hash"]))
         share = -(-sum(row["language"] == "nl" for row in rows) * (tokens or 10**9) // seen["of_tokens"])

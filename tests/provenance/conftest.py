@@ -14,14 +14,14 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
-from pipeline.core.command_lines import shorten_command
+from pipeline.core.command_line_text import shorten_command
 from pipeline.core.package_records import write_environment
 from pipeline.core.records import Attempt, Record
 from pipeline.provenance import signing
 from pipeline.provenance.crate import run as write_crate
-from pipeline.provenance.evidence import attest_evidence
+from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import CrateSettings, Provenance
-from pipeline.provenance.verify import TrustAnchors, verify
+from pipeline.provenance.verify_run import TrustAnchors, verify_run
 from tests.provenance.authority import Authority
 
 SOURCES = {
@@ -305,7 +305,7 @@ class Signed:
         return TrustAnchors(key=self.house / "key.pem.pub")
 
     def problems(self, **more: Any) -> list[str]:
-        return verify(self.folder, self.trusted._replace(**more))
+        return verify_run(self.folder, self.trusted._replace(**more)).problems
 
 
 def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], object] = lambda run: None) -> Signed:

@@ -22,9 +22,9 @@ from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.records import Attempt, Record
 from pipeline.provenance import signing, verify_attestations
-from pipeline.provenance.evidence import attest_evidence, attest_removed_batches
+from pipeline.provenance.evidence_attestation import attest_batch_removal, attest_evidence
 from pipeline.provenance.settings import Provenance
-from pipeline.provenance.verify import verify
+from pipeline.provenance.verify_run import verify_run
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import FROZEN, PYTHON, Signed, describe, entry
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 RECORDS, ATTEMPTS, READINGS = "provenance/records", "provenance/attempts", "provenance/readings"
 PYTHON_SHA256 = hashlib.sha256(f"{json.dumps(PYTHON, separators=(',', ':'), sort_keys=True)}\n".encode()).hexdigest()
-PACKAGES = layout.ENVIRONMENT.name(digest=PYTHON_SHA256[:16])
+PACKAGES = layout.ENVIRONMENT.relative_path(digest=PYTHON_SHA256[:16])
 SHARD = f"{RECORDS}/tokens.shard.main.0.json"
 FILTER = f"{RECORDS}/corpus.filter.main.laws.0.json"
 WEIGHTS = "models/base/milestones/10/model.safetensors"
@@ -271,7 +271,10 @@ def test_an_unsigned_log_another_key_and_a_damaged_signature_are_different_probl
     rewrite(run.folder, BETTER, None)
     shutil.rmtree(run.folder / "provenance/timestamps")
     assert any("is not signed: whoever could write" in problem for problem in run.problems())
-    assert any("is not signed, although provenance/signer.pem is the key" in problem for problem in verify(run.folder))
+    assert any(
+        "is not signed, although provenance/signer.pem is the key" in problem
+        for problem in verify_run(run.folder).problems
+    )
     assert checked(run) == 1 and " is not signed." in capsys.readouterr().out
 
 
@@ -353,7 +356,7 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
 ) -> None:
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(run.key))
     gone = [run.folder / BATCH, run.folder / BOOKS, run.folder.parent / "private.parquet"]
-    attest_removed_batches(run.folder, gone)
+    attest_batch_removal(run.folder, gone)
     assert run.problems() == [f"{BATCH} is unknown: no attestation names it."]
     for path in gone[:2]:
         path.unlink()
@@ -403,11 +406,13 @@ BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds"
 def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path: Path) -> None:
     rewrite(run.folder, BETTER, None)
     shutil.rmtree(run.folder / "provenance/timestamps")
-    assert [p for p in verify(run.folder) if layout.ATTESTATION_LOG not in p] == []  # all of it fits together
+    assert [
+        p for p in verify_run(run.folder).problems if layout.ATTESTATION_LOG not in p
+    ] == []  # all of it fits together
     assert any("is not signed" in problem for problem in run.problems())
     signing_keys.generate_key_pair(tmp_path / "own.pem", "ed25519")
     rewrite(run.folder, BETTER, tmp_path / "own.pem")
-    assert verify(run.folder) == []
+    assert verify_run(run.folder).problems == []
     problems = run.problems()
     assert problems and all(problem.startswith(layout.ATTESTATION_LOG) for problem in problems)
     assert "is signed with another key" in problems[0]
@@ -459,9 +464,9 @@ def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(
     rewrite(run.folder, BETTER, run.key)
     shutil.rmtree(run.folder / "provenance/timestamps")
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
-    forged = signing.current_checkpoint(run.folder)
+    forged = signing.current_log_checkpoint(run.folder)
     assert forged is not None
-    signing.append_checkpoint(Path(published), forged)
+    signing.append_published_checkpoint(Path(published), forged)
     (problem,) = run.problems(log=published)
     assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
 

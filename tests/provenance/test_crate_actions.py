@@ -34,7 +34,7 @@ def test_the_workflow_is_the_snakefile_with_a_step_for_each_step_of_the_run(fini
     main = graph[graph["./"]["mainEntity"]["@id"]]
     assert {"File", "ComputationalWorkflow", "HowTo"} <= set(main["@type"])
     assert (finished / main["@id"]).read_bytes() == (ROOT / "Snakefile").read_bytes()
-    assert (finished / "provenance/workflow/pipeline/workflow/steps/corpus.py").is_file()
+    assert (finished / "provenance/workflow/pipeline/workflow/steps/corpus_preparation.py").is_file()
     recorded = {json.loads(file.read_text())["step"] for file in (finished / layout.RECORDS).glob("*.json")}
     steps = {graph[step]["name"]: graph[step] for step in ids(main["step"])}
     assert set(steps) == recorded - {"provenance.crate"}

@@ -12,8 +12,14 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.hashing import hash_file
-from pipeline.provenance.inventory import ACCEPTED_WITHOUT_VOUCHER, FILE_KINDS, NO_VOUCHER, SNAKEMAKE_MARK, find_kind
-from pipeline.provenance.verify import TrustAnchors, verify
+from pipeline.provenance.inventory import (
+    ACCEPTED_WITHOUT_VOUCHER,
+    FILE_KINDS,
+    NO_VOUCHER,
+    SNAKEMAKE_MARK,
+    find_file_kind,
+)
+from pipeline.provenance.verify_run import TrustAnchors, verify_run
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import ROOT, RunBuilder, sign
 
@@ -121,8 +127,8 @@ def files_below(folder: Path) -> list[str]:
 
 def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, TrustAnchors]) -> None:
     folder, trusted = pinned
-    assert verify(folder, trusted) == []
-    assert {find_kind(path) for path in files_below(folder)} >= {
+    assert verify_run(folder, trusted).problems == []
+    assert {find_file_kind(path) for path in files_below(folder)} >= {
         kind for kind in FILE_KINDS if kind.pattern != layout.RUN_LOCK
     }
 
@@ -142,11 +148,11 @@ def test_every_change_of_a_file_is_named(
     monkeypatch.setenv("OUTSIDE", str(tmp_path / "outside"))
     unnamed = []
     files = files_below(folder)
-    for path in files if every else {find_kind(path): path for path in files}.values():
+    for path in files if every else {find_file_kind(path): path for path in files}.values():
         if change in (flip, cut) and not (folder / path).stat().st_size:
             continue
         changed = change(folder / path)
-        problems = verify(folder, trusted)
+        problems = verify_run(folder, trusted).problems
         for name in (file.relative_to(folder).as_posix() for file in changed):
             if not any(problem.startswith(f"{name} ") or problem.startswith(f"{name},") for problem in problems):
                 unnamed.append(name) if not is_exception(path, change.__name__) else None
@@ -154,7 +160,7 @@ def test_every_change_of_a_file_is_named(
             shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
         shutil.copy2(original / path, folder / path)
     assert unnamed == []
-    assert verify(folder, trusted) == []
+    assert verify_run(folder, trusted).problems == []
 
 
 ADDED = ("payload", "payload.json", ".payload", ".lock-node1-7", ".partial-payload", "folder/payload.json")
@@ -170,7 +176,7 @@ def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, TrustAnchors], 
         added.write_text("{}")
         places = (added, added.parent)
         names = [path.relative_to(folder).as_posix() for path in places if path != folder / place]
-        problems = verify(folder, trusted)
+        problems = verify_run(folder, trusted).problems
         is_named = any(problem.startswith(f"{name} ") for name in names for problem in problems)
         assert is_named or place.split("/")[0] == layout.SCRATCH, (place, problems)
         shutil.rmtree(added.parent) if "/" in name else added.unlink()
@@ -187,9 +193,9 @@ def test_a_folder_added_where_results_have_none_is_named(
         *(kind.folder for kind in FILE_KINDS if kind.folder and kind.voucher != NO_VOUCHER),
     ):
         (added := folder / place / name).mkdir()
-        (problem,) = verify(folder, trusted) or [""]
+        (problem,) = verify_run(folder, trusted).problems or [""]
         below = added.relative_to(folder).as_posix()
-        may_be_there = name == "folder" and find_kind(f"{below}/file") is not None
+        may_be_there = name == "folder" and find_file_kind(f"{below}/file") is not None
         assert (problem == "") if may_be_there else problem.startswith(f"{below} is unknown"), place
         added.rmdir()
 
@@ -209,5 +215,5 @@ def test_scratch_is_a_folder_of_the_run(pinned: tuple[Path, TrustAnchors], tmp_p
     folder = shutil.copytree(pinned[0], tmp_path / "run")
     (folder / layout.SCRATCH).rename(tmp_path / "elsewhere")
     (folder / layout.SCRATCH).symlink_to(tmp_path / "elsewhere")
-    (problem,) = verify(folder, pinned[1])
+    (problem,) = verify_run(folder, pinned[1]).problems
     assert problem.startswith(f"{layout.SCRATCH} is a symbolic link")

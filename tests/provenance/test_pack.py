@@ -21,7 +21,7 @@ from pipeline import layout
 from pipeline.__main__ import main
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import escape_to_one_line
-from pipeline.provenance.evidence import attest_evidence
+from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.pack import pack
 from tests.provenance.conftest import RunBuilder, describe
 

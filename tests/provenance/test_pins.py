@@ -14,15 +14,15 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core import attestation_log
-from pipeline.core.attestation_log import EVIDENCE_ATTESTED, checkpoint_before
+from pipeline.core.attestation_log import EVIDENCE_ATTESTED, checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.process_lifetime import LockOwner
+from pipeline.core.lock_owner import LockOwner
 from pipeline.core.records import load_records
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
 from pipeline.provenance import signing
-from pipeline.provenance.evidence import attest_evidence
-from pipeline.provenance.verify import TrustAnchors, verify
+from pipeline.provenance.evidence_attestation import attest_evidence
+from pipeline.provenance.verify_run import TrustAnchors, verify_run
 from tests.provenance.conftest import RunBuilder, Signed, build
 from tests.record_content import attempt_content
 
@@ -120,18 +120,18 @@ def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change:
     owner = LockOwner.from_this_process(finished).model_copy(update=change)
     (finished / RUN_LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
     (finished / FORGED[0]).write_text("{}")
-    forged, lock = sorted(verify(finished))[::-1]
+    forged, lock = sorted(verify_run(finished).problems)[::-1]
     assert lock.startswith(RUN_LOCK) and sentence in lock
     assert forged == f"{FORGED[0]} is unknown: no attestation names it."
 
 
 def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) -> None:
     (finished / RUN_LOCK).write_text(LockOwner.from_this_process(finished).model_dump_json() + "\n000000000001\n")
-    assert verify(finished) == []
+    assert verify_run(finished).problems == []
     (finished / "logs/more.log").write_text("begun")
     with (finished / OF_SNAKEMAKE).open("a") as readings:
         readings.write('{"joules": 2.5}\n')
-    more, grown = verify(finished)
+    more, grown = verify_run(finished).problems
     assert more.startswith("logs/more.log is not attested yet: ") and platform.node() in more
     assert grown.startswith(f"{OF_SNAKEMAKE} has 32 bytes, of which 16 are attested yet: ")
     assert main(["verify", str(finished)]) == 1
@@ -141,7 +141,7 @@ def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(
     crate = hash_file(finished / CRATE)
     (finished / FAILED).unlink()
     rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
-    (problem,) = verify(finished, TrustAnchors(crate))
+    (problem,) = verify_run(finished, TrustAnchors(crate)).problems
     assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
@@ -151,14 +151,17 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     folder, published = later.folder, tmp_path / "heads.jsonl"
     crate = hash_file(folder / CRATE)
     *_, last = attestation_log.read_log(folder)
-    signing.append_checkpoint(published, signing.PublishedCheckpoint("run", last.number, last.sha256))
-    assert verify(folder, TrustAnchors(crate, log=published)) == []
+    signing.append_published_checkpoint(published, signing.PublishedCheckpoint("run", last.number, last.sha256))
+    assert verify_run(folder, TrustAnchors(crate, log=published)).problems == []
     lines = (folder / ATTESTATION_LOG).read_bytes().splitlines(keepends=True)
     (folder / ATTESTATION_LOG).write_bytes(b"".join(lines[:-3]))
     (folder / "provenance/attempts/corpus.filter.later.json").unlink()
     (folder / "logs/corpus.filter.later.log").unlink()
-    assert any("was written anew or cut" in problem for problem in verify(folder, TrustAnchors(crate, log=published)))
-    assert verify(folder, TrustAnchors(crate)) == []
+    assert any(
+        "was written anew or cut" in problem
+        for problem in verify_run(folder, TrustAnchors(crate, log=published)).problems
+    )
+    assert verify_run(folder, TrustAnchors(crate)).problems == []
     capsys.readouterr()
     assert main(["verify", str(folder), "--crate-sha256", crate]) == 0
     *_, said = capsys.readouterr().out.splitlines()
@@ -169,7 +172,7 @@ def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pin
     crate = hash_file(finished / CRATE)
     divide(finished, READING)
     rechain(finished)
-    (problem,) = verify(finished, TrustAnchors(crate))
+    (problem,) = verify_run(finished, TrustAnchors(crate)).problems
     assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
@@ -186,7 +189,7 @@ def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable
         [attestation_log.resource_descriptor(path, hash_file(file))],
         {"log": ATTESTATION_LOG},
     )
-    (problem,) = verify(run.folder, TrustAnchors(hash_file(run.folder / CRATE)))
+    (problem,) = verify_run(run.folder, TrustAnchors(hash_file(run.folder / CRATE))).problems
     assert problem.startswith(f"{path} was changed: line ") and "attests another content" in problem
 
 
@@ -194,7 +197,7 @@ def test_what_the_crate_cannot_cover_is_counted(finished: Path, capsys: pytest.C
     crate = hash_file(finished / CRATE)
     divide(finished, OF_CRATE)
     rechain(finished)
-    assert verify(finished, TrustAnchors(crate)) == [], "the crate's own attempt ends after it"
+    assert verify_run(finished, TrustAnchors(crate)).problems == [], "the crate's own attempt ends after it"
     capsys.readouterr()
     main(["verify", str(finished), "--crate-sha256", crate])
     *_, said = capsys.readouterr().out.splitlines()
@@ -205,17 +208,19 @@ def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> N
     for _ in range(2):
         with (finished / OF_SNAKEMAKE).open("a") as readings:
             readings.write('{"joules": 2.5}\n')
-        assert any(problem.startswith(f"{OF_SNAKEMAKE} was changed: 16 bytes") for problem in verify(finished))
+        assert any(
+            problem.startswith(f"{OF_SNAKEMAKE} was changed: 16 bytes") for problem in verify_run(finished).problems
+        )
         attest_evidence(finished)
-        assert verify(finished) == []
+        assert verify_run(finished).problems == []
 
 
 def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilder) -> None:
     *_, last = attestation_log.read_log(later.folder)
-    assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
+    assert checkpoint_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
     for step, name in (("provenance.crate", "crate.2.json"), ("report.page", "page.2.json")):
         later.attempted({**attempt_content(step), "host": None, "slurm": None, "attempt": name, "ended": ""}, "running")
-    assert checkpoint_before(later.folder, "provenance.crate") == (last.number, last.sha256)
+    assert checkpoint_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256)
 
 
 def on_last_line(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -254,7 +259,7 @@ SPELLINGS = {
 @pytest.mark.parametrize("name", SPELLINGS, ids=lambda name: name.replace(" ", "-"))
 def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
     on_last_line(SPELLINGS[name])(finished)
-    (problem,) = verify(finished)
+    (problem,) = verify_run(finished).problems
     assert problem.startswith(f"{ATTESTATION_LOG}, line ") and problem.endswith(
         "is no attestation: it was truncated or changed."
     )
@@ -264,14 +269,14 @@ def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Pat
     with (finished / ATTESTATION_LOG).open("ab") as file:
         file.write(b'{"payload":"e3')
     (finished / "logs/more.log").write_text("x")
-    assert attest_evidence(finished) == 1 and verify(finished) == []
+    assert attest_evidence(finished) == 1 and verify_run(finished).problems == []
 
 
 @pytest.mark.parametrize("place", [FAILED, "provenance/records/tokens.shard.main.0.json"])
 def test_a_key_twice_in_a_record_or_an_attempt_is_named(finished: Path, place: str) -> None:
     text = (finished / place).read_text().replace("{", '{"wall_seconds": 1.0, ', 1)
     (finished / place).write_text(text)
-    assert [problem for problem in verify(finished) if problem.startswith(place)]
+    assert [problem for problem in verify_run(finished).problems if problem.startswith(place)]
     if "records" in place:
         with pytest.raises(InputError, match="is not a valid record: the key 'wall_seconds' occurs twice"):
             load_records(finished)

@@ -11,7 +11,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.provenance import signing
 from pipeline.provenance.settings import Provenance
-from pipeline.provenance.signing import PublishedCheckpoint, append_checkpoint, read_checkpoints
+from pipeline.provenance.signing import PublishedCheckpoint, append_published_checkpoint, read_published_checkpoints
 
 FIRST, SECOND = PublishedCheckpoint("tiny", 3, "a" * 64), PublishedCheckpoint("tiny", 5, "b" * 64)
 
@@ -19,17 +19,17 @@ FIRST, SECOND = PublishedCheckpoint("tiny", 3, "a" * 64), PublishedCheckpoint("t
 def test_each_head_is_published_once_in_its_order(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     for head in (FIRST, SECOND, FIRST, SECOND):
-        append_checkpoint(log, head)
-    assert read_checkpoints(log) == [FIRST, SECOND]
+        append_published_checkpoint(log, head)
+    assert read_published_checkpoints(log) == [FIRST, SECOND]
 
 
 def test_a_log_that_lost_its_last_line_end_or_is_empty_is_gone_on_with(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     log.touch()
-    append_checkpoint(log, FIRST)
+    append_published_checkpoint(log, FIRST)
     log.write_bytes(log.read_bytes().rstrip(b"\n"))
-    append_checkpoint(log, SECOND)
-    assert read_checkpoints(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
+    append_published_checkpoint(log, SECOND)
+    assert read_published_checkpoints(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.parametrize("content", ["not JSON", "[]", '{"run": "tiny", "lines": 3}', "[" * 200_000, "\udcff"])
@@ -38,7 +38,7 @@ def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, co
     log.write_text(f"{content}\n", errors="surrogateescape")
     before = log.read_bytes()
     with pytest.raises(InputError, match=r"heads\.jsonl is no log of checkpoints"):
-        append_checkpoint(log, FIRST)
+        append_published_checkpoint(log, FIRST)
     assert log.read_bytes() == before
 
 
@@ -50,5 +50,5 @@ def test_a_start_ends_whatever_the_log_of_heads_is(tmp_path: Path, finished: Any
     assert len(said) == 1 and "is no log of checkpoints" in said[0]
     (finished / layout.ATTESTATION_LOG).unlink()
     log.unlink()
-    signing.publish_checkpoint(finished, Provenance(log=str(log)), said.append)
+    signing.publish_log_checkpoint(finished, Provenance(log=str(log)), said.append)
     assert not log.exists(), "of a run without attestations nothing is published"

@@ -15,8 +15,8 @@ from pipeline import layout
 from pipeline.core import signing_keys
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import DiskFull
-from pipeline.provenance import evidence, signing
-from pipeline.provenance.evidence import attest_evidence
+from pipeline.provenance import evidence_attestation, signing
+from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import Provenance
 
 
@@ -48,7 +48,7 @@ def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("far.7.json", ".partial-login2.9-far.8.json", "lock", ".lock-login2-9"):
         (folder / name).write_text("{}")
-    assert [*evidence.list_evidence(tmp_path)] == ["provenance/accounting/far.7.json"]
+    assert [*evidence_attestation.list_evidence(tmp_path)] == ["provenance/accounting/far.7.json"]
 
 
 def test_what_cannot_be_sealed_takes_nothing_from_the_rest_and_is_told(tmp_path: Path, finished: Path) -> None:

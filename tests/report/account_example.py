@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.carbon_intensity import IntensitySeries
 from pipeline.report.run_reader import RunReader
 
@@ -99,7 +99,7 @@ def account(
     steps = {job.step: added([parts[one.name] for one in jobs if one.step == job.step]) for job in jobs}
     joules = [between(timeline, *times) for times in pairwise(series.moments)] if series else []
     return {
-        "intensity": series and series.list_periods(joules).model_dump(),
+        "intensity": series and series.assign_joules(joules).model_dump(),
         "total": figure(total),
         "finished": figure(added(fates["finished"])),
         "lost": figure(added(fates["lost"])),

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.markup import escape_markdown, format_bytes, format_number, format_percent, safe_url
-from pipeline.report.amounts import format_duration, format_kwh, format_mass, format_period
+from pipeline.report.amount_formatting import format_duration, format_kwh, format_mass, format_period
 from pipeline.report.charts import (
     BOTTOM,
     HEIGHT,
     TOP,
     WIDTH,
     Series,
-    draw_bar,
     draw_line_chart,
+    draw_stacked_bar,
     format_ticks,
     round_ticks,
     thin_points,
@@ -115,7 +115,7 @@ def test_a_band_lies_within_the_chart_and_of_one_point_there_is_none() -> None:
 
 
 def test_segments_of_a_bar_add_up_to_its_width() -> None:
-    drawn = draw_bar([("kept", "kept", 3), ("gone", "<x>", 1)], 4)
+    drawn = draw_stacked_bar([("kept", "kept", 3), ("gone", "<x>", 1)], 4)
     assert 'x="0.00" width="75.00"' in drawn and 'x="75.00" width="25.00"' in drawn and "<x>" not in drawn
 
 

@@ -119,7 +119,7 @@ def test_no_grams_follow_from_an_energy_that_nobody_knows(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch, intensity: dict[str, Any] | None
 ) -> None:
     def nothing(jobs: Any, *_: object) -> dict[str, Any]:
-        return {**account_of_energy.empty_account(jobs), "intensity": intensity}
+        return {**account_of_energy.empty_accounting(jobs), "intensity": intensity}
 
     monkeypatch.setattr(account_of_energy, "_compute_accounting", nothing)
     text = told(run_folder, table(GRAMS))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.evaluate.answered_items import MeasuredTask, TaskItem, write_items
+from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.report.evaluation_section import aggregate_by_language
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline

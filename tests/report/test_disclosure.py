@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.report.settings import NOT_IN_PAPERS, Crawler, Disclosure, Generator, Text
 from pipeline.workflow.steps import step_settings
@@ -84,7 +84,9 @@ def configured(tmp_path: Path, evidence: dict[str, str]) -> Config:
     (tmp_path / "a.txt").write_text("Een wet.")
     rights = {"basis": "license", "holder": "Staat"}
     source = {"name": "laws", "path": str(tmp_path / "*.txt"), "language": "nl", "license": "CC0-1.0", "rights": rights}
-    return load({"run": {"name": "x"}, "sources": [source], "disclosure": {"license_evidence": evidence}})
+    return parse_configuration(
+        {"run": {"name": "x"}, "sources": [source], "disclosure": {"license_evidence": evidence}}
+    )
 
 
 def test_evidence_is_told_by_its_hash(tmp_path: Path) -> None:
@@ -103,4 +105,4 @@ def test_evidence_is_told_by_its_hash(tmp_path: Path) -> None:
 )
 def test_evidence_that_is_not_there_is_a_sentence(tmp_path: Path, evidence: dict[str, str], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        configured(tmp_path, evidence).license_evidence()
+        configured(tmp_path, evidence).license_evidence_hashes()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.energy.attribution.job_use import MeteredJob
-from pipeline.energy.energy_figures import EnergyAccounting
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob
+from pipeline.energy.energy_accounting_file import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
 from pipeline.report import energy_section as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, format_home_equivalent
@@ -39,7 +39,8 @@ def test_the_headline_is_the_account_s_total_with_its_interval_and_labels(run_fo
     total = json.loads(arguments["energy"].read_text())["total"]
     assert (total["joules"], total["low_joules"], total["high_joules"]) == (2_600_000, 2_455_000, 2_745_000)
     text = outline(arguments["page"]).text
-    assert f"0.722 kWh of electricity ({LABELS}, 0.682 to 0.762 kWh)" in text
+    assert "0.867 kWh of electricity, including cooling and power supply of the building (" in text
+    assert f"({LABELS}, 0.818 to 0.915 kWh)" in text
     assert "of which lost attempts | 0.140 kWh" in arguments["model_card"].read_text()
     assert f"| 0.722 kWh (0.682 to 0.762; {LABELS}) |" in arguments["model_card"].read_text()
 
@@ -136,7 +137,7 @@ def test_the_words_for_everybody_name_the_source_of_the_home(run_folder: Run) ->
 
 def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_account(jobs)
+        account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_accounting(jobs)
     )
     arguments = made(run_folder)
     text, card = outline(arguments["page"]).text, arguments["model_card"].read_text()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.energy_figures import EnergyFigure
-from pipeline.evaluate.answered_items import MeasuredTask, TaskItem, write_items
+from pipeline.energy.energy_accounting_file import EnergyFigure
+from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.report import experiment_page
 from pipeline.report import page as page_step

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import view
-from pipeline.report.key_figures import Check, conservation_checks
+from pipeline.report import template_context
+from pipeline.report.key_figures import ConservationCheck, list_conservation_checks
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 from tests.report.test_translator import dutch_catalogue
@@ -190,13 +190,13 @@ def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
 
 
 def test_every_check_has_its_dutch_sentence(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Check] = []
+    found: list[ConservationCheck] = []
 
-    def keep(*given: Any) -> list[Check]:
-        found.extend(conservation_checks(*given))
+    def keep(*given: Any) -> list[ConservationCheck]:
+        found.extend(list_conservation_checks(*given))
         return found
 
-    monkeypatch.setattr(view, "conservation_checks", keep)
+    monkeypatch.setattr(template_context, "list_conservation_checks", keep)
     made(run_folder)
     names = re.compile(r"{\w+}")
     translated = {check.sentence: dutch_catalogue()[check.sentence] for check in found}

@@ -62,7 +62,7 @@ def test_what_was_not_forecast_says_why_and_what_was_not_measured_is_not_judged(
     assert "corpus.deduplicate all of one size 5.56 Wh –" in page and "all of these" not in page
     plan(run_folder)
     monkeypatch.setattr(
-        account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_account(jobs)
+        account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_accounting(jobs)
     )
     page = text(run_folder)
     assert "corpus.deduplicate 5.00 Wh 2.50 to 10.0 Wh not measured – not measured 33 min" in page

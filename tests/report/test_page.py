@@ -16,7 +16,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import is_invisible
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
-from pipeline.evaluate.differences import compare_binary_metrics, correct_comparisons
+from pipeline.evaluate.differences import add_corrected_p_values, compare_binary_metrics
 from pipeline.report.page import SECTIONS, run
 from pipeline.report.translator import translator
 from tests.report.example import HOSTILE, Run, task
@@ -209,7 +209,7 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
         EvaluatedCheckpoint("base", 500, {"acc": answers(4)}, {}, {}),
     )
     rows = [*compare_binary_metrics(one, other)][::-1]
-    correct_comparisons(rows)
+    add_corrected_p_values(rows)
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     page = made(run_folder, language=language)["page"]
     text = outline(page).text

@@ -13,8 +13,8 @@ from babel.messages.pofile import read_po
 from markupsafe import escape
 
 from pipeline.report import translator as module
-from pipeline.report.charts import Series, draw_bar, draw_line_chart
-from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_environment
+from pipeline.report.charts import Series, draw_line_chart, draw_stacked_bar
+from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_template_environment
 from pipeline.report.papers import answers
 from pipeline.report.papers.write import read_forms
 from pipeline.report.training_section import METRIC_ROWS, PLANNED_ROWS
@@ -39,7 +39,7 @@ def dutch_catalogue() -> dict[str, str]:
 
 
 def said_by_templates() -> set[str]:
-    environment = load_environment(translator("nl"), html=True)
+    environment = load_template_environment(translator("nl"), html=True)
     assert environment.loader is not None
     sentences: set[str] = set()
     for name in (PAGE, JOBS_PAGE, *PAGE_PARTS, EXPERIMENT):
@@ -151,9 +151,9 @@ def test_numbers_of_page_and_charts_have_the_marks_of_the_language() -> None:
         "nl": "1.234.567 25,6 % 0,5000 2,5 J < 0,0001",
     }.items():
         words = translator(language)
-        environment = load_environment(words, html=True)
+        environment = load_template_environment(words, html=True)
         assert environment.from_string(template).render() == escape(numbers)
-        bar = draw_bar([("kept", "kept", 1500.0)], 20000.0, words.gettext)
+        bar = draw_stacked_bar([("kept", "kept", 1500.0)], 20000.0, words.gettext)
         line = Series("a", [(0, -0.5), (20000, 0.25)])
         chart = draw_line_chart("loss", "step", "nats", [line], gettext=words.gettext)
         ticks = {"20,000", "0.2", "-0.4"} if language == "en" else {"20.000", "0,2", "-0,4"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.records import load_records
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from tests.conftest import Project
@@ -18,7 +18,7 @@ from tests.conftest import Project
 def plan_corpus() -> dict[str, Any]:
     """Return the plan of the micro run in the working directory, as before its first job."""
     raw: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
-    return CorpusPlan(load({**raw, "run": {**raw["run"], "name": "not-yet"}})).plan()
+    return CorpusPlan(parse_configuration({**raw, "run": {**raw["run"], "name": "not-yet"}})).plan()
 
 
 def check_memory() -> None:

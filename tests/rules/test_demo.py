@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.provenance.verify import verify
+from pipeline.provenance.verify_run import verify_run
 from tests.conftest import Project, new_project
 
 # What config/corpus/README.md says was planted, by the reason that must remove it.
@@ -65,7 +65,7 @@ def test_the_demo_shows_every_filter_at_work(demo: Project) -> None:
 @pytest.mark.slow
 def test_the_demo_ends_in_two_models_a_report_and_a_crate_that_verify(demo: Project) -> None:
     results = demo.folder / "results" / "demo"
-    assert verify(results) == []
+    assert verify_run(results).problems == []
     page = (results / "report" / "index.html").read_text()
     for model in ("base", "base_zero2"):
         lines = [json.loads(line) for line in (results / "models" / model / "metrics.jsonl").read_text().splitlines()]

@@ -52,15 +52,17 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "a rule reformatted": lambda p: p.edit(
         "rules/steps.smk", "message: made.message", "message:\n            made.message"
     ),
-    "the contract, which runs every step": lambda p: rewrite_in(p, "pipeline/job/contract.py", "Job.publish_outputs"),
+    "the contract, which runs every step": lambda p: rewrite_in(
+        p, "pipeline/job/job_execution.py", "Job.publish_outputs"
+    ),
     "the meters": lambda p: rewrite_in(p, "pipeline/energy/node_meter.py", "NodeMeter.end"),
     "the order of a command line": lambda p: p.edit(
-        "pipeline/workflow/steps/tokens.py",
+        "pipeline/workflow/steps/tokenization.py",
         '(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS)',
         '(SOURCES_READ, TOKENIZER_OF_TOKENS, Input("train", TRAIN))',
     ),
     "what a job says when it begins": lambda p: p.edit(
-        "pipeline/workflow/steps/tokens.py", '"Index the token set', '"Count the token set'
+        "pipeline/workflow/steps/tokenization.py", '"Index the token set', '"Count the token set'
     ),
     "a Slurm resource": lambda p: p.edit(
         "rules/steps.smk", "resources: **made.resources", 'resources: **{**made.resources, "runtime": 33}'
@@ -68,9 +70,9 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "how many processes train": lambda p: p.edit(
         "workflow/platforms/local.yaml", "--nproc-per-node=2", "--nproc-per-node=1"
     ),
-    "the verifier's code": lambda p: rewrite_in(p, "pipeline/provenance/verify.py", "verify"),
+    "the verifier's code": lambda p: rewrite_in(p, "pipeline/provenance/verify_run.py", "verify_run"),
     "the watchdog of a training": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/watchdog.py", "Watchdog.beat"),
-    "its telemetry": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/telemetry.py", "Telemetry.line"),
+    "its telemetry": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/telemetry.py", "Telemetry.summarize"),
     "its advice on memory": lambda p: rewrite_in(p, "pipeline/pretrain/monitors/memory_estimate.py", "format_advice"),
     "its line for a person": lambda p: rewrite_in(
         p, "pipeline/pretrain/monitors/metrics.py", "MetricsLog.print_progress"

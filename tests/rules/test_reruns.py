@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.hashing import hash_file
 from pipeline.core.yaml_files import load_yaml
-from pipeline.provenance.verify import verify
+from pipeline.provenance.verify_run import verify_run
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, rewrite
@@ -23,7 +23,7 @@ MICRO = "config/micro.yaml"
 
 def _readers_of_final_documents(corpus: str) -> dict[str, int]:
     """Return one job of each step of the micro run that is declared to read all final documents of a corpus."""
-    dag = Dag(load(load_yaml(Path(MICRO))))
+    dag = Dag(parse_configuration(load_yaml(Path(MICRO))))
     final = {*dag.corpus_files(layout.FINAL_DOCUMENTS, corpus)}
     found = {}
     for step in STEPS.values():
@@ -118,7 +118,7 @@ def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(
     account = json.loads((project.results / "report/energy.json").read_text())
     of_rows = sum(stretch["joules"] for stretch in account["intensity"]["stretches"])
     assert of_rows == pytest.approx(account["total"]["joules"]) and of_rows > 0
-    assert dict(project.planned()) == {} and verify(project.results) == []
+    assert dict(project.planned()) == {} and verify_run(project.results).problems == []
     table.write_text("time,grams\n2020-01-01 00:00,100\n")
     printed = project.run(check=False)
     assert project.returncode and "grid.csv, line 2: time is '2020-01-01 00:00', without a time zone: write" in printed
@@ -195,4 +195,4 @@ def test_what_was_done_under_another_name_is_taken_over(project: Project) -> Non
     assert found["pretrain.segment", "renamed", "8"]["record"] == "pretrain.segment.base.8.json"
     one, two = (project.results / f"corpus/{name}/filtered/nl_gids.0.parquet" for name in ("main", "alike"))
     assert one.samefile(two)
-    assert verify(project.results) == []
+    assert verify_run(project.results).problems == []

@@ -13,7 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log
 from pipeline.core.records import Attempt, Record
-from pipeline.provenance.signing import read_checkpoints
+from pipeline.provenance.signing import read_published_checkpoints
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 
@@ -62,13 +62,14 @@ def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch:
     model = project.results / "models/base/final"
     subprocess.run([sys.executable, "-m", "model_signing", *words, model], check=True, capture_output=True)
     # One that has nothing to do is sealed as well, and one that cannot be sealed says so and fails.
-    assert "Nothing to be done" in project.run() and len(read_checkpoints(project.path("heads.jsonl"))) == 2
+    assert "Nothing to be done" in project.run() and len(read_published_checkpoints(project.path("heads.jsonl"))) == 2
     signature.unlink()
     (model / "more").symlink_to("config.json")  # model_signing signs no links
     said = project.run(check=False)
     assert project.returncode == 1 and "models/base/final is not signed: " in said and "start again" in said
     assert (
-        not (project.results / layout.RUN_LOCK).exists() and len(read_checkpoints(project.path("heads.jsonl"))) == 3
+        not (project.results / layout.RUN_LOCK).exists()
+        and len(read_published_checkpoints(project.path("heads.jsonl"))) == 3
     ), "the rest is sealed"
     (model / "more").unlink()
     project.path("heads.jsonl").rename(project.path("elsewhere"))
@@ -86,7 +87,7 @@ def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.Mon
     assert start.returncode != 0
     *_, last = attestation_log.read_log(project.results)
     assert last.statement.kind == attestation_log.INVOCATION_ENDED
-    assert read_checkpoints(project.path("heads.jsonl"))[-1].sha256 == last.sha256
+    assert read_published_checkpoints(project.path("heads.jsonl"))[-1].sha256 == last.sha256
     problems = project.call("verify", "results/micro", "--key", "key.pem.pub", "--log", "heads.jsonl").stdout
     assert "attestation" not in problems, problems
     assert os.access(project.results / "provenance/signatures/base.sig", os.R_OK)

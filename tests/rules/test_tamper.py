@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from lxml import html
 
-from pipeline.provenance.verify import verify
+from pipeline.provenance.verify_run import verify_run
 from tests.conftest import Project
 
 
 @pytest.mark.slow
 def test_a_finished_run_verifies_and_any_flipped_byte_is_named(project: Project) -> None:
-    assert verify(project.results) == []
+    assert verify_run(project.results).problems == []
     artefacts = sorted(
         path
         for path in project.results.rglob("*")
@@ -36,12 +36,12 @@ def test_a_finished_run_verifies_and_any_flipped_byte_is_named(project: Project)
         original = path.read_bytes()
         place = chosen.randrange(len(original))
         path.write_bytes(original[:place] + bytes([original[place] ^ 1]) + original[place + 1 :])
-        problems = verify(project.results)
+        problems = verify_run(project.results).problems
         name = path.relative_to(project.results).as_posix()
         assert problems, name
         assert all(name in problem for problem in problems), (name, problems)
         path.write_bytes(original)
-    assert verify(project.results) == []
+    assert verify_run(project.results).problems == []
 
 
 @pytest.mark.slow

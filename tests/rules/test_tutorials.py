@@ -30,9 +30,10 @@ def test_own_text_is_trained_on_and_a_document_is_forgotten(tmp_path: Path) -> N
         (mine / name).write_bytes(project.path(f"config/corpus/{name}").read_bytes())
     project.path("config/mine.yaml").write_text(block("own-text.md", "run:"), encoding="utf-8")
     project.run(configuration="config/mine.yaml")
-    (mine / "opt-out.txt").write_text(block("forget-a-document.md", "date:"), encoding="utf-8")
+    opt_out = project.path("config/mine.opt-out.txt")
+    opt_out.write_text(block("forget-a-document.md", "date:"), encoding="utf-8")
     line = "    path: data/mine/en_stories.jsonl\n"
-    project.edit("config/mine.yaml", line, f"{line}    opt_out: data/mine/opt-out.txt\n")
+    project.edit("config/mine.yaml", line, f"{line}    opt_out: config/mine.opt-out.txt\n")
     project.run(configuration="config/mine.yaml")
     forgotten = json.loads(project.path("results/mine/corpus/main/forgotten.json").read_text(encoding="utf-8"))
     assert forgotten["sources"]["stories_en"]["documents"] == 1 and forgotten["after"]["documents"] == 0

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from pipeline.core.records import Record
-from pipeline.provenance.verify import verify
+from pipeline.provenance.verify_run import verify_run
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, REPORT, TOKENIZER, TRAINING, rewrite_in, touch
 
@@ -85,7 +85,7 @@ def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
         if not {"attempts", "readings", "logs"} & set(path.parts)
     ]
     assert left == []
-    assert verify(project.results) == []
+    assert verify_run(project.results).problems == []
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(pr
         dict(project.planned()) == {}
         and "the most probable text. Copied text is <mark>marked</mark>" not in page.read_text()
     )
-    assert verify(project.results) == []
+    assert verify_run(project.results).problems == []
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.scaffold import new_parts
 from pipeline.scaffold.new_parts import NewPart
@@ -56,7 +56,7 @@ def test_the_tests_of_new_parts_pass_in_the_project_that_has_them_all(tmp_path: 
 def test_a_new_run_is_a_valid_configuration(texts: dict[str, str]) -> None:
     (edit,) = new_parts.run_edits("own", texts, "CC-BY-4.0", 'Somebody "quoted"').edits
     assert isinstance(edit, NewFile) and edit.path == "config/own.yaml"
-    config = load(yaml.safe_load(edit.content))
+    config = parse_configuration(yaml.safe_load(edit.content))
     assert config.run.name == "own"
     if texts:
         assert {source.path: source.language for source in config.sources} == texts

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pipeline.cli.application import main
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, JOIN_SHARES, CpuRate
 from pipeline.plan.plan_tables import format_corpus_plan
 from pipeline.slurm.corpus_estimate import CorpusPlan
@@ -21,7 +21,7 @@ from pipeline.workflow.steps import STEPS
 
 
 def micro(**changes: Any) -> Config:
-    return load({**yaml.safe_load(Path("config/micro.yaml").read_text()), **changes})
+    return parse_configuration({**yaml.safe_load(Path("config/micro.yaml").read_text()), **changes})
 
 
 def planned(config: Config, rates: dict[str, CpuRate] | None = None) -> dict[str, Any]:
@@ -33,9 +33,11 @@ def planned(config: Config, rates: dict[str, CpuRate] | None = None) -> dict[str
 @pytest.mark.parametrize("name", ["micro", "config"])
 def test_the_jobs_are_those_of_the_dag(name: str) -> None:
     raw: dict[str, Any] = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
-    config = load({**raw, "corpus": {"main": {}, "small": {"exclude_sources": [raw["sources"][0]["name"]]}}})
+    config = parse_configuration(
+        {**raw, "corpus": {"main": {}, "small": {"exclude_sources": [raw["sources"][0]["name"]]}}}
+    )
     dag, told = Dag(config), planned(config)
-    known = [*dag.all_batches(), *dag.records(["sources", "corpus"])]
+    known = [*dag.all_batch_record_paths(), *dag.record_paths(["sources", "corpus"])]
     jobs = Counter(".".join(Path(path).name.split(".")[:2]) for path in known)
     counted = Counter({step: one["jobs"] for step, one in told["sources"]["steps"].items()})
     for corpus in told["corpora"].values():
@@ -83,7 +85,9 @@ def test_shares_of_the_keys_that_do_not_fit_are_told_with_their_own_way_out() ->
     source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     corpus = {"main": {"deduplication": {"memory_bytes": 400_000_000_000, "jobs": 2}, "exclude_sources": ["hub"]}}
-    config = load({**raw, "platform": "snellius", "corpus": corpus, "sources": [*raw["sources"], source]})
+    config = parse_configuration(
+        {**raw, "platform": "snellius", "corpus": corpus, "sources": [*raw["sources"], source]}
+    )
     slow = CpuRate(500_000, 1, 1)
     rates = {name: slow for name in ("sources.fingerprint", "corpus.equal_keys", JOIN_SHARES)}
     problems = planned(config, rates)["problems"]
@@ -153,7 +157,9 @@ def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path
     source = {"name": "hub", "dataset": {"name": "someone/something", "revision": "0" * 40}, "language": "nl"}
     source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
-    told = planned(load({**raw, "sources": [*raw["sources"], source]}), {"corpus.filter": CpuRate(1, 1, 1)})
+    told = planned(
+        parse_configuration({**raw, "sources": [*raw["sources"], source]}), {"corpus.filter": CpuRate(1, 1, 1)}
+    )
     corpus = told["corpora"]["main"]
     assert corpus["unknown_sources"] == ["hub"] and corpus["documents"] == 169
     assert "low_core_seconds" not in corpus["steps"]["corpus.filter"]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, read_intervals
-from pipeline.slurm.executor.allocation import AllocationTask
+from pipeline.slurm.executor.allocation_runner import AllocationTask
 from tests.energy.accounts import attribute
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import ROOT, submit
@@ -36,10 +36,10 @@ with RunningAttempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
 RANK = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy.node_meter import meter_other_node
+from pipeline.energy.node_meter import meter_additional_node
 folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
 seconds = float(sys.argv[3 + int(os.environ.get("SLURM_RESTART_COUNT", 0))])
-with meter_other_node():
+with meter_additional_node():
     until = time.process_time() + seconds
     while time.process_time() < until: sum(range(1000))
     (folder / f"done-{os.getpid()}").touch()

@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from pipeline.config import platforms
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.config.platforms import Platform
-from pipeline.pretrain.processes.launch import (
+from pipeline.pretrain.processes.launch_command import (
     count_processes,
     count_processes_per_node,
-    find_cpus_per_task,
     find_option,
+    parse_cpus_per_task,
     split_command,
 )
 from pipeline.slurm.executor import slurm_commands
@@ -76,9 +76,9 @@ def check_lumi(masks: list[set[int]]) -> None:
 
 
 def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
-    lumi = platforms.described("lumi")
+    lumi = platforms.load_platform_settings("lumi")
     check_lumi(masks_of(lumi.launch))
-    assert find_cpus_per_task(lumi.launch) == 7 and count_processes_per_node(lumi.launch) == lumi.devices == 8
+    assert parse_cpus_per_task(lumi.launch) == 7 and count_processes_per_node(lumi.launch) == lumi.devices == 8
     swapped = (lumi.launch or "").replace("fe0000,fe000000,fe,fe00", "fe,fe00,fe0000,fe000000")
     with pytest.raises(AssertionError):
         check_lumi(masks_of(swapped))
@@ -86,10 +86,10 @@ def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_ranks_of_a_node_have_its_cores_and_no_more(name: str) -> None:
-    platform = platforms.described(name)
+    platform = platforms.load_platform_settings(name)
     gpu = platform.partitions["gpu"]
     assert platform.devices == gpu.gpus == MACHINES[name]
-    assert gpu.gpus * (find_cpus_per_task(platform.launch) or 1) == gpu.cpus
+    assert gpu.gpus * (parse_cpus_per_task(platform.launch) or 1) == gpu.cpus
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +101,12 @@ def machine() -> Iterator[Cluster]:
 
 def asked(stage: str, name: str) -> dict[str, Any]:
     """Return the resources of a stage's job on a platform, in the one partition of the tests that has GPUs."""
-    described = platforms.described(name).model_dump(exclude_unset=True)
+    described = platforms.load_platform_settings(name).model_dump(exclude_unset=True)
     for partition in {"gpu", "evaluation"} & described["partitions"].keys():
         described["partitions"][partition] |= {"name": "gpu", "minutes": 60}
     described["ear"] = None
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
-    config = load({**raw, "slurm": {"nodes": NODES}}).model_copy(
+    config = parse_configuration({**raw, "slurm": {"nodes": NODES}}).model_copy(
         update={"platform": Platform.model_validate(described)}
     )
     resources = StepResources(config, Dag(config))(stage)

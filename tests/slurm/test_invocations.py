@@ -173,7 +173,7 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
 
 def marked(*names: str) -> list[Path]:
     """Return Snakemake's marks that files are incomplete, made."""
-    marks = [invocations.memory_file(invocations.INCOMPLETE, name) for name in names]
+    marks = [invocations.metadata_file(invocations.INCOMPLETE, name) for name in names]
     for mark in marks:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()

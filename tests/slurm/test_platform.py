@@ -16,7 +16,7 @@ import yaml
 
 from pipeline.cli.application import main
 from pipeline.config import platforms
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.slurm import job_software, platform_check, site_checks
@@ -191,10 +191,12 @@ def test_a_run_is_refused_in_one_sentence(
     written(tmp_path, keys)
     base = {**copy.deepcopy(MICRO), "run": {"name": "micro", "results": str(tmp_path / "results")}}
     platform_check.check_run(
-        load({**base, "platform": "local"}), slurm=True, modules=False
+        parse_configuration({**base, "platform": "local"}), slurm=True, modules=False
     )  # Slurm's default partition
     with pytest.raises(InputError, match=words) as caught:
-        platform_check.check_run(load({**base, **sections, "platform": "loopback"}), slurm=True, modules=False)
+        platform_check.check_run(
+            parse_configuration({**base, **sections, "platform": "loopback"}), slurm=True, modules=False
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -215,7 +217,7 @@ def test_snakemake_submits_nothing_of_a_run_that_is_refused(cluster: Cluster, pr
 def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"there is no sbatch, srun, .* here: use a login node .* --profile local"):
-        platform_check.check_run(load(MICRO), slurm=True, modules=False)
+        platform_check.check_run(parse_configuration(MICRO), slurm=True, modules=False)
     assert main(["platform", "check"]) == 1
 
 
@@ -269,7 +271,7 @@ def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.
         monkeypatch.delenv(name)
     job_software.export_module_function()
     with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
-        platform_check.check_run(load(MICRO), slurm=False, modules=True)
+        platform_check.check_run(parse_configuration(MICRO), slurm=False, modules=True)
 
 
 def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
-from pipeline.energy.attribution.job_use import MeteredJob, read_job_intervals
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.energy.power_model import PowerModel
 from pipeline.slurm import invocations, job_energy

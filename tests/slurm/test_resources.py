@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipeline.config import platforms
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
 from pipeline.slurm import resources
@@ -35,7 +35,9 @@ ASKING = [name for name, step in STEPS.items() if step.need is not None]
 
 def requests(platform: dict[str, Any], **slurm: Any) -> StepResources:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
-    config = load({**raw, "slurm": slurm}).model_copy(update={"platform": Platform.model_validate(platform)})
+    config = parse_configuration({**raw, "slurm": slurm}).model_copy(
+        update={"platform": Platform.model_validate(platform)}
+    )
     return StepResources(config, Dag(config))
 
 
@@ -79,9 +81,9 @@ def test_a_training_asks_for_its_energy_policy_in_place_of_what_measures_alone()
     assert asked(SEGMENT).endswith(" --ear=on --ear-policy=monitoring")
     assert asked({**SEGMENT, "model": "slow"}).endswith("--open-mode=append --ntasks-per-node=4 --gpu-freq=1200")
     assert made("corpus.filter")["slurm_extra"].endswith(" --ear=on --ear-policy=monitoring")
-    told = step_settings(config, "pretrain.segment", {**SEGMENT, "model": "slow"}).operation_settings()
+    told = step_settings(config, "pretrain.segment", {**SEGMENT, "model": "slow"}).non_result_settings()
     assert told["energy_options"] == "--gpu-freq=1200", "the record says what the name stood for"
-    assert "energy_options" not in step_settings(config, "pretrain.segment", SEGMENT).operation_settings()
+    assert "energy_options" not in step_settings(config, "pretrain.segment", SEGMENT).non_result_settings()
 
 
 def test_an_energy_policy_that_the_platform_has_not_is_refused() -> None:
@@ -90,7 +92,7 @@ def test_an_energy_policy_that_the_platform_has_not_is_refused() -> None:
     with pytest.raises(
         InputError, match=r"base\.training\.energy_policy 'slow': the platform local has none \(energy_p"
     ):
-        load(raw)
+        parse_configuration(raw)
 
 
 BATCH = {"corpus": "main", "source": "nl_gids", "batch": "0"}
@@ -114,12 +116,12 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     asked = made("corpus.filter")
     assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [67, 67], "an attempt alone is no cause"
     causes = {1: RequestGrowth(), 2: RequestGrowth(memory=2), 3: RequestGrowth(memory=2, time=2)}
-    monkeypatch.setattr(resources, "request_growth", lambda rule, wildcards, attempt: causes[attempt])
+    monkeypatch.setattr(resources, "compute_request_growth", lambda rule, wildcards, attempt: causes[attempt])
     assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [67, 67, 90]
     assert [asked["mem_mb"](BATCH, attempt=n) for n in causes] == [1620, 3240, 3240]
-    monkeypatch.setattr(made, "part_bytes", lambda scope, wildcards: [200_000_000])
+    monkeypatch.setattr(made, "input_part_bytes", lambda scope, wildcards: [200_000_000])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4200
-    monkeypatch.setattr(made, "part_bytes", lambda scope, wildcards: [10**12])
+    monkeypatch.setattr(made, "input_part_bytes", lambda scope, wildcards: [10**12])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 5000, "no more than its sample"
 
 
@@ -148,7 +150,7 @@ def test_a_baseline_has_the_memory_of_its_model(tmp_path: Path) -> None:
     raw["evaluation"] = {"baselines": {"peer": str(tmp_path)}}
     for name, size in (("config.json", 0), ("model.safetensors", 50_000_000)):
         (tmp_path / name).write_bytes(bytes(size))
-    config = load(raw)
+    config = parse_configuration(raw)
     memory = StepResources(config, Dag(config))("evaluate.baselines")["mem_mb"]
     peer, untrained = (memory({"baseline": name}, attempt=1) for name in ("peer", "untrained-base"))
     assert untrained == StepResources(config, Dag(config))("evaluate.suites")["mem_mb"](SEGMENT, attempt=1)
@@ -158,7 +160,7 @@ def test_a_baseline_has_the_memory_of_its_model(tmp_path: Path) -> None:
 def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
-    config = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
+    config = parse_configuration(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
     small, large = requests(GPUS), StepResources(config, Dag(config))
     assert small("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == 2000
     # Of a layer 4 × 2048² of attention and 3 × 2048 × 5632 of the feed-forward, about 51 million; 8 bytes of each.
@@ -169,9 +171,9 @@ def test_a_model_that_writes_more_has_more_time() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
     raw["models"]["base"]["training"]["sequence_length"] = 128
-    silent = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
+    silent = parse_configuration(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
     raw["evaluation"]["memorization"] = {"prompts": 100}
-    asked = load(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
+    asked = parse_configuration(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
     before, now = (
         StepResources(config, Dag(config))("evaluate.samples")["runtime"]({"model": "base"}, attempt=1)
         for config in (silent, asked)
@@ -216,7 +218,7 @@ def test_a_batch_has_cores_and_memory_for_its_units_and_fills_what_is_billed(
 
 def test_a_batch_that_lacked_memory_does_fewer_units_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        resources, "request_growth", lambda rule, wildcards, attempt: RequestGrowth(memory=2 ** (attempt - 1))
+        resources, "compute_request_growth", lambda rule, wildcards, attempt: RequestGrowth(memory=2 ** (attempt - 1))
     )
     asked = with_units(requests(allocated(48, 88000, node_cpus=48, nodes=1)), 96)("corpus.filter")
     assert [asked["cpus_per_task"](BATCH, attempt=n) for n in (1, 2, 3)] == [48, 27, 13]
@@ -240,7 +242,7 @@ def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:
 
 @pytest.mark.parametrize("name", ["snellius", "juwels-booster", "lumi"])
 def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name: str) -> None:
-    platform = platforms.described(name)
+    platform = platforms.load_platform_settings(name)
     made = with_units(requests(platform.model_dump(exclude_unset=True)), 1000)
     partition = platform.partitions["cpu"]
     assert partition.allocation is not None
@@ -256,7 +258,7 @@ def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name:
 
 def test_every_rule_asks_and_a_changed_section_reruns_nothing() -> None:
     one, other = requests(GPUS), requests(GPUS, nodes=9, queue=3, account="x")
-    assert one.config.written() == other.config.written()
+    assert one.config.dump_configuration() == other.config.dump_configuration()
     assert step_settings(one.config, "pretrain.segment", SEGMENT) == step_settings(
         other.config, "pretrain.segment", SEGMENT
     )

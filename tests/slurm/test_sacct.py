@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.slurm import sacct
-from pipeline.slurm.accounting import describe_job
+from pipeline.slurm.accounting import summarize_job_cost
 from pipeline.slurm.job_energy import JobEnergy
 from pipeline.slurm.sacct import FIELDS, parse_joules, parse_sacct
 
@@ -42,23 +42,23 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert first.peak_memory_bytes == 100_000 * 1024 and first.requested_memory_bytes == 1000 << 20
     assert second.peak_memory_bytes == (512 << 20) + 2 * (200 << 20)
     assert second.gpu_utilization == 0.37
-    total = describe_job(None, job(*REQUEUED), NO_ENERGY, None)["total"]
+    total = summarize_job_cost(None, job(*REQUEUED), NO_ENERGY, None)["total"]
     assert (total["allocations"], total["elapsed_seconds"], total["cpu_seconds"]) == (2, 30.0, 64.5)
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
 
 
 def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
     rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
-    assert describe_job(None, job(*rows), NO_ENERGY, None)["total"]["billed_unit_seconds"] == 720
+    assert summarize_job_cost(None, job(*rows), NO_ENERGY, None)["total"]["billed_unit_seconds"] == 720
     unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
-    assert describe_job(None, job(rows[0], unknown), NO_ENERGY, None)["total"]["billed_unit_seconds"] is None
+    assert summarize_job_cost(None, job(rows[0], unknown), NO_ENERGY, None)["total"]["billed_unit_seconds"] is None
 
 
 @pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
 def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
     found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
     assert found.allocations[0].energy_joules is None
-    assert describe_job(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
+    assert summarize_job_cost(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
     assert parse_joules(said) is None
 
 
@@ -68,7 +68,7 @@ def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
 )
 def test_the_gpus_of_an_allocation_are_counted_once_whatever_the_site_accounts_for(tres: str, gpus: int) -> None:
     found = job(row(JobIDRaw="1", AllocTRES=f"billing=2,cpu=2,{tres},mem=4096M,node=1", TotalCPU="INVALID"))
-    total = describe_job(None, found, NO_ENERGY, None)["total"]
+    total = summarize_job_cost(None, found, NO_ENERGY, None)["total"]
     assert (total["gpu_seconds"], total["cpu_seconds"]) == (10 * gpus, 0)
     assert found.allocations[0].requested_memory_bytes == 4 << 30
 

@@ -15,7 +15,7 @@ import psutil
 
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.slurm.executor.allocation import AllocationTask
+from pipeline.slurm.executor.allocation_runner import AllocationTask
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
 from pipeline.slurm.output_parsing import parse_seconds
 from tests.pretrain.processes import chaos

@@ -13,7 +13,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.sources import manifest
 from pipeline.sources.settings import ManifestSettings, Rights
-from pipeline.sources.units import assign_unit
+from pipeline.sources.source_units import assign_unit
 from tests.conftest import fingerprinted
 
 

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import MetadataMasker
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
-from pipeline.sources import dataset, split, units
+from pipeline.sources import dataset, source_units, split
 from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
 from pipeline.workflow.dag import Dag
@@ -46,7 +46,7 @@ def configured(folder: Path, **source: Any) -> Config:
     described = {"name": "s", "path": f"{folder}/*", "unit_bytes": UNIT_BYTES, **source}
     raw["sources"] = [{**raw["sources"][0], **described}]
     raw["run"]["results"] = str(folder.parent / "results")
-    return load(raw)
+    return parse_configuration(raw)
 
 
 def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
@@ -59,20 +59,20 @@ def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any],
 def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, groups: list[int]
 ) -> None:
-    monkeypatch.setattr(units, "ROWS_PER_GROUP", rows)
-    monkeypatch.setattr(units, "BYTES_PER_GROUP", size)
-    writer = units.PartWriter(tmp_path, 1, [700])
+    monkeypatch.setattr(source_units, "ROWS_PER_GROUP", rows)
+    monkeypatch.setattr(source_units, "BYTES_PER_GROUP", size)
+    writer = source_units.PartWriter(tmp_path, 1, [700])
     for number in range(7):
         writer.write(0, RawDocument(id=str(number), number=number, size=100, text="x"))
     writer.finish(0)
-    metadata = pq.ParquetFile(tmp_path / units.part_name(0)).metadata
+    metadata = pq.ParquetFile(tmp_path / source_units.part_name(0)).metadata
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == groups
     assert (writer.documents, writer.bytes) == (7, 700)
     page = RawDocument("1", 1, 100, "x", encoding_known_by="meta", decoding_errors=2)
-    writer = units.PartWriter(tmp_path, 1)
+    writer = source_units.PartWriter(tmp_path, 1)
     writer.write(0, page)
     writer.finish(0)
-    assert [*units.read_part(tmp_path / units.part_name(0))] == [page]
+    assert [*source_units.read_part(tmp_path / source_units.part_name(0))] == [page]
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet"])
@@ -114,16 +114,16 @@ def test_a_large_file_beside_others_moves_none_of_them(tmp_path: Path) -> None:
     raw.mkdir()
     for number in range(6):
         (raw / f"{number}.jsonl").write_text('{"text": "goed"}\n')
-    before = configured(raw, units=3).units("s")
+    before = configured(raw, units=3).unit_files("s")
     (raw / "groot.jsonl").write_text("\n".join(lines(60)))
     config = configured(raw, units=3)
-    after = config.units("s")
+    after = config.unit_files("s")
     assert {unit: after[unit] for unit in before} == before
     parts = [unit for unit in after if unit not in before]
     assert len(parts) > 1 and all(list(after[unit]) == ["groot.jsonl"] for unit in parts)
     listed = config.source_units("s")
     assert all((listed.part_folders[unit] is not None) == (unit in parts) for unit in after)
-    records = [Path(record).name for record in Dag(config).records()]
+    records = [Path(record).name for record in Dag(config).record_paths()]
     assert sum(record.startswith("sources.split.s.") for record in records) == 1
 
 
@@ -201,22 +201,22 @@ def test_the_rows_are_dealt_in_blocks_over_the_units(
 def test_more_parts_are_written_than_files_may_be_open(
     tmp_path: Path, few_files: Callable[[int], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(source_units, "ROWS_PER_GROUP", 2)
 
     def write(name: str) -> list[list[str]]:
         (tmp_path / name).mkdir()
-        writer = units.PartWriter(tmp_path / name, 250)
+        writer = source_units.PartWriter(tmp_path / name, 250)
         for number in range(1200):
             writer.write(number * 7 % 240, RawDocument(f"s/{number}", number, 1, "x"))
         for part in range(250):
             writer.finish(part)
         files = sorted((tmp_path / name).iterdir())
-        assert [path.name for path in files] == [units.part_name(part) for part in range(250)]
-        return [[document.id for document in units.read_part(path)] for path in files]
+        assert [path.name for path in files] == [source_units.part_name(part) for part in range(250)]
+        return [[document.id for document in source_units.read_part(path)] for path in files]
 
     with few_files(130):
         found = write("few")
-    monkeypatch.setattr(units, "MAXIMUM_OPEN_PARTS", 1000)
+    monkeypatch.setattr(source_units, "MAXIMUM_OPEN_PARTS", 1000)
     assert found == write("many") and sum(map(len, found)) == 1200
 
 

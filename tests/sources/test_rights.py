@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.settings import Dataset, OptOut, Source
@@ -38,7 +38,7 @@ def test_an_expression_gets_its_official_spelling(written: str, official: str) -
 @pytest.mark.parametrize("written", ["public domain", "CC-BY", "MIT AND", "(MIT", "", "Ref-Own"])
 def test_what_is_no_expression_is_told(written: str) -> None:
     with pytest.raises(InputError, match=r"sources\.wetten\.license: "):
-        load(configured(written))
+        parse_configuration(configured(written))
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,17 @@ def test_an_expression_is_allowed_where_the_list_satisfies_it(expression: str, a
 
 
 def test_a_license_that_is_not_allowed_stops_the_run_by_name() -> None:
-    load(configured("CC-BY-NC-4.0"))
-    load(configured("CC-BY-4.0", allowed_licenses=["cc-by-4.0"]))
+    parse_configuration(configured("CC-BY-NC-4.0"))
+    parse_configuration(configured("CC-BY-4.0", allowed_licenses=["cc-by-4.0"]))
     for allowed in (["CC0-1.0", "CC-BY-4.0"], []):
         with pytest.raises(InputError, match=r"source wetten has the license CC-BY-NC-4\.0, which allowed_licenses"):
-            load(configured("CC-BY-NC-4.0", allowed_licenses=allowed))
+            parse_configuration(configured("CC-BY-NC-4.0", allowed_licenses=allowed))
 
 
 @pytest.mark.parametrize("name", ["config", "micro", "open-text", "ladder", "grid"])
 def test_the_configurations_name_spdx_licenses(name: str) -> None:
     raw = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
-    config = load({**raw, "data": "x"})
+    config = parse_configuration({**raw, "data": "x"})
     assert [source.license for source in config.sources] == [source["license"] for source in raw["sources"]]
 
 
@@ -92,7 +92,7 @@ def test_a_source_that_is_not_described_is_told(key: str, value: Any, words: str
     raw = configured("CC0-1.0")
     raw["sources"][0][key] = value
     with pytest.raises(InputError, match=words):
-        load(raw)
+        parse_configuration(raw)
 
 
 def test_a_date_may_be_written_with_or_without_quotes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.spdx_licenses import license_text, licenses_in, parse_license
+from pipeline.sources.spdx_licenses import format_license_field, licenses_in, parse_license
 
 CC = "https://creativecommons.org"
 WIKIMEDIA = {
@@ -63,7 +63,7 @@ WIKIMEDIA = {
     ],
 )
 def test_a_license_gets_its_official_spelling(value: Any, license: str) -> None:
-    written = license_text(value)
+    written = format_license_field(value)
     assert written is not None and parse_license(written, {}) == license
 
 
@@ -92,13 +92,13 @@ def test_a_license_gets_its_official_spelling(value: Any, license: str) -> None:
     ],
 )
 def test_what_cannot_be_told_is_no_license(value: Any) -> None:
-    written = license_text(value)
+    written = format_license_field(value)
     assert written is not None and parse_license(written, {}) is None
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", [], {}, [None, ""], {"name": None}, float("nan")])
 def test_nothing_is_no_license_at_all(value: Any) -> None:
-    assert license_text(value) is None
+    assert format_license_field(value) is None
 
 
 def test_a_source_says_what_its_words_mean_also_in_a_list() -> None:
@@ -130,7 +130,7 @@ def test_every_spelling_of_one_license_is_that_license(kind: str, version: str, 
 
 @given(st.lists(st.sampled_from(["MIT", "CC0-1.0", "CC-BY-4.0", "vrij", "MIT OR ISC"]), min_size=1))
 def test_a_list_loses_no_license(values: list[str]) -> None:
-    found = parse_license(str(license_text(values)), {})
+    found = parse_license(str(format_license_field(values)), {})
     if "vrij" in values:
         assert found is None
     else:
@@ -140,7 +140,7 @@ def test_a_list_loses_no_license(values: list[str]) -> None:
 
 @given(st.text(max_size=40) | st.recursive(st.none() | st.text(max_size=9), lambda part: st.lists(part, max_size=3)))
 def test_any_value_is_read_or_not_and_never_an_error(value: Any) -> None:
-    written = license_text(value)
+    written = format_license_field(value)
     if written is not None:
         parse_license(written, {})
         assert json.dumps(written)
@@ -150,5 +150,5 @@ def test_a_value_of_a_thousand_lists_in_one_another_is_no_license() -> None:
     nested: Any = "MIT"
     for _ in range(100_000):
         nested = [nested]
-    written = license_text(nested)
+    written = format_license_field(nested)
     assert written is not None and parse_license(written, {}) is None

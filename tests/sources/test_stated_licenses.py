@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.sources.record_formats import states_license
-from pipeline.sources.units import PART_SCHEMA
+from pipeline.sources.source_units import PART_SCHEMA
 
 LIMIT = 10_000
 ROWS: dict[str, tuple[dict[str, Any], bool]] = {

@@ -15,7 +15,7 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.text.text_normalizer import TextNormalizer
+from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.sources.raw_documents import FieldNames, RawRecord
 from pipeline.sources.record_formats import read_records
 
@@ -185,7 +185,7 @@ def test_white_space_in_a_page_separates_words(tmp_path: Path) -> None:
         page = html("utf-8").replace(b"de drukste", f"de{white}drukste".encode())
         (record,) = records(tmp_path, "x.html", page)
         assert record.fields is not None
-        assert TextNormalizer().format(record.fields["text"]).split()[8:10] == ["de", "drukste"], white
+        assert TextCleaner().format(record.fields["text"]).split()[8:10] == ["de", "drukste"], white
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation_cluster
 from pipeline.tokenizer import settings, train
-from pipeline.tokenizer.encoder import Encoder, load_encoder, token_spellings
+from pipeline.tokenizer.encoder import Encoder, concatenate_token_bytes, load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 
 SMALL = TrainSettings(vocabulary_size=450, validation_fraction=0.1)
@@ -142,7 +142,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_every_text_comes_back(encoder: Encoder, text: str) -> None:
     ids = encoder.encode([text])[0]
     assert encoder.tokenizer.decode(ids, skip_special_tokens=False) == text
-    spelled, starts = token_spellings(encoder)
+    spelled, starts = concatenate_token_bytes(encoder)
     assert b"".join(spelled[starts[n] : starts[n + 1]].tobytes() for n in ids) == text.encode()
 
 
@@ -254,7 +254,7 @@ def test_no_token_is_longer_than_asked(tmp_path: Path, documents: list[Path], ch
     short = chosen.model_copy(update={"longest_token_bytes": 5, "vocabulary_size": 330})
     for settings_of, longest in ((chosen, 6), (short, 5)):
         encoder = load_encoder(train_in(tmp_path / str(longest), documents, settings_of))
-        lengths = np.diff(token_spellings(encoder)[1])
+        lengths = np.diff(concatenate_token_bytes(encoder)[1])
         assert lengths.max() >= 6 if longest == 6 else lengths.max() == 5
 
 

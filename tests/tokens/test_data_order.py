@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.training_steps import BatchSchedule, RampStage
+from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.tokens.data_order import (
     StreamOrder,
     StreamShares,
-    batch_hash,
-    batch_hash_words,
     count_epochs,
-    count_reads,
+    format_batch_hash,
+    partial_batch_hash,
     permute,
+    tabulate_epochs,
 )
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling
@@ -51,9 +51,9 @@ def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
 @given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
 def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
     shares = StreamShares([Fraction(weight) for weight in weights], batch_size)
-    before = shares.counts(start * batch_size)
+    before = shares.count_visits(start * batch_size)
     for step in range(start + 1, start + 20):
-        counts = shares.counts(step * batch_size)
+        counts = shares.count_visits(step * batch_size)
         assert sum(counts) == step * batch_size
         assert all(new >= old for new, old in zip(counts, before, strict=True))
         for weight, count in zip(weights, counts, strict=True):
@@ -68,7 +68,7 @@ def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
     apart = [
         abs(count - Fraction(step * weight, 10))
         for step in range(1000)
-        for weight, count in zip((5, 3, 2), shares.counts(step), strict=True)
+        for weight, count in zip((5, 3, 2), shares.count_visits(step), strict=True)
     ]
     assert max(apart) < 1
 
@@ -83,7 +83,7 @@ def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str
 def test_oversampling_is_exact() -> None:
     """A round is 300 + 3 * 40 + 2.5 * 20 = 470 sequences: after two, every sequence was seen as often as was asked."""
     mixed = order([300, 40, 20], ["1", "3", "2.5"], 10)
-    seen = Counter(np.concatenate([mixed.batch(step) for step in range(94)]).tolist())
+    seen = Counter(np.concatenate([mixed.batch_sequences(step) for step in range(94)]).tolist())
     assert [{seen[n] for n in numbers} for numbers in (range(300), range(300, 340), range(340, 360))] == [{2}, {6}, {5}]
 
 
@@ -91,7 +91,7 @@ def test_oversampling_is_exact() -> None:
 def test_every_epoch_of_a_stream_shows_each_of_its_sequences_once(batch_size: int) -> None:
     sizes = [97, 31, 1, 5]
     mixed = order(sizes, ["1", "2", "1", "0.5"], batch_size, later=["0", "1", "1", "4"])
-    stream = np.concatenate([mixed.batch(step) for step in range(900 // batch_size)])
+    stream = np.concatenate([mixed.batch_sequences(step) for step in range(900 // batch_size)])
     for offset, size in zip(mixed.offsets, sizes, strict=False):
         places = stream[(stream >= offset) & (stream < offset + size)]
         counts = np.bincount(places - offset, minlength=size)
@@ -103,17 +103,19 @@ def test_every_epoch_of_a_stream_shows_each_of_its_sequences_once(batch_size: in
 
 def test_a_phase_goes_on_where_the_one_before_ended() -> None:
     mixed = order([50, 20], ["1", "0"], 5, later=["0", "1"])
-    first, second = (np.concatenate([mixed.batch(step) for step in steps]) for steps in (range(7), range(7, 11)))
+    first, second = (
+        np.concatenate([mixed.batch_sequences(step) for step in steps]) for steps in (range(7), range(7, 11))
+    )
     assert (first < 50).all() and (second >= 50).all()
     assert sorted(second.tolist()) == list(range(50, 70))
-    assert mixed.counts(7) == [35, 0] and mixed.counts(11) == [35, 20]
+    assert mixed.count_sequences_before(7) == [35, 0] and mixed.count_sequences_before(11) == [35, 20]
 
 
 def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
     mixed = StreamOrder([100, 100], [1, 2], phases, BatchSchedule(8, 4))
-    assert [mixed.counts(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
-    read = np.concatenate([mixed.batch(step) for step in range(10)])
+    assert [mixed.count_sequences_before(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
+    read = np.concatenate([mixed.batch_sequences(step) for step in range(10)])
     assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
 
 
@@ -122,16 +124,18 @@ def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> N
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
     ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
     mixed = StreamOrder([1000, 1000], [1, 2], phases, BatchSchedule(8, 16, ramp))
-    assert [len(mixed.batch(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
-    assert [mixed.counts(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
-    read = np.concatenate([mixed.batch(step) for step in range(8)])
+    assert [len(mixed.batch_sequences(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
+    assert [mixed.count_sequences_before(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
+    read = np.concatenate([mixed.batch_sequences(step) for step in range(8)])
     assert len({*read.tolist()}) == len(read) == 72, "no sequence twice"
-    assert [mixed.find_steps(int(mixed.batch(step)[1]), 8) for step in range(8)] == [[step] for step in range(8)]
+    assert [mixed.find_steps(int(mixed.batch_sequences(step)[1]), 8) for step in range(8)] == [
+        [step] for step in range(8)
+    ]
 
 
 def test_a_batch_spreads_its_streams_over_its_places() -> None:
     mixed = order([10**6, 10**6], ["1", "1"], 64)
-    halves = [(mixed.batch(step)[:32] < 10**6).sum() for step in range(200)]
+    halves = [(mixed.batch_sequences(step)[:32] < 10**6).sum() for step in range(200)]
     assert abs(np.mean(halves) - 16) < 1 and np.std(halves) > 1.5
 
 
@@ -139,8 +143,8 @@ def test_a_batch_spreads_its_streams_over_its_places() -> None:
 @given(step=st.integers(0, 80), batch_size=st.integers(1, 40), at=st.integers(0, 39))
 def test_the_steps_of_a_sequence_are_those_whose_batch_holds_it(step: int, batch_size: int, at: int) -> None:
     mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])
-    sequence = int(mixed.batch(step)[at % batch_size])
-    expected = [s for s in range(step + 1) for found in mixed.batch(s).tolist() if found == sequence]
+    sequence = int(mixed.batch_sequences(step)[at % batch_size])
+    expected = [s for s in range(step + 1) for found in mixed.batch_sequences(s).tolist() if found == sequence]
     assert mixed.find_steps(sequence, step + 1) == expected
 
 
@@ -151,12 +155,12 @@ def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_millio
     assert sum(sizes) > 10**8
     started = time.process_time()
     for step in range(10**6, 10**6 + 5):
-        batch = mixed.batch(step)
+        batch = mixed.batch_sequences(step)
     assert (time.process_time() - started) / 5 < 0.05
     started = time.process_time()
     steps = mixed.find_steps(int(batch[7]), 30_000)
     assert time.process_time() - started < 1
-    assert steps and all(batch[7] in mixed.batch(step) for step in steps)
+    assert steps and all(batch[7] in mixed.batch_sequences(step) for step in steps)
 
 
 T, BATCH, STEPS = 16, 4, 60
@@ -179,7 +183,7 @@ def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> 
     read: Counter[tuple[str, ...]] = Counter()
     sizes = {group: reader.join_groups({group}.__contains__).tokens for group in reader.groups}
     for step in range(STEPS):
-        for sequence in sampler.global_batch(step).tolist():
+        for sequence in sampler.global_batch_sequences(step).tolist():
             stream, _ = sampler.locate(sequence)
             alike = sampler.groups[stream] or [*sizes]
             whole = sum(sizes[group] for group in alike)
@@ -208,7 +212,9 @@ INDEX = {"train": {"groups": HELD}}
 
 def shown(sampling: dict[str, Any], steps: int = 60) -> dict[tuple[str, str], tuple[int, float]]:
     training = {"batch_size": 2, "sequence_length": 50, "sampling": sampling}
-    return {(row["column"], row["name"]): (row["tokens"], row["times"]) for row in count_reads(INDEX, training, steps)}
+    return {
+        (row["column"], row["name"]): (row["tokens"], row["times"]) for row in tabulate_epochs(INDEX, training, steps)
+    }
 
 
 def test_without_a_mixture_all_is_read_alike_and_told_by_source() -> None:
@@ -228,8 +234,8 @@ def test_what_is_mixed_by_copies_is_told_by_copies_too() -> None:
 
 
 def test_of_an_index_without_groups_nothing_is_told() -> None:
-    assert count_reads({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
-    assert count_reads(INDEX, {}, 10) == []
+    assert tabulate_epochs({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
+    assert tabulate_epochs(INDEX, {}, 10) == []
 
 
 def test_it_is_the_sum_of_what_its_definition_says() -> None:
@@ -240,19 +246,19 @@ def test_it_is_the_sum_of_what_its_definition_says() -> None:
             b"".join([place.to_bytes(8, "little"), *(t.to_bytes(4, "little") for t in row)])
         ).digest()
         sums = [total + int.from_bytes(digest[4 * n : 4 * n + 4], "little") for n, total in enumerate(sums)]
-    assert batch_hash(batch_hash_words(np.array(rows), 0)) == "".join(f"{total % 2**32:08x}" for total in sums)
+    assert format_batch_hash(partial_batch_hash(np.array(rows), 0)) == "".join(f"{total % 2**32:08x}" for total in sums)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 4, 6, 12]))
 def test_the_parts_of_any_number_of_processes_add_up_to_it(seed: int, processes: int) -> None:
     tokens_BT = np.random.default_rng(seed).integers(0, 2**17, (12, 5))
     size = 12 // processes
-    parts = [batch_hash_words(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
-    assert batch_hash(np.sum(parts, axis=0)) == batch_hash(batch_hash_words(tokens_BT, 0))
+    parts = [partial_batch_hash(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
+    assert format_batch_hash(np.sum(parts, axis=0)) == format_batch_hash(partial_batch_hash(tokens_BT, 0))
 
 
 def test_another_order_another_token_and_a_place_too_far_are_seen() -> None:
     tokens_BT = np.arange(20).reshape(4, 5)
     others = [tokens_BT[::-1], tokens_BT + (tokens_BT == 19), tokens_BT[:3], tokens_BT[[0, 0, 2, 3]]]
-    hashes = [batch_hash(batch_hash_words(rows, 0)) for rows in (tokens_BT, *others)]
-    assert len({*hashes, batch_hash(batch_hash_words(tokens_BT, 1))}) == 6
+    hashes = [format_batch_hash(partial_batch_hash(rows, 0)) for rows in (tokens_BT, *others)]
+    assert len({*hashes, format_batch_hash(partial_batch_hash(tokens_BT, 1))}) == 6

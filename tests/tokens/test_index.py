@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens import index
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
-from pipeline.tokens.shard_files import MappedShard, decode_places, open_shard
+from pipeline.tokens.shard_files import MappedShard, decode_batch_places, open_shard
 from tests.tokens.conftest import build, make_rows, write_documents
 
 
@@ -53,11 +53,11 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
             lengths = [len(row) for batch in open_shard(path)[1] for row in batch.column("tokens").to_pylist()]
             assert (entry["documents"], entry["tokens"]) == (len(lengths), sum(lengths))
             sources = [row for batch in open_shard(path)[1] for row in batch.column("source").to_pylist()]
-            places, batches = decode_places(entry["batches"]).tolist(), open_shard(path)[1]
+            places, batches = decode_batch_places(entry["batches"]).tolist(), open_shard(path)[1]
             for (position, values_position, tokens), batch in zip(places, batches, strict=True):
                 flat = batch.column("tokens").flatten().to_numpy()
                 assert path.read_bytes()[values_position : values_position + 2 * tokens] == flat.tobytes()
-                assert MappedShard(path).batch(position).equals(batch)
+                assert MappedShard(path).read_record_batch(position).equals(batch)
             ordered = [group["source"] for group in entry["groups"] for _ in range(group["documents"])]
             assert sources == ordered == sorted(sources)
         for name in ("documents", "tokens", "bytes"):
@@ -110,7 +110,7 @@ def test_shards_of_another_cut_are_refused(copied: Path) -> None:
 def test_a_cut_off_or_foreign_file_is_refused(copied: Path, documents: list[Path]) -> None:
     path = copied / "train" / "0.arrow"
     whole = path.read_bytes()
-    places = [place.position for place, _ in MappedShard(path).batches()]
+    places = [place.position for place, _ in MappedShard(path).read_record_batches()]
     assert len(places) > 1
     between = [whole[: places[-1]], whole[: places[-1] + 8], whole[:-8], whole[: places[-1]].ljust(len(whole), b"\0")]
     for content in (whole[: len(whole) // 2], b"", documents[0].read_bytes(), *between):
@@ -159,4 +159,4 @@ def test_tokens_that_suffice_are_indexed_and_models_change_nothing_of_the_index(
     described = json.loads(built.read_text())
     for split in ("train", "validation"):
         assert counts[split] == {name: described[split][name] for name in ("documents", "tokens", "bytes")}
-    assert settings.result_settings() == IndexSettings(shards=3).result_settings() and settings.operation_settings()
+    assert settings.result_settings() == IndexSettings(shards=3).result_settings() and settings.non_result_settings()

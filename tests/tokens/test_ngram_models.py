@@ -19,7 +19,7 @@ from tests.tokens.test_validation_set import seen
 
 def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
     reader = TokenReader(built, "train")
-    rows = [values.tolist() for _, values in reader.views]
+    rows = [values.tolist() for _, values in reader.batch_views]
     counts = Counter(token for row in rows for token in row)
     pairs = Counter(pair for row in rows for pair in pairwise(row))
     followed = Counter(token for row in rows for token in row[:-1])
@@ -30,25 +30,27 @@ def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
     total = reader.tokens + reader.vocabulary_size
     for before, after in asked:
         unigram = sum(math.log((counts[token] + 1) / total) for token in after)
-        assert models.unigram((before, after)) == pytest.approx(unigram)
+        assert models.score_unigram((before, after)) == pytest.approx(unigram)
         bigram = sum(
             math.log(PAIR_WEIGHT * pairs[one, other] / followed[one] + (1 - PAIR_WEIGHT) * (counts[other] + 1) / total)
             for one, other in zip([before[-1], *after[:-1]], after, strict=True)
         )
-        assert models.bigram((before, after)) == pytest.approx(bigram)
+        assert models.score_bigram((before, after)) == pytest.approx(bigram)
 
 
 def test_the_first_token_of_all_stands_after_itself_and_of_what_is_before_the_last_one_counts(built: Path) -> None:
-    tokens = next(values for _, values in TokenReader(built, "train").views)[3:9].tolist()
+    tokens = next(values for _, values in TokenReader(built, "train").batch_views)[3:9].tolist()
     models = NgramModels(built)
-    alone, after_itself, after_more = (models.bigram((before, tokens)) for before in ([], tokens[:1], [7, tokens[0]]))
-    assert alone == after_itself == after_more != models.bigram((tokens[:1], tokens[1:]))
+    alone, after_itself, after_more = (
+        models.score_bigram((before, tokens)) for before in ([], tokens[:1], [7, tokens[0]])
+    )
+    assert alone == after_itself == after_more != models.score_bigram((tokens[:1], tokens[1:]))
 
 
 def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]:
     """Return the losses of documents by a unigram and a bigram, with dictionaries; begin-of-text is not predicted."""
     reader = TokenReader(index, "train")
-    rows = [values.tolist() for _, values in reader.views]
+    rows = [values.tolist() for _, values in reader.batch_views]
     counts = Counter(token for row in rows for token in row)
     pairs = Counter(pair for row in rows for pair in pairwise(row))
     alone = {token: (counts[token] + 1) / (reader.tokens + reader.vocabulary_size) for token in range(320)}
@@ -79,7 +81,7 @@ def test_losses_of_held_out_text_are_those_of_dictionaries(
 def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: Path) -> None:
     models = NgramModels(built)
     reader = TokenReader(built, "train")
-    never = next(token for token in range(320) if all(token not in values for _, values in reader.views))
+    never = next(token for token in range(320) if all(token not in values for _, values in reader.batch_views))
     expected = plain_losses(built, [[never, 5]])
     assert models.losses([(np.array([never]), np.array([5]))]) == pytest.approx(expected)
     assert models.losses([(np.array([319]), np.array([319]))]) == pytest.approx(plain_losses(built, [[319, 319]]))
@@ -92,16 +94,16 @@ def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: P
     asked = [([before], [token]) for before in range(0, size, 16) for token in range(size)]
     for each, step in ((models, 1), (NgramModels(built, asked), 16)):
         for before in range(0, size, step):
-            total = math.fsum(math.exp(each.bigram(([before], [token]))) for token in range(size))
+            total = math.fsum(math.exp(each.score_bigram(([before], [token]))) for token in range(size))
             assert total == pytest.approx(1.0)
-    assert math.fsum(math.exp(models.unigram(([], [token]))) for token in range(size)) == pytest.approx(1.0)
+    assert math.fsum(math.exp(models.score_unigram(([], [token]))) for token in range(size)) == pytest.approx(1.0)
 
 
 def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = TokenReader(built, "train")
     monkeypatch.setattr("pipeline.tokens.ngram_models.COUNTED_TOKENS", reader.tokens // 3)
     models = NgramModels(built, [])
-    sizes = [math.ceil(len(values) * (reader.tokens // 3) / reader.tokens) for _, values in reader.views]
+    sizes = [math.ceil(len(values) * (reader.tokens // 3) / reader.tokens) for _, values in reader.batch_views]
     assert models.tokens == sum(sizes) < reader.tokens // 3 + len(sizes) + 1
     assert models.training_tokens == reader.tokens
 

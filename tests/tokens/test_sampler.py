@@ -75,7 +75,7 @@ def test_an_epoch_shows_every_sequence_once(reader: TokenReader) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
     assert sampler.sequences == (reader.tokens - 1) // T
     steps = -(-3 * sampler.sequences // 8)
-    stream = np.concatenate([sampler.global_batch(step) for step in range(steps)])
+    stream = np.concatenate([sampler.global_batch_sequences(step) for step in range(steps)])
     for epoch in range(3):
         seen = stream[epoch * sampler.sequences : (epoch + 1) * sampler.sequences]
         assert sorted(seen.tolist()) == list(range(sampler.sequences))
@@ -84,11 +84,11 @@ def test_an_epoch_shows_every_sequence_once(reader: TokenReader) -> None:
 @given(step=st.integers(0, 10**6), world_size=st.sampled_from([1, 2, 4, 8]))
 def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader, step: int, world_size: int) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
-    shares = [rank_share(sampler.global_batch(step), rank, world_size) for rank in range(world_size)]
+    shares = [rank_share(sampler.global_batch_sequences(step), rank, world_size) for rank in range(world_size)]
     assert {len(share) for share in shares} == {8 // world_size}
-    assert np.concatenate(shares).tolist() == sampler.global_batch(step).tolist()
-    tokens = [sampler.batch_tokens(step, rank, world_size) for rank in range(world_size)]
-    whole = sampler.batch_tokens(step)
+    assert np.concatenate(shares).tolist() == sampler.global_batch_sequences(step).tolist()
+    tokens = [sampler.read_batch(step, rank, world_size) for rank in range(world_size)]
+    whole = sampler.read_batch(step)
     for joined, expected in zip(map(np.concatenate, zip(*tokens, strict=True)), whole, strict=True):
         assert np.array_equal(joined, expected)
 
@@ -96,18 +96,18 @@ def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader
 @given(step=st.integers(0, 30), size=st.sampled_from([1, 3, 8]))
 def test_a_step_does_not_depend_on_the_steps_before(reader: TokenReader, step: int, size: int) -> None:
     sequential = Sampler(reader, T, size, seed=7)
-    visited = [sequential.global_batch(number).tolist() for number in range(step + 1)]
-    assert Sampler(reader, T, size, seed=7).global_batch(step).tolist() == visited[step]
+    visited = [sequential.global_batch_sequences(number).tolist() for number in range(step + 1)]
+    assert Sampler(reader, T, size, seed=7).global_batch_sequences(step).tolist() == visited[step]
     single = Sampler(reader, T, 1, seed=7)
-    assert [single.global_batch(step * size + n)[0] for n in range(size)] == visited[step]
+    assert [single.global_batch_sequences(step * size + n)[0] for n in range(size)] == visited[step]
 
 
 def test_inputs_and_targets_are_the_text_and_its_successor(reader: TokenReader) -> None:
     sampler = Sampler(reader, T, global_batch_size=4, seed=1)
-    inputs_BT, targets_BT = sampler.batch_tokens(5)
+    inputs_BT, targets_BT = sampler.read_batch(5)
     assert inputs_BT.shape == targets_BT.shape == (4, T)
     assert inputs_BT.dtype == targets_BT.dtype == np.int64
-    for row, number in enumerate(sampler.global_batch(5).tolist()):
+    for row, number in enumerate(sampler.global_batch_sequences(5).tolist()):
         tokens = reader.read(number * T, T + 1)
         assert np.array_equal(inputs_BT[row], tokens[:-1])
         assert np.array_equal(targets_BT[row], tokens[1:])
@@ -115,7 +115,7 @@ def test_inputs_and_targets_are_the_text_and_its_successor(reader: TokenReader) 
 
 def test_the_longest_possible_sequence_works_and_one_more_is_refused(reader: TokenReader) -> None:
     tokens = reader.tokens
-    assert Sampler(reader, tokens - 1, 2, seed=1).batch_tokens(0)[0].shape == (2, tokens - 1)
+    assert Sampler(reader, tokens - 1, 2, seed=1).read_batch(0)[0].shape == (2, tokens - 1)
     message = f"sequence_length {tokens} needs at least {tokens + 1} tokens, the training split has {tokens}"
     with pytest.raises(InputError, match=message):
         Sampler(reader, tokens, 2, seed=1)
@@ -123,7 +123,7 @@ def test_the_longest_possible_sequence_works_and_one_more_is_refused(reader: Tok
 
 def test_a_world_size_that_does_not_divide_the_batch_is_refused(reader: TokenReader) -> None:
     with pytest.raises(InputError, match="global_batch_size 8 cannot be shared by 3 ranks"):
-        rank_share(Sampler(reader, T, 8, seed=1).global_batch(0), 0, 3)
+        rank_share(Sampler(reader, T, 8, seed=1).global_batch_sequences(0), 0, 3)
 
 
 def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> Sampler:
@@ -131,8 +131,8 @@ def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> S
 
 
 def sources_of(sampler: Sampler, step: int) -> Counter[str]:
-    batch = sampler.batch_tokens(step)[0]
-    rows = zip(batch, map(sampler.locate, sampler.global_batch(step).tolist()), strict=True)
+    batch = sampler.read_batch(step)[0]
+    rows = zip(batch, map(sampler.locate, sampler.global_batch_sequences(step).tolist()), strict=True)
     found: Counter[str] = Counter()
     for tokens_T, (stream, start) in rows:
         assert np.array_equal(tokens_T, sampler.rows[stream].read(start, T))
@@ -149,7 +149,9 @@ def test_weights_phases_and_epochs_decide_what_a_batch_holds(reader: TokenReader
     often = mixed(reader, epochs={"nl_book": 3})
     english, dutch = (often.order.sizes[often.groups.index([(f"{name}_book", name)])] for name in ("en", "nl"))
     steps = (english + 3 * dutch) // 8
-    counts = dict(zip([groups[0][1] for groups in often.groups], often.order.counts(steps), strict=True))
+    counts = dict(
+        zip([groups[0][1] for groups in often.groups], often.order.count_sequences_before(steps), strict=True)
+    )
     assert english - 8 <= counts["en"] <= english and 3 * dutch - 8 <= counts["nl"] <= 3 * dutch
 
 
@@ -158,8 +160,8 @@ def test_weights_phases_and_epochs_decide_what_a_batch_holds(reader: TokenReader
 def test_a_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: dict, world_size: int) -> None:
     sampler = mixed(reader, **keys)
     for step in (0, 10**6):
-        shares = [rank_share(sampler.global_batch(step), rank, world_size) for rank in range(world_size)]
-        assert np.concatenate(shares).tolist() == sampler.global_batch(step).tolist()
+        shares = [rank_share(sampler.global_batch_sequences(step), rank, world_size) for rank in range(world_size)]
+        assert np.concatenate(shares).tolist() == sampler.global_batch_sequences(step).tolist()
 
 
 @given(skips=st.sets(st.integers(0, 40), max_size=12).map(sorted))
@@ -172,8 +174,8 @@ def test_skips_leave_out_their_batches_and_nothing_else(skips: list[int]) -> Non
 
 def test_a_skipped_batch_is_not_seen_and_the_next_one_takes_its_place(reader: TokenReader) -> None:
     plain, skipping = mixed(reader), mixed(reader, skips=(2, 5))
-    expected = [plain.global_batch(step).tolist() for step in (0, 1, 3, 4, 6, 7)]
-    assert [skipping.global_batch(step).tolist() for step in range(6)] == expected
+    expected = [plain.global_batch_sequences(step).tolist() for step in (0, 1, 3, 4, 6, 7)]
+    assert [skipping.global_batch_sequences(step).tolist() for step in range(6)] == expected
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ def test_phases_out_of_order_or_after_the_end_are_refused(starts: tuple[int, ...
 
 def test_documents_begin_where_they_do_and_with_their_row(reader: TokenReader) -> None:
     sampler = Sampler(reader, 200, 4, seed=1)
-    input_BT, _ = sampler.batch_tokens(0)
+    input_BT, _ = sampler.read_batch(0)
     expected = []
-    for row, number in enumerate(sampler.global_batch(0).tolist()):
+    for row, number in enumerate(sampler.global_batch_sequences(0).tolist()):
         documents = reader.documents_in(number * 200, 200)
         expected += [row * 200 + max(document["start"] - number * 200, 0) for document in documents]
     limits = document_boundaries(input_BT, reader.begin_of_text_id)
@@ -230,6 +232,6 @@ def test_tokens_outside_the_vocabulary_are_refused(built: Path, tmp_path: Path) 
         path.write_bytes(content.replace(tokens, b"\xff" * len(tokens)))
     reader = TokenReader(index, "train")
     with pytest.raises(InputError, match="holds the token 65535 of a vocabulary of 320: it was altered"):
-        Sampler(reader, 16, reader.tokens // 16 - 1, seed=1).batch_tokens(0)
+        Sampler(reader, 16, reader.tokens // 16 - 1, seed=1).read_batch(0)
     with pytest.raises(InputError, match="was altered"):
         list(ValidationSet(index).batches(16, 8))

@@ -19,7 +19,7 @@ from pipeline.corpus.documents import id_hash, is_validation_cluster
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.settings import ShardSettings
-from pipeline.tokens.shard import _ShardWriter, shard_range
+from pipeline.tokens.shard import _ShardWriter, shard_hash_range
 from pipeline.tokens.shard_files import open_shard
 
 
@@ -30,10 +30,10 @@ def bytes_of(index: Path) -> dict[str, bytes]:
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**20))
 def test_range_of_a_shard_is_the_documents_rule(value: int, shards: int) -> None:
     shard = value * shards >> 64
-    first, last = shard_range(shard, shards)
+    first, last = shard_hash_range(shard, shards)
     assert first <= value <= last
     assert first * shards >> 64 == shard == last * shards >> 64
-    assert shard == 0 or shard_range(shard - 1, shards)[1] == first - 1
+    assert shard == 0 or shard_hash_range(shard - 1, shards)[1] == first - 1
     assert shard < shards - 1 or last == 2**64 - 1
 
 
@@ -170,7 +170,7 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
     large = Large(small.tokenizer, small.sha256, 0, 1, 2)
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
-        writer.start({"source": "s", "language": "nl"})
+        writer.start_group({"source": "s", "language": "nl"})
         writer.add((1, "a", "x", "CC0-1.0", "a"), [2**16])
     metadata, [batch] = open_shard(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"

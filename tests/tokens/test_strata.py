@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
+from pipeline.core.batch_schedule import BatchSchedule
 from pipeline.core.errors import InputError
-from pipeline.core.training_steps import BatchSchedule
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens import index, shard
 from pipeline.tokens.data_order import count_epochs
@@ -136,7 +136,7 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
     place = reader.grouped_by.index(chosen.by)
     read: Counter[str] = Counter()
     for step in range(STEPS):
-        for sequence in sampler.global_batch(step).tolist():
+        for sequence in sampler.global_batch_sequences(step).tolist():
             stream, position = sampler.locate(sequence)
             names = {group[place] for group in sampler.groups[stream]}
             of_text = {bin_or_value(row["id"], chosen.by) for row in sampler.rows[stream].documents_in(position, T)}
@@ -223,18 +223,18 @@ RAW = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 def test_the_configuration_checks_the_names_of_strata() -> None:
     sampling = {"by": "cluster_size", "epochs": {"from 2": 3}}
     with pytest.raises(InputError, match=r"by cluster_size needs tokens\.main\.strata with cluster_size"):
-        load(micro(sampling=sampling))
-    load(micro(strata={"cluster_size": [2]}, sampling=sampling))
+        parse_configuration(micro(sampling=sampling))
+    parse_configuration(micro(strata={"cluster_size": [2]}, sampling=sampling))
     with pytest.raises(InputError, match="no cluster_size 'from 2'; choose one of below 3, from 3, unknown"):
-        load(micro(strata={"cluster_size": [3]}, sampling=sampling))
+        parse_configuration(micro(strata={"cluster_size": [3]}, sampling=sampling))
     with pytest.raises(InputError, match=r"tokens\.main\.strata\.quality: documents of corpus main have none"):
-        load(micro(strata={"quality": [0.5]}, sampling={}))
-    config = load(micro(strata={"license": True}, sampling={"by": "license", "weights": {"CC0-1.0": 1}}))
+        parse_configuration(micro(strata={"quality": [0.5]}, sampling={}))
+    config = parse_configuration(micro(strata={"license": True}, sampling={"by": "license", "weights": {"CC0-1.0": 1}}))
     told: Any = step_settings(config, "tokens.shard", {"tokens": "main", "shard": "0"})
     assert told.strata == Strata(license=True)
     assert told.genres == {}, "what the step does not read is not told"
     assert told.licenses == dict.fromkeys(("nl_brieven", "nl_gids", "en_guide"), "CC0-1.0")
-    plain: Any = step_settings(load(RAW), "tokens.shard", {"tokens": "main", "shard": "0"})
+    plain: Any = step_settings(parse_configuration(RAW), "tokens.shard", {"tokens": "main", "shard": "0"})
     assert plain.licenses == {}, "nor is a license by which nothing is told apart"
 
 

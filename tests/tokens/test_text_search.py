@@ -240,7 +240,7 @@ def test_where_there_is_no_room_for_a_position_none_is_written(search: TextSearc
     shard, number = search._shards[0], max(range(len(search._words)), key=lambda token: len(search._words[token]))
     word = np.frombuffer(search._words[number], dtype=np.uint8)
     places = np.full(3, -7, dtype=np.int64)
-    assert suffix_search.find_token(shard, word, number, places[1:1]) > 1, "they are counted all the same"
-    reach = suffix_search.reachable_bytes(search._vocabulary, word)
+    assert suffix_search.find_token_occurrences(shard, word, number, places[1:1]) > 1, "they are counted all the same"
+    reach = suffix_search.token_ending_lengths(search._vocabulary, word)
     assert suffix_search.find_occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
     assert places[0] == places[2] == -7 != places[1]

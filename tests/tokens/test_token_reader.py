@@ -164,16 +164,16 @@ def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
 
 def test_tokens_are_read_without_looking_for_record_batches(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = TokenReader(built, "train")
-    expected, borders = whole.read(0, whole.tokens), whole.borders
+    expected, borders = whole.read(0, whole.tokens), whole.document_starts
 
     def refuse(shard: MappedShard, *given: int) -> None:
         raise AssertionError(f"{shard.path} is read in full")
 
-    for method in ("batch", "batches"):
+    for method in ("read_record_batch", "read_record_batches"):
         monkeypatch.setattr(MappedShard, method, refuse)
     reader = TokenReader(built, "train")
     assert np.array_equal(reader.read(0, reader.tokens), expected)
-    assert len(reader.views) > 3  # the stretch was joined from several
+    assert len(reader.batch_views) > 3  # the stretch was joined from several
     assert sum(reader.join_groups({group}.__contains__).tokens for group in reader.groups) == reader.tokens
     with pytest.raises(AssertionError, match="is read in full"):
         reader.documents_in(int(borders[1]), 1)

@@ -57,10 +57,10 @@ def test_every_token_is_predicted_once_for_its_own_document_and_begin_of_text_ne
     for column in ("source", "language"):
         for name in {row[column] for row in ordered}:
             numbers = [number for number, row in enumerate(ordered) if row[column] == name]
-            assert held_out.parts[f"{column}/{name}"].tolist() == numbers
-    assert list(held_out.parts) == sorted(held_out.parts)
+            assert held_out.document_subsets[f"{column}/{name}"].tolist() == numbers
+    assert list(held_out.document_subsets) == sorted(held_out.document_subsets)
     reader = TokenReader(built, "validation")
-    described = held_out.report()
+    described = held_out.summarize_counts()
     assert described["documents"] == described["of_documents"] == reader.documents
     assert described["tokens"] == described["of_tokens"] == reader.tokens - reader.documents
     assert described["bytes"] == reader.bytes
@@ -84,7 +84,7 @@ def test_a_sample_has_every_source_in_its_share_and_a_larger_one_has_it_inside(b
     assert set(counts) == set(sizes) and len(sizes) == 2
     assert all(size * share <= counts[group] < size * share + 1 for group, size in sizes.items())
     texts, among = seen(part)[0], seen(larger)[0]
-    assert all(text in among for text in texts) and part.report()["of_documents"] == len(whole.tokens_D)
+    assert all(text in among for text in texts) and part.summarize_counts()["of_documents"] == len(whole.tokens_D)
 
 
 def test_the_documents_of_a_sample_have_the_least_hashes_of_their_source(built: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 
 UNIT_BYTES = 1_000_000
 
@@ -53,4 +53,4 @@ def everything(tmp_path: Path) -> Config:
     raw["models"]["branch"]["training"] |= {"milestone_every": 3, "start": {"model": "base", "step": 4}}
     raw["evaluation"] = {"suites": ["dutch", "english", "safety"], "untrained": True}
     raw["experiments"] = {"again": {"base": "base", "seeds": [7, 8]}}
-    return load(raw)
+    return parse_configuration(raw)

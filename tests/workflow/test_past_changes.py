@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.pretrain.settings import SegmentSettings, Training
-from pipeline.workflow.protected_training import list_past_changes
+from pipeline.workflow.protected_training import list_finished_step_changes
 from tests.workflow.test_protected_training import ARCHITECTURE, TRAINING
 
 
@@ -78,7 +78,7 @@ def test_every_key_of_a_training_is_known_here() -> None:
 @pytest.mark.parametrize("key", CONCERN_WHAT_WAS_DONE)
 def test_a_key_that_concerns_what_was_done_is_told_with_both_values(key: str) -> None:
     value, *beside = CONCERN_WHAT_WAS_DONE[key]
-    found = list_past_changes(segment(), segment(**{key: value}, **(beside[0] if beside else {})))
+    found = list_finished_step_changes(segment(), segment(**{key: value}, **(beside[0] if beside else {})))
     assert found and all(change.startswith(f"training.{key}") and ", now " in change for change in found)
 
 
@@ -88,7 +88,7 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
     today = segment(**{key: value}, **(beside[0] if beside else {}))
     if key == "start":
         today = today.model_copy(update={"training": today.training.model_copy(update={"start": None})})
-    assert list_past_changes(segment(), today) == []
+    assert list_finished_step_changes(segment(), today) == []
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
 def test_a_schedule_and_a_mixture_concern_the_steps_in_which_they_differ(
     changes: dict[str, Any], steps: tuple[int, int], concerned: list[str]
 ) -> None:
-    found = list_past_changes(segment(*steps), segment(*steps, **changes))
+    found = list_finished_step_changes(segment(*steps), segment(*steps, **changes))
     assert [change.split()[0].removeprefix("training.") for change in found] == concerned
 
 
@@ -123,7 +123,7 @@ def test_shape_seed_and_the_milestone_before_are_told() -> None:
     made = segment()
     wider = made.architecture.model_copy(update={"width": 64})
     others = {"architecture": wider, "seed": 2, "first_step": 10}
-    assert list_past_changes(made, made.model_copy(update=others)) == [
+    assert list_finished_step_changes(made, made.model_copy(update=others)) == [
         "architecture.width 32, now 64",
         "milestone_every: the milestone before it is of step 20, now 10",
         "seed 1, now 2",
@@ -149,11 +149,11 @@ def test_a_phase_concerns_what_was_done_where_it_divides_one_stream(
     made: dict[str, Any], phase: dict[str, Any], concerned: bool
 ) -> None:
     now = {**made, "phases": [phase]}
-    assert bool(list_past_changes(segment(40, 60, sampling=made), segment(40, 60, sampling=now))) is concerned
+    assert bool(list_finished_step_changes(segment(40, 60, sampling=made), segment(40, 60, sampling=now))) is concerned
 
 
 def test_a_default_that_is_not_written_is_told_as_what_it_is() -> None:
-    assert list_past_changes(segment(), segment(optimizer="muon", z_loss=1e-4, decay_embedding=False)) == [
+    assert list_finished_step_changes(segment(), segment(optimizer="muon", z_loss=1e-4, decay_embedding=False)) == [
         "training.decay_embedding true, now false",
         'training.optimizer "adamw", now "muon"',
         "training.z_loss 0.0, now 0.0001",
@@ -164,4 +164,4 @@ def test_the_own_width_as_base_width_changes_nothing() -> None:
     made = segment()
     for width, changes in ((32, []), (16, ["architecture.base_width null, now 16"])):
         shape = made.architecture.model_copy(update={"base_width": width})
-        assert list_past_changes(made, made.model_copy(update={"architecture": shape})) == changes
+        assert list_finished_step_changes(made, made.model_copy(update={"architecture": shape})) == changes

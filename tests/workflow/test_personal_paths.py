@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.workflow import preflight, startup_cache
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
@@ -41,10 +41,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_person_in_the_name_of_a_raw_file_is_refused_without_naming_them(tmp_path: Path) -> None:
     written = with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt")
-    (sentence,) = preflight.find_problems(load(written), {}, slurm=False)
+    (sentence,) = preflight.find_problems(parse_configuration(written), {}, slurm=False)
     assert "source post: the path of its file <EMAIL> has personal data" in sentence and "zaaier" not in sentence
     written["corpus"] = {"main": {"personal_data": {"email": False}}}
-    assert [*preflight.find_problems(load(written), {}, slurm=False)] == []
+    assert [*preflight.find_problems(parse_configuration(written), {}, slurm=False)] == []
 
 
 def test_what_was_searched_once_is_searched_again_where_anything_has_changed(
@@ -53,7 +53,7 @@ def test_what_was_searched_once_is_searched_again_where_anything_has_changed(
     file, written = tmp_path / "kept/names", with_post(tmp_path / "raw", "brief.txt")
 
     def search() -> int:
-        assert [*startup_cache.find_personal_paths(load(written), file)] == []
+        assert [*startup_cache.find_personal_data_in_paths(parse_configuration(written), file)] == []
         return len(asked)
 
     assert [search(), search()] == [1, 1]
@@ -72,20 +72,24 @@ def test_what_was_searched_once_is_searched_again_where_anything_has_changed(
 
 
 def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load(with_post(tmp_path / "raw", "brief.txt"))
+    config = parse_configuration(with_post(tmp_path / "raw", "brief.txt"))
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
         monkeypatch.setattr(startup_cache, "package_sha256", iter(hashes).__next__)
-        assert [*startup_cache.find_personal_paths(config, tmp_path / "names")] == []
+        assert [*startup_cache.find_personal_data_in_paths(config, tmp_path / "names")] == []
         assert (tmp_path / "names").exists() == is_kept
 
 
 def test_what_was_found_is_searched_at_every_start(tmp_path: Path, asked: list[str]) -> None:
-    config = load(with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt"))
+    config = parse_configuration(with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt"))
     for number in (1, 2):
-        assert len([*startup_cache.find_personal_paths(config, tmp_path / "names")]) == 1 and len(asked) == number
+        assert (
+            len([*startup_cache.find_personal_data_in_paths(config, tmp_path / "names")]) == 1 and len(asked) == number
+        )
     assert not (tmp_path / "names").exists()
 
 
 def test_a_folder_that_cannot_be_written_costs_no_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert [*startup_cache.find_personal_paths(load(copy.deepcopy(MICRO)), tmp_path / "file/names")] == []
+    assert [
+        *startup_cache.find_personal_data_in_paths(parse_configuration(copy.deepcopy(MICRO)), tmp_path / "file/names")
+    ] == []

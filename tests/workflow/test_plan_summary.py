@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.planning import load_configuration
+from pipeline.cli.plan_output import load_configuration
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.plan_summary import PlannedJob, plan_lines
 from tests.conftest import Project

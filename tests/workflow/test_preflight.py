@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.config.platforms import Platform
 from pipeline.pretrain.settings import StartingMilestone
 from pipeline.workflow import preflight
@@ -41,11 +41,13 @@ def run(platform: dict[str, Any], nodes: int = 1, shape: dict[str, Any] | None =
     model["architecture"] = shape or model["architecture"]
     model["training"] |= training
     raw["run"]["name"] = "nowhere"
-    return load({**raw, "slurm": {"nodes": nodes}}).model_copy(update={"platform": Platform.model_validate(platform)})
+    return parse_configuration({**raw, "slurm": {"nodes": nodes}}).model_copy(
+        update={"platform": Platform.model_validate(platform)}
+    )
 
 
 def said(config: Config) -> list[str]:
-    found = [*preflight.find_problems(config, preflight.launch_commands(config), slurm=True)]
+    found = [*preflight.find_problems(config, preflight.model_launch_commands(config), slurm=True)]
     assert all("\n" not in sentence for sentence in found)
     return found
 
@@ -53,7 +55,7 @@ def said(config: Config) -> list[str]:
 def test_what_can_work_is_not_refused() -> None:
     for platform in (GPUS, CORES, {"name": "bare"}):
         config = run(platform, batch_size=16, precision="fp32")
-        assert said(config) == [] and [*preflight.find_hints(config, preflight.launch_commands(config))] == []
+        assert said(config) == [] and [*preflight.find_hints(config, preflight.model_launch_commands(config))] == []
 
 
 def test_an_energy_policy_needs_slurm() -> None:
@@ -61,7 +63,7 @@ def test_an_energy_policy_needs_slurm() -> None:
     base = config.models["base"]
     slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
     config = config.model_copy(update={"models": {"base": slow}})
-    launched = preflight.launch_commands(config)
+    launched = preflight.model_launch_commands(config)
     assert [*preflight.find_problems(config, launched, slurm=True)] == []
     (sentence,) = preflight.find_problems(config, launched, slurm=False)
     assert sentence.startswith("models.base.training.energy_policy slow needs options of sbatch")
@@ -117,7 +119,7 @@ def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:
 def test_an_estimate_is_said_and_not_refused() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=64, sequence_length=4096, precision="bf16", steps=2)
     assert said(config) == []
-    (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
+    (hint,) = preflight.find_hints(config, preflight.model_launch_commands(config))
     assert hint.startswith("models.base takes ") and "by an estimate, which has 80 GiB: strategy full_shard" in hint
 
 
@@ -139,7 +141,7 @@ def test_an_estimate_is_said_and_not_refused() -> None:
 )
 def test_a_gpu_that_is_left_the_defaults_of_a_cpu_is_hinted_at(written: dict[str, Any], words: str | None) -> None:
     config = run({**GPUS, "device": "cuda"}, batch_size=16, **written)
-    hints = [*preflight.find_hints(config, preflight.launch_commands(config))]
+    hints = [*preflight.find_hints(config, preflight.model_launch_commands(config))]
     assert len(hints) == (words is not None) and all(words in hint for hint in hints if words)
     assert not [*preflight.find_hints(run(CORES, batch_size=16), {"base": None})]
 
@@ -147,7 +149,7 @@ def test_a_gpu_that_is_left_the_defaults_of_a_cpu_is_hinted_at(written: dict[str
 def test_a_state_on_a_disk_is_hinted_at_where_no_node_has_one() -> None:
     training = {"batch_size": 16, "backend": "deepspeed", "strategy": "zero3_optimizer_on_disk", "precision": "bf16"}
     config = run(GPUS, **training)
-    (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
+    (hint,) = preflight.find_hints(config, preflight.model_launch_commands(config))
     assert hint.startswith("models.base: strategy zero3_optimizer_on_disk keeps the optimizer's state on a disk of the")
     assert not [*preflight.find_hints(run({**GPUS, "node_disk": "$TMPDIR"}, **training), {"base": None})]
 
@@ -163,16 +165,16 @@ def test_a_training_that_is_longer_than_a_job_is_said() -> None:
     base = config.models["base"]
     training = base.training.model_copy(update={"start": StartingMilestone(model="base", step=4000)})
     config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
-    (hint,) = preflight.find_hints(config, preflight.launch_commands(config))
+    (hint,) = preflight.find_hints(config, preflight.model_launch_commands(config))
     assert hint.startswith("models.base") and "hours by the plan on 8 processes: 2 jobs of h100 or more" in hint
 
 
 def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:
     config = run(GPUS, 3)
     config = config.model_copy(update={"run": config.run.model_copy(update={"results": str(tmp_path)})})
-    assert [*preflight.launch_commands(config)] == ["base"]
+    assert [*preflight.model_launch_commands(config)] == ["base"]
     (config.directory / "models/base/milestones/8").mkdir(parents=True)
-    assert preflight.launch_commands(config) == {} and said(config) == []
+    assert preflight.model_launch_commands(config) == {} and said(config) == []
 
 
 SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -189,14 +191,14 @@ SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
 def test_a_file_that_is_named_and_not_there_is_refused(section: dict[str, Any], words: str) -> None:
     raw = copy.deepcopy(MICRO)
     raw["corpus"] = {"main": {**raw.get("corpus", {}).get("main", {}), **section}}
-    (sentence,) = said(load(raw))
+    (sentence,) = said(parse_configuration(raw))
     assert words in sentence
 
 
 def test_an_opt_out_list_that_is_not_there_is_refused() -> None:
     raw = copy.deepcopy(MICRO)
     raw["sources"][0]["opt_out"] = "no/list.txt"
-    assert said(load(raw)) == [
+    assert said(parse_configuration(raw)) == [
         f"source {raw['sources'][0]['name']}: there is no opt_out list no/list.txt in {Path.cwd()}: "
         "correct its path or leave it out"
     ]
@@ -205,7 +207,7 @@ def test_an_opt_out_list_that_is_not_there_is_refused() -> None:
 def test_a_table_of_the_grid_that_cannot_be_read_is_told_and_one_that_is_not_there_yet_is_not(tmp_path: Path) -> None:
     table = tmp_path / "grid.csv"
     columns = {"path": str(table), "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
-    config = load({**copy.deepcopy(MICRO), "energy": {"carbon_intensity_series": columns}})
+    config = parse_configuration({**copy.deepcopy(MICRO), "energy": {"carbon_intensity_series": columns}})
     assert said(config) == []
     table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,9999\n")
     (sentence,) = said(config)

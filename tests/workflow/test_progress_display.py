@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,7 @@ from pipeline.config.configuration import Config
 from pipeline.workflow.progress_display import ProgressDisplay
 from pipeline.workflow.run_progress import RunProgress
 
-COUNTS = Counter({"corpus_ngrams": 2, "all": 1}), Counter({"sources_listing": 3})
+PLANNED, OTHERS = {1: "corpus_ngrams", 2: "corpus_ngrams", 9: "all"}, dict.fromkeys((3, 4, 5), "sources_listing")
 
 
 def run_config(directory: Path) -> Config:
@@ -30,9 +31,18 @@ class Shown:
 
     def __init__(self, directory: Path) -> None:
         self.now, self.stream = 1000.0, io.StringIO()
+        self.planned, self.others = dict(PLANNED), dict(OTHERS)
         self.display = ProgressDisplay(
-            run_config(directory), lambda: COUNTS, self.stream, log="snakemake.log", clock=lambda: self.now
+            run_config(directory), self.count, self.stream, log="snakemake.log", clock=lambda: self.now
         )
+
+    def count(self, without: Collection[int]) -> tuple[Counter[str], Counter[str]]:
+        """Return the jobs to run and the others by rule, as Snakemake's plan has them now."""
+        planned, others = (
+            Counter(rule for number, rule in jobs.items() if number not in without)
+            for jobs in (self.planned, self.others)
+        )
+        return planned, others
 
     def event(self, event: LogEvent, **values: Any) -> None:
         """Send an event as Snakemake does."""
@@ -70,6 +80,25 @@ def test_finished_jobs_estimate_the_others(shown: Shown) -> None:
     assert (progress.done, progress.total) == (4, 5)
     assert [job.name for job in progress.running] == ["corpus.ngrams other"]
     assert progress.time_left() == "about 40.0 s left"
+
+
+def test_jobs_that_a_checkpoint_adds_to_the_plan_are_in_the_total(shown: Shown) -> None:
+    shown.start(1, "main")
+    shown.finish(1)
+    shown.others |= {1: shown.planned.pop(1), **{number: "corpus_ngrams" for number in (6, 7)}}
+    shown.event(LogEvent.PROGRESS, done=1, total=5)  # counted again: the finished job is now one of the others
+    assert (shown.display.progress()[0].done, shown.display.progress()[0].total) == (6, 7)
+    shown.planned |= {number: shown.others.pop(number) for number in (6, 7)}
+    for number in (2, 6, 7):  # the last two needed no run before, and Snakemake's total is as it was
+        shown.start(number, f"{number}")
+        shown.finish(number)
+    progress = shown.display.progress()[0]
+    assert (progress.done, progress.total) == (7, 7)
+    shown.start(2, "2")
+    assert (shown.display.progress()[0].done, shown.display.progress()[0].total) == (6, 7), "a job that runs again"
+    shown.finish(2)
+    shown.display.end()
+    assert "7 of 7 jobs done, 4 of them in" in shown.lines()[-1] and "stopped" not in shown.lines()[-1]
 
 
 def test_a_log_gets_a_line_for_a_stage_and_one_every_so_often(shown: Shown, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.protected_training import FinishedTraining
 from tests.record_content import attempt_content, entries, record_content
@@ -42,7 +42,7 @@ def configured(
 ) -> Config:
     begins = {"pretrained": {"folder": pretrained, "license": "Apache-2.0"}} if pretrained else {}
     experiments = {"rates": {"base": "base", "vary": {"training.learning_rate": [*vary]}}} if vary else {}
-    return load(
+    return parse_configuration(
         {
             "experiments": experiments,
             "run": {"name": "small", "results": folder.relative_to(Path.cwd()).as_posix(), **(run or {})},
@@ -85,7 +85,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "pretrain.segment",
             instance={"model": "base", "step": str(step)},
             settings=settings.result_settings(),
-            operation=settings.operation_settings(),
+            operation=settings.non_result_settings(),
             code_version="code-of-then",
             environment_version="environment-of-then",
             wall_seconds=1800.0,
@@ -200,8 +200,8 @@ def test_an_odd_record_is_no_crash(made: Path, changes: dict[str, Any]) -> None:
     found = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
     assert (
         found.find_refusal("base")
-        and found.tokens_hash("base", 20) is None
-        and found.describe_other_tokens("base", 20) is None
+        and found.kept_tokens_hash("base", 20) is None
+        and found.describe_changed_tokens("base", 20) is None
     )
 
 
@@ -224,32 +224,32 @@ def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) ->
 
 def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
     found = finished(made)
-    assert found.describe_other_tokens("base", 20) is None
+    assert found.describe_changed_tokens("base", 20) is None
     (made / "small/tokenizer/main/tokenizer.json").write_text("another")
-    sentence = found.describe_other_tokens("base", 20) or ""
+    sentence = found.describe_changed_tokens("base", 20) or ""
     assert sentence.startswith(
         "models.base was trained for 3 device hours on another tokenizer/main/tokenizer.json than"
     )
     assert "stays as it was made" in sentence and "retrain: [base]" in sentence
-    assert finished(made, {"retrain": ["base"]}).describe_other_tokens("base", 20) is None
-    assert found.describe_other_tokens("base", 80) is None  # which is still to be done
+    assert finished(made, {"retrain": ["base"]}).describe_changed_tokens("base", 20) is None
+    assert found.describe_changed_tokens("base", 80) is None  # which is still to be done
 
 
 def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
     made: Path,
 ) -> None:
     today = Dag(configured(made)).tokens_hash("base")
-    assert today and finished(made).tokens_hash("base", 20) == today
+    assert today and finished(made).kept_tokens_hash("base", 20) == today
     (made / "small/tokens/main/index.json").write_text("another")
-    assert finished(made).tokens_hash("base", 20) == today != Dag(configured(made)).tokens_hash("base")
-    assert finished(made).tokens_hash("base", 80) is None
+    assert finished(made).kept_tokens_hash("base", 20) == today != Dag(configured(made)).tokens_hash("base")
+    assert finished(made).kept_tokens_hash("base", 80) is None
 
 
 def test_the_job_of_a_segment_is_told_on_what_those_before_it_were_trained(made: Path) -> None:
     found = finished(made, steps=80)
     told = {"index_sha256": SHA256["0"]}
-    assert [found.segment_operation("base", step) for step in (20, 40, 80)] == [{}, told, told]
-    assert finished(made, {"retrain": ["base"]}, steps=80).segment_operation("base", 80) == {}
+    assert [found.earlier_tokens_hash("base", step) for step in (20, 40, 80)] == [{}, told, told]
+    assert finished(made, {"retrain": ["base"]}, steps=80).earlier_tokens_hash("base", 80) == {}
 
 
 def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
@@ -304,7 +304,7 @@ def test_what_did_not_reach_its_end_is_not_finished(made: Path) -> None:
 
 def test_the_name_of_an_experiment_stands_for_its_cells(made: Path) -> None:
     config = configured(made, {"retrain": ["rates"]}, vary=[0.001, 0.003])
-    assert FinishedTraining(config, lambda *_: PLANNED)._retrained_models() > {*config.cells()}
+    assert FinishedTraining(config, lambda *_: PLANNED)._retrained_models() > {*config.cell_model_names()}
 
 
 def test_a_record_that_is_protected_is_not_forgotten(made: Path) -> None:
@@ -336,10 +336,10 @@ def test_a_training_goes_on_with_what_it_began_with(made: Path) -> None:
     import_model(made, "models/large")
     found = finished(made, pretrained="models/large")
     assert found.find_refusal("base") is None and found.kept_versions("base", 20)
-    assert (found.import_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
-    assert json.loads((found.import_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
+    assert (found.kept_import_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
+    assert json.loads((found.kept_import_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
     again = finished(made, {"retrain": ["base"]}, pretrained="models/large")
-    assert again.import_versions("base") is None, "with the training what it began with is made anew"
+    assert again.kept_import_versions("base") is None, "with the training what it began with is made anew"
 
 
 @pytest.mark.parametrize(

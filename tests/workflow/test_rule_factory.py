@@ -18,7 +18,7 @@ from pipeline.workflow.rule_factory import CheckpointInputs, RuleFactory
 from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import STAGES, STEPS
-from pipeline.workflow.steps.declaration import Input, Step, untracked
+from pipeline.workflow.steps.declaration import Input, Step, untracked_input
 
 JOB = {"corpus": "main", "source": "nl_gids", "batch": "0"}
 
@@ -39,7 +39,7 @@ def factory(everything: Config) -> RuleFactory:
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
 def test_a_rule_calls_its_own_step_and_fills_in_what_it_has(step: Step, factory: RuleFactory) -> None:
-    rule = factory.rule(step)
+    rule = factory.make_rule(step)
     assert f"-m pipeline {step.name.replace('.', ' ')} {{params.contract:q}} " in rule.shell
     parts = {"input": {*rule.inputs}, "output": {*rule.outputs}, "params": {*rule.params}}
     for part, name in [word.split(".", 1) for word in _fields(rule.shell) if "." in word]:
@@ -62,29 +62,29 @@ def _fields(shell: str) -> set[str]:
 def test_snakemake_compares_all_parameters_but_those_of_its_own_inputs(step: Step, factory: RuleFactory) -> None:
     of_input = {
         name
-        for name, value in factory.rule(step).params.items()
+        for name, value in factory.make_rule(step).params.items()
         if callable(value) and [*inspect.signature(value).parameters] != ["wildcards"]
     }
     assert of_input == {one.name for one in step.inputs if one.is_short}
 
 
 def test_the_command_of_a_batch_and_of_a_whole_corpus(factory: RuleFactory) -> None:
-    assert factory.rule(STEPS["corpus.deduplicate"]).shell == (
+    assert factory.make_rule(STEPS["corpus.deduplicate"]).shell == (
         "python -m pipeline corpus deduplicate {params.contract:q} --units {params.units:q} --batch {output.batch:q} "
         "--input documents {params.documents:q} --input duplicates {params.duplicates:q} "
         "--output deduplicated {params.deduplicated:q} --output removed {params.removed:q} "
         "--private={params.private:q} --record {params.record:q} > {log:q} 2>&1"
     )
-    assert factory.rule(STEPS["report.page"]).shell.startswith(
+    assert factory.make_rule(STEPS["report.page"]).shell.startswith(
         f"python -m pipeline accounting {factory.dag.run} > {{log}} 2>&1 && python -m pipeline report page "
     )
-    assert factory.rule(STEPS["report.page"]).shell.endswith(" >> {log:q} 2>&1")
-    assert factory.rule(STEPS["pretrain.segment"]).shell.startswith("{resources.supervisor} -m pipeline pretrain ")
+    assert factory.make_rule(STEPS["report.page"]).shell.endswith(" >> {log:q} 2>&1")
+    assert factory.make_rule(STEPS["pretrain.segment"]).shell.startswith("{resources.supervisor} -m pipeline pretrain ")
 
 
 def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: RuleFactory) -> None:
     dag = factory.dag
-    batch, whole = factory.rule(STEPS["corpus.filter"]), factory.rule(STEPS["corpus.find_items"])
+    batch, whole = factory.make_rule(STEPS["corpus.filter"]), factory.make_rule(STEPS["corpus.find_items"])
     assert batch.params["documents"] == f"{dag.run}/corpus/{{corpus}}/filtered/{{source}}.%unit.parquet"
     assert batch.params["private"] == f"{dag.private}/corpus/{{corpus}}/removed/filter.{{source}}.%unit.parquet"
     assert batch.params["record"] == f"{dag.run}/provenance/records/corpus.filter.{{corpus}}.{{source}}.%unit.json"
@@ -100,43 +100,45 @@ def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: Rule
 
 
 def test_flags_are_those_of_the_declaration(factory: RuleFactory) -> None:
-    export, samples = factory.rule(STEPS["pretrain.export"]), factory.rule(STEPS["evaluate.samples"])
+    export, samples = factory.make_rule(STEPS["pretrain.export"]), factory.make_rule(STEPS["evaluate.samples"])
     assert is_flagged(export.inputs["index"], "ancient") and not callable(export.inputs["sources"])
     assert is_flagged(export.outputs["final"], "directory") and not is_flagged(export.outputs["metrics"], "directory")
     assert not is_flagged(samples.inputs["final"], "ancient")
-    page = factory.rule(STEPS["report.page"]).outputs
+    page = factory.make_rule(STEPS["report.page"]).outputs
     assert is_flagged(page["experiments"], "report") and is_flagged(page["experiments"], "directory")
 
 
 def test_what_only_some_configurations_write_is_left_out(everything: Config) -> None:
     without = everything.model_copy(update={"experiments": {}})
-    rule = factory_of(without).rule(STEPS["report.page"])
+    rule = factory_of(without).make_rule(STEPS["report.page"])
     assert "experiments" not in rule.outputs and "experiments" not in rule.shell
 
 
 def test_the_milestone_before_a_segment_that_stays_is_ancient(
     factory: RuleFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    previous = factory.rule(STEPS["pretrain.segment"]).inputs["previous"]
+    previous = factory.make_rule(STEPS["pretrain.segment"]).inputs["previous"]
     monkeypatch.setattr(factory.dag.finished, "kept_versions", lambda model, step: ("", "", "") if step == 8 else None)
     last, other = ({"model": "base", "step": "8"}, {"model": "branch", "step": "6"})
     assert [is_flagged(path, "ancient") for path in previous(last)] == [True]
     assert [is_flagged(path, "ancient") for path in previous(other)] == [False]
-    assert factory.rule(STEPS["pretrain.adopt"]).inputs["index"].callable({"model": "longer"}) == "the index"
+    assert factory.make_rule(STEPS["pretrain.adopt"]).inputs["index"].callable({"model": "longer"}) == "the index"
 
 
 def test_names_that_collide_and_inputs_without_files_are_told(factory: RuleFactory) -> None:
     step = STEPS["tokens.suffixes"]
-    twice = dataclasses.replace(step, inputs=(untracked("a", TOKEN_INDEX), untracked("a", TOKEN_INDEX)))
+    twice = dataclasses.replace(step, inputs=(untracked_input("a", TOKEN_INDEX), untracked_input("a", TOKEN_INDEX)))
     with pytest.raises(AssertionError, match=r"tokens\.suffixes has two parameters a"):
-        factory.rule(twice)
+        factory.make_rule(twice)
     with pytest.raises(AssertionError, match="input a, which names no files"):
-        factory.rule(dataclasses.replace(step, inputs=(Input("a"),)))
+        factory.make_rule(dataclasses.replace(step, inputs=(Input("a"),)))
 
 
 def test_what_a_target_asks_for(everything: Config) -> None:
     dag = Dag(everything)
-    targets = {stage: [cast(Any, name).removeprefix(f"{dag.run}/") for name in dag.target(stage)] for stage in STAGES}
+    targets = {
+        stage: [cast(Any, name).removeprefix(f"{dag.run}/") for name in dag.target_files(stage)] for stage in STAGES
+    }
     assert targets["plan"] == ["plan/plan.json", "provenance/records/plan.estimate.json"]
     assert "corpus/main/dataset.html" in targets["corpus"] and "sources/hub/manifest.json" not in targets["corpus"]
     assert "provenance/records/sources.manifest.hub.json" in targets["corpus"]

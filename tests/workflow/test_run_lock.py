@@ -33,7 +33,7 @@ if len(sys.argv) > 2:
 while len(sys.argv) > 2 and not Path(sys.argv[2]).exists():
     time.sleep(0.001)
 try:
-    held = lock.take_lock(Path("results/test"), lambda sentence: print(sentence, file=sys.stderr))
+    held = lock.acquire_run_lock(Path("results/test"), lambda sentence: print(sentence, file=sys.stderr))
 except InputError as error:
     sys.exit(str(error))
 print("taken", flush=True)
@@ -86,7 +86,7 @@ def test_a_second_start_is_refused_and_told_who_works_on_the_run() -> None:
     with other() as first:
         assert taken(first)
         with pytest.raises(InputError) as refused:
-            run_lock.take_lock(RUN, print)
+            run_lock.acquire_run_lock(RUN, print)
         first.kill()
     for part in ("results/test", platform.node(), f"process {first.pid}", str(Path.cwd()), "wait until"):
         assert part in str(refused.value)
@@ -102,7 +102,7 @@ def test_the_lock_of_a_killed_process_of_this_host_is_cleared_with_its_snakemake
     first.kill()  # and nobody has asked how it ended
     said: list[str] = []
     wait_until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE, "it is dead")
-    held = run_lock.take_lock(RUN, said.append)
+    held = run_lock.acquire_run_lock(RUN, said.append)
     held.dead.clear()
     held.release()
     assert [file.name for file in locks.iterdir()] == ["1.output.lock"]
@@ -142,21 +142,21 @@ def test_of_many_starts_at_once_one_has_the_run() -> None:
 def test_a_silent_holder_on_another_host_keeps_the_run_until_a_person_says_that_it_is_dead() -> None:
     path = elsewhere()
     with pytest.raises(InputError) as refused:
-        run_lock.take_lock(RUN, print)
+        run_lock.acquire_run_lock(RUN, print)
     for part in ("ada on login2", "process 4711", "/home/ada/polder", "check on login2", "--unlock"):
         assert part in str(refused.value)
     said: list[str] = []
-    run_lock.give_up_lock(RUN, said.append)
+    run_lock.break_stale_lock(RUN, said.append)
     assert "ada on login2" in said[-1]
-    held = run_lock.take_lock(RUN, print)
+    held = run_lock.acquire_run_lock(RUN, print)
     assert [holder.user for holder in held.dead] == ["ada"], "the next start knows after whom it comes"
     held.release()  # before what ada's has left is settled
-    held = run_lock.take_lock(RUN, print)
+    held = run_lock.acquire_run_lock(RUN, print)
     assert [holder.user for holder in held.dead] == ["ada"]
     held.dead.clear()
     held.release()
     assert not path.exists()
-    run_lock.give_up_lock(RUN, said.append)  # there is nothing any more
+    run_lock.break_stale_lock(RUN, said.append)  # there is nothing any more
 
 
 def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says(
@@ -181,7 +181,7 @@ def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says(
     thread = threading.Thread(target=count)
     thread.start()
     try:
-        for refuses in (run_lock.take_lock, run_lock.give_up_lock):
+        for refuses in (run_lock.acquire_run_lock, run_lock.break_stale_lock):
             with pytest.raises(InputError, match="being worked on by ada on login2"):
                 refuses(RUN, print)
     finally:
@@ -193,10 +193,10 @@ def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says(
 def test_the_number_of_a_dead_process_may_be_that_of_another_one() -> None:
     me = run_lock.LockOwner.from_this_process(RUN)
     elsewhere(host=me.host, boot=me.boot, process=me.process, process_began_seconds=me.process_began_seconds - 3600)
-    run_lock.take_lock(RUN, print).release()
+    run_lock.acquire_run_lock(RUN, print).release()
     elsewhere(host=me.host, boot=me.boot, process=me.process, process_began_seconds=me.process_began_seconds + 2)
     with pytest.raises(InputError, match="being worked on"):  # the clock was set
-        run_lock.take_lock(RUN, print)
+        run_lock.acquire_run_lock(RUN, print)
 
 
 def test_a_start_whose_lock_was_taken_away_ends_and_leaves_the_next_one_alone() -> None:
@@ -213,7 +213,7 @@ def test_a_start_whose_lock_was_taken_away_ends_and_leaves_the_next_one_alone() 
 def test_what_is_no_lock_is_named() -> None:
     path = elsewhere()
     path.write_text("")
-    for refuses in (run_lock.take_lock, run_lock.give_up_lock):
+    for refuses in (run_lock.acquire_run_lock, run_lock.break_stale_lock):
         with pytest.raises(InputError, match=f"{path} is not a lock: delete it"):
             refuses(RUN, print)
 
@@ -221,7 +221,7 @@ def test_what_is_no_lock_is_named() -> None:
 def test_the_lock_can_be_read_by_whom_the_umask_lets() -> None:
     before = os.umask(0o027)
     try:
-        held = run_lock.take_lock(RUN, print)
+        held = run_lock.acquire_run_lock(RUN, print)
     finally:
         os.umask(before)
     assert (RUN / layout.RUN_LOCK).stat().st_mode & 0o777 == 0o640

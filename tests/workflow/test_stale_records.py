@@ -27,7 +27,7 @@ def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> StaleRecords:
 @pytest.mark.slow
 def test_a_file_that_is_no_record_does_not_fit(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
-    assert found.find_outdated() == [] == found.find_incomplete()
+    assert found.find_outdated() == [] == found.find_missing_outputs()
     records = [f"{RECORDS}/{name}.json" for name in ("tokens.index.main", "tokenizer.train.main")]
     Path(records[0]).write_text('{"step": "tokens.in')
     Path(records[1]).write_text("[]")
@@ -38,7 +38,7 @@ def test_a_file_that_is_no_record_does_not_fit(project: Project, monkeypatch: py
 def test_a_folder_of_which_a_file_is_gone_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
     (project.results / "models/base/final/model.safetensors").unlink()
-    assert found.find_incomplete() == [Path(f"{RECORDS}/pretrain.export.base.json")]
+    assert found.find_missing_outputs() == [Path(f"{RECORDS}/pretrain.export.base.json")]
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_a_batch_of_which_a_unit_lost_a_file_is_incomplete(project: Project, mon
     (project.results / "corpus/main/final/nl_brieven.1.parquet").unlink()
     (project.folder / RECORDS / "corpus.signatures.main.nl_gids.0.json").unlink()
     lost = ("corpus.signatures.main.nl_gids.0", "corpus.decontaminate.main.nl_brieven.1")
-    assert found.find_incomplete() == [Path(f"{BATCHES}/{name}.json") for name in lost]
+    assert found.find_missing_outputs() == [Path(f"{BATCHES}/{name}.json") for name in lost]
 
 
 @pytest.mark.slow

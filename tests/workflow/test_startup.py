@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from snakemake.exceptions import WorkflowError
 
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.rule_factory import CheckpointInputs
@@ -54,12 +54,12 @@ def test_a_source_without_files_is_refused_before_anything_is_done(
     everything: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.workflow.startup_cache.cache_code_versions", lambda: None)
-    raw = everything.written() | {"data": str(tmp_path)}
+    raw = everything.dump_configuration() | {"data": str(tmp_path)}
     with pytest.raises(InputError, match=r"models\.longer\.pretrained"):
         Said().startup("-n").build_dag(everything, lambda config: None)
     raw["sources"][0]["path"] = "nowhere/*.txt"
     with pytest.raises(InputError, match="nowhere"):
-        Said().startup("-n").build_dag(load(raw), lambda config: None)
+        Said().startup("-n").build_dag(parse_configuration(raw), lambda config: None)
 
 
 def test_an_image_that_does_not_answer_is_refused_by_a_start_alone(
@@ -82,7 +82,7 @@ def _stale(folder: Path) -> Any:
     record.touch()
     none: Any = lambda: []  # noqa: E731
     return SimpleNamespace(
-        find_removed_units=none, find_outdated=lambda: [record], find_incomplete=none, find_changed_raw_files=none
+        find_removed_units=none, find_outdated=lambda: [record], find_missing_outputs=none, find_changed_raw_files=none
     )
 
 
@@ -118,7 +118,7 @@ def test_a_forgotten_batch_that_read_other_raw_files_runs_again(everything: Conf
     behind = _behind(everything, startup)
     startup.delete_stale_records(behind.dag, _stale(tmp_path))
     job = {"corpus": "main", "source": "nl_gids", "batch": "0"}
-    batch = Path(behind.dag.batch_of("corpus.filter", *job.values()))
+    batch = Path(behind.dag.batch_record_path("corpus.filter", *job.values()))
     batch.parent.mkdir(parents=True)
     outputs: list[Any] = []
     batch.write_text(json.dumps({**record_content("corpus.filter", instance=job), "of": "others", "outputs": outputs}))

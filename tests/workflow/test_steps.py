@@ -13,16 +13,16 @@ import pytest
 import yaml
 
 from pipeline import layout
-from pipeline.config.configuration import Config, load
+from pipeline.config.configuration import Config, parse_configuration
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.report.run_reader import RunReader
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
-from pipeline.workflow.steps.corpus import equal_keys_files
+from pipeline.workflow.steps.corpus_preparation import equal_keys_files
 from pipeline.workflow.steps.declaration import Output, Step
 from pipeline.workflow.steps.pretrain import previous_milestone
-from pipeline.workflow.steps.report import ARTEFACTS
+from pipeline.workflow.steps.report_and_provenance import ARTEFACTS
 
 # What a job tells its step besides its files.
 GIVEN = {"raw", "private", "scratch", "recovery_folder", "launch", "platform", "staging", "owner", "versions"}
@@ -51,15 +51,17 @@ def test_a_step_takes_what_is_declared(step: Step) -> None:
 def test_the_report_reads_every_artefact_that_its_step_has_as_input_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dag = Dag(load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
-    given: set[layout.Place] = set()
-    read: set[layout.Place] = set()
-    monkeypatch.setattr("pipeline.workflow.steps.report.counted", lambda config, corpus: True)
-    monkeypatch.setattr(Config, "reserving", lambda config: True)
+    dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    given: set[layout.PathTemplate] = set()
+    read: set[layout.PathTemplate] = set()
+    monkeypatch.setattr(
+        "pipeline.workflow.steps.report_and_provenance.list_count_only_item_files", lambda config, corpus: True
+    )
+    monkeypatch.setattr(Config, "sources_with_opt_out_list", lambda config: True)
     monkeypatch.setattr(RunFiles, "file", lambda run, place, **values: given.add(place))
     for files in ARTEFACTS:
         files(dag, {})
-    monkeypatch.setattr(layout.Place, "parse", lambda place, name: read.add(place))
+    monkeypatch.setattr(layout.PathTemplate, "parse", lambda place, name: read.add(place))
     RunReader(tmp_path, [tmp_path / "README.md"])
     assert given == read - {layout.RECORD} and len(given) > 12
 
@@ -69,7 +71,7 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     base = content["models"]["base"]
     start = {"model": "base", "step": 4}
     content["models"]["branch"] = {**base, "training": {**base["training"], "milestone_every": 3, "start": start}}
-    config = load(content)
+    config = parse_configuration(content)
     dag = Dag(config)
     assert dag.milestones("branch") == [f"results/micro/models/branch/milestones/{step}" for step in (6, 8)]
     before = [previous_milestone(dag, {"model": "branch", "step": step}) for step in ("6", "8")]
@@ -81,7 +83,7 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     assert "first_step" not in step_settings(config, "pretrain.export", {"model": "base"}).result_settings()
     planned = step_settings(config, "plan.estimate", {})
     assert planned.models["branch"].training.own_steps == 4  # type: ignore[attr-defined]
-    alone = load({**content, "models": {"base": base}})
+    alone = parse_configuration({**content, "models": {"base": base}})
     both, one = (WORKLOADS["pretrain.segment"].amount(each, {}) for each in (config, alone))
     assert both == pytest.approx(1.5 * one)
 
@@ -90,7 +92,7 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
     def of_a_corpus(deduplication: dict[str, object]) -> Config:
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
         content["corpus"]["main"]["deduplication"] = deduplication
-        return load(content)
+        return parse_configuration(content)
 
     one, three = of_a_corpus({"prefer": ["nl_gids"]}), of_a_corpus({"prefer": ["nl_gids"], "jobs": 3})
     assert [STEPS["corpus.equal_keys"].instances.jobs(config) for config in (one, three)] == [
@@ -109,7 +111,7 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
 
 @pytest.mark.parametrize(("launch", "nodes"), [("srun --ntasks-per-node=4", 16), ("torchrun --nproc-per-node=4", 1)])
 def test_a_plan_is_for_the_nodes_on_which_processes_are_started(launch: str, nodes: int) -> None:
-    config = load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8")))
+    config = parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8")))
     platform = config.platform.model_copy(update={"devices": 4, "launch": launch})
     update = {"platform": platform, "slurm": config.slurm.model_copy(update={"nodes": 16})}
     planned = step_settings(config.model_copy(update=update), "plan.estimate", {}).model_dump()["platform"]
@@ -121,7 +123,7 @@ def test_models_of_other_seeds_are_asked_the_same() -> None:
     for run_seed, seed in ((1, {}), (2, {}), (2, {"seed": 7})):
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
         content["run"]["seed"], content["evaluation"] = run_seed, seed
-        config = load(content)
+        config = parse_configuration(content)
         found.append(STEPS["evaluate.suites"].settings(config, {"model": "base", "step": "8"}).model_dump()["seed"])
     assert found == [42, 42, 7]
 
@@ -130,7 +132,7 @@ def test_hyperparameters_are_those_that_the_model_depends_on() -> None:
     def told(**training: object) -> dict[str, object]:
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
         content["models"]["base"]["training"] |= training
-        settings = STEPS["pretrain.export"].settings(load(content), {"model": "base"})
+        settings = STEPS["pretrain.export"].settings(parse_configuration(content), {"model": "base"})
         return dict(settings.model_dump()["hyperparameters"])
 
     found = told()
@@ -141,24 +143,24 @@ def test_hyperparameters_are_those_that_the_model_depends_on() -> None:
 
 
 def test_a_job_of_finished_training_is_planned_as_it_was_made() -> None:
-    dag = Dag(load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
     segment, made = {"model": "base", "step": "4"}, ("{}", "code of then", "environment of then")
-    today = dag.versions("pretrain.segment", segment)
+    today = dag.job_versions("pretrain.segment", segment)
     kept = SimpleNamespace(
         kept_versions=lambda model, step: made if (model, step) == ("base", 4) else None,
-        import_versions=lambda model: made if model == "base" else None,
-        segment_operation=lambda model, step: {"index_sha256": f"of {model} before {step}"},
+        kept_import_versions=lambda model: made if model == "base" else None,
+        earlier_tokens_hash=lambda model, step: {"index_sha256": f"of {model} before {step}"},
     )
     dag.finished = kept  # type: ignore[assignment]
-    assert dag.versions("pretrain.segment", segment) == made != today
-    assert dag.versions("pretrain.adopt", {"model": "base"}) == made
-    assert dag.versions("pretrain.segment", {**segment, "step": "8"})[1:] == today[1:]
-    assert json.loads(dag.operation("pretrain.segment")(segment))["index_sha256"] == "of base before 4"
+    assert dag.job_versions("pretrain.segment", segment) == made != today
+    assert dag.job_versions("pretrain.adopt", {"model": "base"}) == made
+    assert dag.job_versions("pretrain.segment", {**segment, "step": "8"})[1:] == today[1:]
+    assert json.loads(dag.non_result_settings("pretrain.segment")(segment))["index_sha256"] == "of base before 4"
 
 
 def test_the_files_of_shards_and_of_the_units_of_a_source_are_in_order() -> None:
-    dag = Dag(load(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
-    assert dag.shards(layout.SUFFIXES, "main") == [f"results/micro/tokens/main/suffixes/{n}.arrow" for n in (0, 1)]
+    dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    assert dag.shard_files(layout.SUFFIXES, "main") == [f"results/micro/tokens/main/suffixes/{n}.arrow" for n in (0, 1)]
     units = [Path(file).name for file in dag.corpus_files(layout.FILTERED, "main")]
     assert units == ["en_guide.0.parquet", "nl_brieven.0.parquet", "nl_brieven.1.parquet", "nl_gids.0.parquet"]
     assert dag.unit_files(layout.FINGERPRINT, ["nl_gids"]) == ["results/micro/sources/nl_gids/fingerprints/0.json"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.configuration import load
-from pipeline.workflow.training_memory import plan_memory
+from pipeline.config.configuration import parse_configuration
+from pipeline.workflow.training_memory import estimate_training_memory
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
 MICRO = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text(encoding="utf-8"))
@@ -17,7 +17,9 @@ NAME, MODEL = next(iter(MICRO["models"].items()))
 
 def lines(platform: str, **training: object) -> list[str]:
     model = {**MODEL, "training": {**MODEL["training"], **training}}
-    return plan_memory(load({**MICRO, "models": {NAME: model}, "platform": platform})).lines()
+    return estimate_training_memory(
+        parse_configuration({**MICRO, "models": {NAME: model}, "platform": platform})
+    ).lines()
 
 
 def test_a_model_that_fits_has_its_parts_and_no_sentence() -> None:
@@ -30,10 +32,10 @@ def test_a_model_that_fits_has_its_parts_and_no_sentence() -> None:
 
 
 def test_one_that_does_not_fit_is_told_what_does(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.workflow.preflight._capacity_bytes", lambda *_: 1000)
+    monkeypatch.setattr("pipeline.workflow.preflight._process_memory_bytes", lambda *_: 1000)
     assert lines("local")[-1].endswith("no strategy of fsdp fits, so use more or larger devices")
     peak = float(lines("local", sequence_length=64, micro_batch_size=4, batch_size=8)[1].split()[1])
-    monkeypatch.setattr("pipeline.workflow.preflight._capacity_bytes", lambda *_: int(peak * 1e6))
+    monkeypatch.setattr("pipeline.workflow.preflight._process_memory_bytes", lambda *_: int(peak * 1e6))
     told = lines("local", sequence_length=64, micro_batch_size=4, batch_size=8)[-1]
     assert "does not fit" in told and "does, with" in told, told
 

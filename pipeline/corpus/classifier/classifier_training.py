@@ -22,8 +22,8 @@ from pipeline.corpus.duplicates.minhash import MinhashSigner
 from pipeline.corpus.rules.presets import FUNCTION_WORDS
 from pipeline.corpus.settings import Normalization, SeedFile, SignatureSettings
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.text_normalizer import TextNormalizer
-from pipeline.corpus.text.word_hashes import hash_texts
+from pipeline.corpus.text.text_cleaning import TextCleaner
+from pipeline.corpus.text.word_hashes import hash_text_words
 from pipeline.sources.raw_documents import FieldNames, make_raw_documents
 from pipeline.sources.record_formats import read_records
 
@@ -35,7 +35,7 @@ MAXIMUM_ROUNDS = 200
 THRESHOLD = 0.5  # a text with at least this score is classified as good
 
 
-class NgramShares(NamedTuple):
+class NgramFrequencies(NamedTuple):
     """The relative frequency of each hash bucket among the n-grams of N texts: M nonzero values, as in a CSR matrix.
 
     Attributes:
@@ -47,15 +47,15 @@ class NgramShares(NamedTuple):
     shares_M: npt.NDArray[np.float32]
     bounds: npt.NDArray[np.int64]
 
-    def select(self, texts: npt.NDArray[np.int64]) -> NgramShares:
+    def select_texts(self, texts: npt.NDArray[np.int64]) -> NgramFrequencies:
         """Return the shares of the texts with these indices."""
         sizes = np.diff(self.bounds)[texts]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
         places = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][texts] - bounds[:-1], sizes)
-        return NgramShares(self.buckets_M[places], self.shares_M[places], bounds)
+        return NgramFrequencies(self.buckets_M[places], self.shares_M[places], bounds)
 
 
-def ngram_shares(texts: Iterable[str]) -> NgramShares:
+def ngram_frequencies(texts: Iterable[str]) -> NgramFrequencies:
     """Return the n-gram shares of texts; texts are not kept in memory."""
     text_buckets, parts, sizes = [], [], [0]
     for text in texts:
@@ -64,14 +64,14 @@ def ngram_shares(texts: Iterable[str]) -> NgramShares:
         text_buckets.append(different)
         parts.append((counts / max(len(all_of_text), 1)).astype(np.float32))
         sizes.append(len(different))
-    return NgramShares(
+    return NgramFrequencies(
         np.concatenate([np.empty(0, np.int32), *text_buckets]),
         np.concatenate([np.empty(0, np.float32), *parts]),
         np.cumsum(sizes),
     )
 
 
-def class_weights(good: Booleans) -> Floats:
+def balanced_sample_weights(good: Booleans) -> Floats:
     """Return the weight of each text, (N,); both classes sum to one half."""
     return np.asarray(np.where(good, 0.5 / max(good.sum(), 1), 0.5 / max((~good).sum(), 1)))
 
@@ -102,7 +102,7 @@ def _update_duals(
 
 
 @cached_njit
-def mean_weights(
+def mean_ngram_weights(
     buckets_M: npt.NDArray[np.int32],
     shares_M: npt.NDArray[np.float32],
     bounds: npt.NDArray[np.int64],
@@ -121,7 +121,7 @@ def _entropy(duals: Floats) -> Floats:
     return -(inside * np.log(inside) + (1 - inside) * np.log1p(-inside))
 
 
-def train(seeds: NgramShares, good: Booleans) -> tuple[npt.NDArray[np.float32], float]:
+def train(seeds: NgramFrequencies, good: Booleans) -> tuple[npt.NDArray[np.float32], float]:
     """Train a logistic regression on the mean weight of a text's n-grams.
 
     Minimizes the mean of log(1 + exp(-mean weight)) over good texts, with + over bad texts, both classes weighted by
@@ -132,13 +132,13 @@ def train(seeds: NgramShares, good: Booleans) -> tuple[npt.NDArray[np.float32], 
     Returns:
         The weight of each bucket, (BUCKETS,), and the duality gap, an upper bound of the suboptimality.
     """
-    signs, weights = np.where(good, 1.0, -1.0), class_weights(good)
+    signs, weights = np.where(good, 1.0, -1.0), balanced_sample_weights(good)
     duals, model = np.zeros(len(good)), np.zeros(BUCKETS)
     generator = np.random.Generator(np.random.PCG64(1))
     gap = np.inf
     for _ in range(MAXIMUM_ROUNDS):
         _update_duals(*seeds, generator.permutation(len(good)), signs, weights, duals, model)
-        losses = np.logaddexp(0, -signs * mean_weights(*seeds, model))
+        losses = np.logaddexp(0, -signs * mean_ngram_weights(*seeds, model))
         gap = float((weights * (losses - _entropy(duals))).sum() + REGULARIZATION * (model * model).sum())
         if gap < MAXIMUM_GAP:
             break
@@ -153,7 +153,7 @@ def calibrate(values: Floats, good: Booleans) -> tuple[float, float]:
     """
     number_good, number_bad = int(good.sum()), int((~good).sum())
     wanted = np.where(good, (number_good + 1) / (number_good + 2), 1 / (number_bad + 2))
-    weights = class_weights(good)
+    weights = balanced_sample_weights(good)
     center, scale = float(values.mean()), float(values.std()) or 1.0
     rows = np.stack([(values - center) / scale, np.ones(len(values))])
     parameters = np.zeros(2)
@@ -198,7 +198,7 @@ def _share_with_interval(hits: Booleans) -> dict[str, Any] | None:
     return proportion_interval(hits, np.ones(len(hits)))._asdict() if len(hits) else None
 
 
-def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
+def classification_metrics(scores: Floats, good: Booleans) -> dict[str, Any]:
     """Return precision and recall of good texts, F1 and AUC, each with its interval; None where undefined.
 
     A text is classified as good from THRESHOLD on.
@@ -209,7 +209,7 @@ def classification_figures(scores: Floats, good: Booleans) -> dict[str, Any]:
     return {
         "precision": _share_with_interval(good[is_positive]),
         "recall": _share_with_interval(is_positive[good]),
-        "f1": overlap.of(lambda shared: 2 * shared / (1 + shared))._asdict(),
+        "f1": overlap.transform(lambda shared: 2 * shared / (1 + shared))._asdict(),
         "auc": area_under_curve(scores, good)._asdict(),
     }
 
@@ -229,7 +229,7 @@ class SeedTexts(NamedTuple):
         stop_words_N: the share of stop words; 0 if none are known for the language.
     """
 
-    shares: NgramShares
+    shares: NgramFrequencies
     good_N: Booleans
     held_out_N: Booleans
     sets_N: Places
@@ -246,7 +246,7 @@ class TextSplits(NamedTuple):
     other_files: Places
 
 
-def _read_texts(seeds: SeedFile, path: Path, normalizer: TextNormalizer) -> Iterator[str]:
+def _read_texts(seeds: SeedFile, path: Path, normalizer: TextCleaner) -> Iterator[str]:
     keys = FieldNames(text=seeds.text_key, id="", url="", holder="")  # empty names are not read
     for document, _ in make_raw_documents(read_records(path, path.name, keys, MAXIMUM_RECORD_BYTES), path.name, keys):
         if document.text is not None and (text := normalizer.format(document.text)):
@@ -264,7 +264,7 @@ def read_seed_texts(
     Raises:
         InputError: a file has no text, a text is both good and bad, or a class has too few different texts.
     """
-    normalizer, stop_words = TextNormalizer(normalization), hash_texts(FUNCTION_WORDS.get(language, []))[0]
+    normalizer, stop_words = TextCleaner(normalization), hash_text_words(FUNCTION_WORDS.get(language, []))[0]
     seen: dict[bytes, int] = {}
     signatures: list[list[int]] = []
     numbers: list[int] = []
@@ -291,7 +291,7 @@ def read_seed_texts(
                 numbers.append(number)
                 signatures.append(minhash.band_keys(text)[1])
                 characters.append(len(text))
-                words = hash_texts([text])[0]
+                words = hash_text_words([text])[0]
                 common.append(float(np.isin(words, stop_words).sum()) / max(len(words), 1))
                 yield text
             if is_empty:
@@ -300,7 +300,7 @@ def read_seed_texts(
                     "leave the file out"
                 )
 
-    all_shares = ngram_shares(new_texts())
+    all_shares = ngram_frequencies(new_texts())
     sets_N = np.array(numbers)
     held_out = np.array([seeds.held_out for seeds in sets])
     ranks = np.empty(len(seen), dtype=np.int64)
@@ -319,7 +319,7 @@ def read_seed_texts(
                 f"once) and {MINIMUM_TEXTS} are needed: add files to {label}"
             )
     return SeedTexts(
-        all_shares.select(kept),
+        all_shares.select_texts(kept),
         good[sets_N[kept]],
         held_out[sets_N[kept]],
         sets_N[kept],

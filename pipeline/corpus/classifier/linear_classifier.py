@@ -109,7 +109,7 @@ def ngram_buckets(text: str) -> Buckets:
 
 
 @cached_njit
-def _mean_weight(buckets_M: Buckets, weights_B: npt.NDArray[np.float32]) -> float:
+def _mean_ngram_weight(buckets_M: Buckets, weights_B: npt.NDArray[np.float32]) -> float:
     total = 0.0
     for bucket in buckets_M:
         total += weights_B[bucket]
@@ -129,10 +129,10 @@ class LinearClassifier:
         exponents = np.clip(self.slope * means_N + self.constant, -700, 700)
         return np.asarray(1 / (1 + np.exp(-exponents)))
 
-    def scores(self, texts: Iterable[str]) -> Floats:
+    def score_texts(self, texts: Iterable[str]) -> Floats:
         """Return the probability that each text is good, (N,), for equally frequent classes."""
         return self.probabilities(
-            np.array([_mean_weight(ngram_buckets(text), self.weights_B) for text in texts], dtype=np.float64)
+            np.array([_mean_ngram_weight(ngram_buckets(text), self.weights_B) for text in texts], dtype=np.float64)
         )
 
 

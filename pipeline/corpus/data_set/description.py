@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.hosts import split_url
+from pipeline.core.url_hosts import split_url
 from pipeline.corpus.document_streams import format_licenses, resolve_licenses
-from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_metadata
+from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_file_metadata
 from pipeline.corpus.removed_documents import SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
 
@@ -33,7 +33,7 @@ LARGEST_DOMAINS = 0.10
 """The share of the domains of a source, the largest by bytes, that the EU summary of training content lists."""
 
 
-def _years(batch: pa.RecordBatch) -> pa.Array:
+def _document_years(batch: pa.RecordBatch) -> pa.Array:
     if "date" not in batch.schema.names:
         return pa.repeat(NO_YEAR, batch.num_rows)
     starts = pc.utf8_slice_codeunits(pc.cast(batch.column("date"), pa.string()), 0, 4)
@@ -57,7 +57,11 @@ class DocumentCounts:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of documents; the columns `date` and `url` are optional."""
-        columns = {"language": batch.column("language"), "year": _years(batch), "source": batch.column("source")}
+        columns = {
+            "language": batch.column("language"),
+            "year": _document_years(batch),
+            "source": batch.column("source"),
+        }
         columns |= {"license": resolve_licenses(batch, self._licenses), "bytes": pc.binary_length(batch.column("text"))}
         _add_group_counts(self.groups, pa.table(columns), [*GROUPS.values()])
         self._add_domains(columns["bytes"], batch)
@@ -142,7 +146,9 @@ def _count_duplicates(removed: list[Path], sources: set[str]) -> list[dict[str, 
     return [{"removed": one, "kept": other, "documents": number} for (one, other), number in sorted(pairs.items())]
 
 
-def _collect_samples(removed: list[Path], steps: list[str], licenses: Mapping[str, str]) -> list[dict[str, Any]]:
+def _collect_removed_samples(
+    removed: list[Path], steps: list[str], licenses: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Return samples of removed documents: by step and reason, those with the smallest hashes of their ids.
 
     Args:
@@ -150,7 +156,7 @@ def _collect_samples(removed: list[Path], steps: list[str], licenses: Mapping[st
     """
     best: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for path in removed:
-        for sample in read_metadata(path).get("samples", []):
+        for sample in read_file_metadata(path).get("samples", []):
             reason_samples = best.setdefault((steps.index(sample["stage"]), sample["reason"]), [])
             reason_samples.append(sample)
             reason_samples.sort(key=lambda sample: (id_hash(sample["id"]), sample["id"]))
@@ -214,6 +220,6 @@ def describe_data_set(
         "lengths": {language: _histogram(bins) for language, bins in sorted(counts.lengths.items())},
         "scores": {language: _histogram(bins) for language, bins in sorted(counts.scores.items())},
         "duplicates": _count_duplicates(removed, {source.name for source in settings.sources}),
-        "samples": _collect_samples(removed, steps, licenses) if settings.keep_removed else None,
+        "samples": _collect_removed_samples(removed, steps, licenses) if settings.keep_removed else None,
         "files": [_describe_file(path) for path in sorted(final, key=lambda path: path.name)],
     }

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.documents import parquet_metadata, read_metadata
+from pipeline.corpus.documents import encode_parquet_metadata, read_file_metadata
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
 from pipeline.corpus.settings import KeyComparison
 from pipeline.corpus.text.numba_cache import cached_njit
@@ -173,7 +173,7 @@ DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the siz
 KEY_BYTES = 16  # minimum memory per document for keys, so that the units are read a few times at most
 
 
-def memory_for_keys(settings: KeyComparison, documents: int, needed_bytes: int) -> int:
+def memory_left_for_keys(settings: KeyComparison, documents: int, needed_bytes: int) -> int:
     """Return the memory left for comparing keys, in bytes.
 
     Raises:
@@ -217,7 +217,7 @@ class SignedCorpus:
         """
 
         def read(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
-            return unit.keys(columns), np.arange(unit.numbers.start, unit.numbers.stop)
+            return unit.keys(columns), np.arange(unit.document_numbers.start, unit.document_numbers.stop)
 
         groups = DisjointSets(self.total)
         first, end = (place * len(self._kinds) * ALL_KEYS // shares for place in (share, share + 1))
@@ -230,7 +230,7 @@ class SignedCorpus:
                 groups.join(ones[wanted], others[wanted])
         return groups
 
-    def _sha256(self) -> str:
+    def _hash_units(self) -> str:
         units = [[(unit.source, unit.unit, unit.rows) for unit in some] for some in (self.units, self.reserved)]
         return hashlib.sha256(json.dumps([units, self._kinds, self._exact]).encode()).hexdigest()
 
@@ -238,9 +238,9 @@ class SignedCorpus:
         """Write pairs of a document and the smallest number in its set; return the number of pairs."""
         roots = groups.roots()
         documents = np.flatnonzero(roots != np.arange(len(roots)))
-        metadata = {"share": share, "shares": shares, "of": self._sha256()}
+        metadata = {"share": share, "shares": shares, "of": self._hash_units()}
         pairs = pa.table({"document": documents, "first": roots[documents]})
-        pairs = pairs.replace_schema_metadata(parquet_metadata(metadata))
+        pairs = pairs.replace_schema_metadata(encode_parquet_metadata(metadata))
         encodings = dict.fromkeys(pairs.column_names, "DELTA_BINARY_PACKED")
         pq.write_table(pairs, path, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return len(pairs)
@@ -252,9 +252,9 @@ class SignedCorpus:
             InputError: a file belongs to other documents or other shares, or one is missing.
         """
         groups = DisjointSets(self.total)
-        sha256 = self._sha256()
+        sha256 = self._hash_units()
         for share, path in enumerate(paths):
-            metadata = read_metadata(path)
+            metadata = read_file_metadata(path)
             if [metadata[key] for key in ("share", "shares", "of")] != [share, len(paths), sha256]:
                 raise InputError(f"{path} is not share {share} of {len(paths)} of these keys: rerun corpus.equal_keys")
             with pq.ParquetFile(path) as file:
@@ -270,7 +270,7 @@ def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
     """Return the keys of the paragraphs of a unit, 0 in removed documents, and the numbers of the paragraphs."""
     lists = unit.read(["paragraphs"])["paragraphs"]
     keys = pc.list_flatten(lists).to_numpy()
-    is_removed = np.repeat(removed[unit.numbers], pc.list_value_length(lists).to_numpy())
+    is_removed = np.repeat(removed[unit.document_numbers], pc.list_value_length(lists).to_numpy())
     numbers = np.arange(unit.first_paragraph, unit.first_paragraph + unit.paragraphs)
     return np.where(is_removed, np.uint64(0), keys)[None], numbers
 

@@ -27,8 +27,8 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.duplicates.signature_files import Numbers, SignedUnit
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretokens import Bytes, GrowingArray, Integers, PretokenTable
-from pipeline.corpus.text.words import word_tokenize
+from pipeline.corpus.text.pretoken_table import Bytes, GrowingArray, Integers, PretokenTable
+from pipeline.corpus.text.word_splitting import word_tokenize
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -183,12 +183,12 @@ class ShingleHasher:
         """Return XXH64 of each n-gram of the simplified text, shape (N,)."""
         if len(self._pretokens) > _PRETOKENS_KEPT:
             self._reset()
-        numbers_P, _, new = self._pretokens.read(text)
+        numbers_P, _, new = self._pretokens.encode(text)
         if new:
             simple = np.frombuffer(_simplify_pretokens(new).encode(), dtype=np.uint8)
             self._ends.extend(len(self._simple) + 1 + np.flatnonzero(simple == 0x0A))
             self._simple.extend(simple)
-        return _hash_ngrams(numbers_P, self._ends.values(), self._simple.values(), self.length)
+        return _hash_ngrams(numbers_P, self._ends.buffer(), self._simple.buffer(), self.length)
 
 
 class MinhashSigner:
@@ -271,7 +271,7 @@ def assign_kept_texts(
     return kept_T, similarity_T
 
 
-def find_similar(
+def find_similar_kept_texts(
     clusters_D: Numbers,
     ngrams_D: Numbers,
     read: Callable[[Numbers, Hashes, Numbers], Numbers],
@@ -350,9 +350,9 @@ class NgramSetReader:
         order = np.argsort(numbers_P)
         ordered = numbers_P[order]
         for unit in self._units:
-            inside = slice(*np.searchsorted(ordered, [unit.numbers.start, unit.numbers.stop]))
+            inside = slice(*np.searchsorted(ordered, [unit.document_numbers.start, unit.document_numbers.stop]))
             rows = ordered[inside] - unit.first
-            for place, text in zip(order[inside].tolist(), self._texts(unit, rows), strict=True):
+            for place, text in zip(order[inside].tolist(), self._read_texts(unit, rows), strict=True):
                 text_hashes = self._shingles.hash_text(text)
                 if len(text_hashes) != ngrams_P[place]:
                     raise InputError(
@@ -363,7 +363,7 @@ class NgramSetReader:
                 hashes[starts_P[place] : starts_P[place] + len(different)] = different
         return sizes_P
 
-    def _texts(self, unit: SignedUnit, rows: Numbers) -> Iterator[str]:
+    def _read_texts(self, unit: SignedUnit, rows: Numbers) -> Iterator[str]:
         if len(rows) == 0:
             return
         with pq.ParquetFile(self._documents[unit.path]) as file:

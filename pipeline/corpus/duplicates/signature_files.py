@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import PARAGRAPH_BREAK
-from pipeline.corpus.documents import parquet_metadata, required_fields
+from pipeline.corpus.documents import encode_parquet_metadata, required_fields
 from pipeline.corpus.settings import SignatureSettings
 
 CONTENT = ["content_0", "content_1"]
@@ -49,9 +49,9 @@ def signature_schema(settings: SignatureSettings) -> pa.Schema:
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return the number of characters and the sha256 of a text without case and repeated white space."""
     # Imported here, because steps that only compare hashes need no compiler.
-    from pipeline.corpus.text.pretokens import join_pretokens
+    from pipeline.corpus.text.pretoken_table import collapse_white_space
 
-    plain, characters = join_pretokens(text.casefold())
+    plain, characters = collapse_white_space(text.casefold())
     return characters, hashlib.sha256(plain.data).digest()
 
 
@@ -100,7 +100,7 @@ class SignatureWriter:
         """Write the remaining rows and the metadata."""
         self._flush()
         self._write_group()
-        self._writer.add_key_value_metadata(parquet_metadata(self.metadata))
+        self._writer.add_key_value_metadata(encode_parquet_metadata(self.metadata))
         self._writer.close()
 
 
@@ -122,7 +122,7 @@ class SignedUnit:
     id_bytes: int
 
     @property
-    def numbers(self) -> slice:
+    def document_numbers(self) -> slice:
         """Return the numbers of its documents."""
         return slice(self.first, self.first + self.rows)
 

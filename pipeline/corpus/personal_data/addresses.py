@@ -12,7 +12,7 @@ from stdnum.nl import postcode
 from pipeline.corpus.personal_data.spans import (
     Candidates,
     PersonalDataSpan,
-    match_candidates,
+    match_at_positions,
     raw_text_before,
     text_before,
 )
@@ -91,7 +91,7 @@ def _find_worded_emails(text: str, places: Candidates) -> Iterator[PersonalDataS
     An English "at" counts only if it is unambiguous: before a Dutch domain, after a mailbox that is no word (j.jansen,
     jan_3), or after a mention of mail.
     """
-    for at in match_candidates(_AT_WORD, text, places.at_word):
+    for at in match_at_positions(_AT_WORD, text, places.at_word):
         local = _WORDS_BEFORE.search(text, max(0, at.start() - _LOCAL_CHARACTERS), at.start())
         domain = (_WORDED_DOMAIN if at["at"] else _SPELLED_DOMAIN).match(text, at.end())
         if local is None or domain is None:
@@ -111,8 +111,8 @@ def _find_worded_emails(text: str, places: Candidates) -> Iterator[PersonalDataS
 
 def find_emails(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield e-mail addresses, also those written with [at] or (at), or in words."""
-    yield from _match_emails(text, match_candidates(_AT, text, places.at_sign), _DOMAIN)
-    yield from _match_emails(text, match_candidates(_SPELLED_AT, text, places.spelled_at_sign), _SPELLED_DOMAIN)
+    yield from _match_emails(text, match_at_positions(_AT, text, places.at_sign), _DOMAIN)
+    yield from _match_emails(text, match_at_positions(_SPELLED_AT, text, places.spelled_at_sign), _SPELLED_DOMAIN)
     yield from _find_worded_emails(text, places)
 
 
@@ -131,7 +131,7 @@ def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpa
     Reserved ranges include those for documentation (RFC 5737, 3849, 9637).
     """
     for pattern, candidates in ((_IPV4, places.ipv4), (_IPV6, places.ipv6)):
-        for match in match_candidates(pattern, text, candidates):
+        for match in match_at_positions(pattern, text, candidates):
             try:
                 address = ipaddress.ip_address(match.group())
             except ValueError:
@@ -229,7 +229,7 @@ def _is_street(name: str, counted: bool) -> bool:
 def find_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield addresses: street, house number and postcode, or postcode and house number; no post office boxes."""
     last = 0
-    for match in match_candidates(_POSTCODE, text, places.postcode):
+    for match in match_at_positions(_POSTCODE, text, places.postcode):
         start, end = match.span()
         if start < last or not postcode.is_valid(re.sub("[ ]+", " ", match.group())):
             continue

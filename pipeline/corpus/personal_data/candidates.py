@@ -181,7 +181,7 @@ def _is_north_american(data: Bytes, place: int) -> bool:
 
 
 @cached_njit
-def _ends_plate_word(data: Bytes, place: int) -> bool:
+def _follows_plate_word(data: Bytes, place: int) -> bool:
     """Return whether a word for a number plate ends before a position, in any case: kenteken, nummerbord, …"""
     ends = (
         (np.int64(data[place - 3]) & 31) << 10 | (np.int64(data[place - 2]) & 31) << 5 | np.int64(data[place - 1]) & 31
@@ -279,7 +279,7 @@ def _find_candidate_codes(data: Bytes) -> Codes:
             code += 1
             continue
         before = _CLASSES[data[place - 1]]
-        kinds = int(before & _LETTER and _ends_plate_word(data, place)) << _PLATE_WORD
+        kinds = int(before & _LETTER and _follows_plate_word(data, place)) << _PLATE_WORD
         if byte == _SPACE:
             code = 0
             kinds |= int(_is_spelled_at(data, place)) << _AT_WORD

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from pipeline.core.hosts import split_url
+from pipeline.core.url_hosts import split_url
 from pipeline.corpus.personal_data.spans import PersonalDataSpan
 from pipeline.corpus.personal_data.text_masking import KINDS, find_personal_data, mask_personal_data
 from pipeline.corpus.settings import PersonalData
@@ -51,7 +51,7 @@ def _find_in_lines(words: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     return spans
 
 
-def mask_value(value: str, kinds: PersonalData) -> str:
+def mask_short_text(value: str, kinds: PersonalData) -> str:
     """Return a short value with markers; if personal data is hidden by a path or encoding, return only its marker."""
     masked, _ = mask_personal_data(value, kinds)
     hidden = _find_in_lines(_decode_path(masked), kinds) if "%" in masked or "/" in masked else []
@@ -70,9 +70,9 @@ class MetadataMasker:
 
     def mask_text(self, text: str | None) -> str | None:
         """Return a title, or the value of a removed document, with markers."""
-        return text and mask_value(text, self._kinds)
+        return text and mask_short_text(text, self._kinds)
 
-    def mask_address(self, url: str | None) -> str | None:
+    def mask_url(self, url: str | None) -> str | None:
         """Return scheme, host and path of a URL.
 
         Userinfo, query and fragment are dropped, because they identify the visitor. A host or part of the path with
@@ -122,7 +122,7 @@ class MetadataMaskingStep(PipelineStep):  # type: ignore[misc]
                 metadata = document.metadata
                 masked = {
                     "id": self.fields.mask_id(document),
-                    "url": self.fields.mask_address(metadata["url"]),
+                    "url": self.fields.mask_url(metadata["url"]),
                     "title": self.fields.mask_text(metadata["title"]),
                 }
                 self.counts["id"] += masked["id"] != document.id
@@ -138,7 +138,7 @@ def main() -> None:
     masked_names = []
     for settings, names in json.load(sys.stdin):
         kinds = PersonalData.model_validate(settings)
-        masked_names.append(next((shown for name in names if (shown := mask_value(name, kinds)) != name), None))
+        masked_names.append(next((shown for name in names if (shown := mask_short_text(name, kinds)) != name), None))
     json.dump(masked_names, sys.stdout)
 
 

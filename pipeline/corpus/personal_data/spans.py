@@ -107,7 +107,7 @@ class Candidates(NamedTuple):
 ALL_POSITIONS = Candidates(*[None] * len(Candidates._fields))
 
 
-def match_candidates(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
+def match_at_positions(pattern: Pattern[str], text: str, candidates: Sequence[int] | None) -> Iterator[Match[str]]:
     """Yield the matches of a pattern at the candidate positions, without overlap."""
     if candidates is None:
         yield from pattern.finditer(text)

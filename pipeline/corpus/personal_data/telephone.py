@@ -13,7 +13,7 @@ from pipeline.corpus.personal_data.spans import (
     Candidates,
     PersonalDataSpan,
     is_item_number,
-    match_candidates,
+    match_at_positions,
     text_before,
 )
 
@@ -129,7 +129,7 @@ def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]
     Numbers without a country code belong to the first region. Those of another region need a word such as "telefoon"
     before them, except North American ones with their distinct layout.
     """
-    for match in match_candidates(_CANDIDATE, text, places.telephone):
+    for match in match_at_positions(_CANDIDATE, text, places.telephone):
         written, start = match.group(), match.start()
         if written[0] == "(" and written.count("(") > written.count(")"):
             written, start = written[1:], start + 1

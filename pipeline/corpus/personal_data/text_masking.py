@@ -18,7 +18,7 @@ from datatrove.pipeline.base import PipelineStep
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.personal_data.addresses import find_addresses, find_emails, find_ip_addresses
 from pipeline.corpus.personal_data.candidates import find_candidates
-from pipeline.corpus.personal_data.identity_numbers import (
+from pipeline.corpus.personal_data.numeric_identifiers import (
     find_bsns,
     find_credit_cards,
     find_ibans,
@@ -51,7 +51,7 @@ KINDS = tuple(searches_by_kind(PersonalData()))
 
 def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data of a text, sorted by position, without overlaps and public contacts."""
-    public = PublicContacts.of(tuple(kinds.public_bodies), kinds.known_public_bodies)
+    public = PublicContacts.cached(tuple(kinds.public_bodies), kinds.known_public_bodies)
     spans: list[PersonalDataSpan] = []
 
     def take(candidates: Iterable[PersonalDataSpan]) -> None:
@@ -82,7 +82,7 @@ def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, i
     spans = find_personal_data(text, kinds)
     synthetic = kinds.replacement == "synthetic"
     if synthetic and spans:
-        from pipeline.corpus.personal_data.synthetic import is_synthetic, synthetic_value
+        from pipeline.corpus.personal_data.synthetic_values import is_synthetic, synthetic_value
 
         spans = [span for span in spans if not is_synthetic(span)]
     seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() if synthetic else b""
@@ -202,7 +202,7 @@ class PublicContacts:
 
     @staticmethod
     @cache
-    def of(entries: tuple[str, ...], known: bool) -> PublicContacts:
+    def cached(entries: tuple[str, ...], known: bool) -> PublicContacts:
         return PublicContacts(entries, known)
 
     def _is_listed(self, value: str) -> bool:

@@ -14,8 +14,8 @@ from pipeline.corpus.documents import EMPTY
 from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import Quality, Repetition
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretokens import Integers, Numbers
-from pipeline.corpus.text.words import LETTER, MARKS
+from pipeline.corpus.text.pretoken_table import Integers, Numbers
+from pipeline.corpus.text.word_splitting import LETTER, MARKS
 
 
 class ProseMeasures(DocumentMeasures[Quality]):
@@ -27,7 +27,7 @@ class ProseMeasures(DocumentMeasures[Quality]):
         return np.asarray(self.words.kinds_W & MARKS == 0)
 
     @cached_property
-    def size(self) -> int:
+    def total_word_count(self) -> int:
         """The number of words, including punctuation; at least 1."""
         return max(1, len(self.words.kinds_W))
 
@@ -37,7 +37,7 @@ class ProseMeasures(DocumentMeasures[Quality]):
         return self.words.lines or [""]
 
     @cached_property
-    def ellipsis_marks(self) -> int:
+    def ellipsis_count(self) -> int:
         """The number of ellipses."""
         return self.text.count("...") + self.text.count("…")
 
@@ -54,15 +54,15 @@ class ProseMeasures(DocumentMeasures[Quality]):
         """Return the mean number of characters of the words that are not punctuation."""
         return int(self.words.lengths_W[self.is_word_W].sum()) / max(1, self.word_count())
 
-    def hash_signs(self) -> float:
+    def hash_signs_per_word(self) -> float:
         """Return the number of hash signs per word."""
-        return self.text.count("#") / self.size
+        return self.text.count("#") / self.total_word_count
 
-    def ellipses(self) -> float:
+    def ellipses_per_word(self) -> float:
         """Return the number of ellipses per word."""
-        return self.ellipsis_marks / self.size
+        return self.ellipsis_count / self.total_word_count
 
-    def code_characters(self) -> float:
+    def code_character_share(self) -> float:
         """Return the share of braces, angle brackets and semicolons in the characters that are not white space."""
         blank = sum(map(self.text.count, " \n\t"))
         return sum(map(self.text.count, "{}<>;")) / max(1, len(self.text) - blank)
@@ -74,24 +74,24 @@ class ProseMeasures(DocumentMeasures[Quality]):
             return share
         return sum(map(has_mark, self.lines)) / len(self.lines)
 
-    def bullet_lines(self) -> float:
+    def bullet_line_share(self) -> float:
         """Return the share of lines that begin with a bullet."""
         marks = self.text.count("•") + self.text.count("-")
         return self._share_of_lines(marks, self.rules.bullet_lines, lambda line: line.lstrip().startswith(("•", "-")))
 
-    def ellipsis_lines(self) -> float:
+    def ellipsis_line_share(self) -> float:
         """Return the share of lines that end in an ellipsis."""
         return self._share_of_lines(
-            self.ellipsis_marks, self.rules.ellipsis_lines, lambda line: line.rstrip().endswith(("...", "…"))
+            self.ellipsis_count, self.rules.ellipsis_lines, lambda line: line.rstrip().endswith(("...", "…"))
         )
 
-    def alphabetic_words(self) -> float:
+    def alphabetic_word_share(self) -> float:
         """Return the share of words with a letter."""
-        return self.alphabetic_word_count / self.size
+        return self.alphabetic_word_count / self.total_word_count
 
     def stop_word_count(self) -> int:
         """Return the number of stop words."""
-        count = self.words.count_occurrences if self.rules.repeated_stop_words else self.words.count_different
+        count = self.words.count_occurrences if self.rules.repeated_stop_words else self.words.count_present
         return count(set(self.rules.stop_words))
 
     def stop_word_share(self) -> float:
@@ -114,12 +114,12 @@ class GopherQuality(MeasureBlock[Quality]):
         FilterRule("too_many_words", ProseMeasures.word_count, most="maximum_words"),
         FilterRule("short_words", ProseMeasures.mean_word_length, least="minimum_mean_word_length"),
         FilterRule("long_words", ProseMeasures.mean_word_length, most="maximum_mean_word_length"),
-        FilterRule("hash_signs", ProseMeasures.hash_signs, most="symbol_ratio"),
-        FilterRule("ellipses", ProseMeasures.ellipses, most="symbol_ratio"),
-        FilterRule("code_characters", ProseMeasures.code_characters, most="code_characters"),
-        FilterRule("bullet_lines", ProseMeasures.bullet_lines, most="bullet_lines"),
-        FilterRule("ellipsis_lines", ProseMeasures.ellipsis_lines, most="ellipsis_lines"),
-        FilterRule("few_alphabetic_words", ProseMeasures.alphabetic_words, least="alphabetic_words"),
+        FilterRule("hash_signs", ProseMeasures.hash_signs_per_word, most="symbol_ratio"),
+        FilterRule("ellipses", ProseMeasures.ellipses_per_word, most="symbol_ratio"),
+        FilterRule("code_characters", ProseMeasures.code_character_share, most="code_characters"),
+        FilterRule("bullet_lines", ProseMeasures.bullet_line_share, most="bullet_lines"),
+        FilterRule("ellipsis_lines", ProseMeasures.ellipsis_line_share, most="ellipsis_lines"),
+        FilterRule("few_alphabetic_words", ProseMeasures.alphabetic_word_share, least="alphabetic_words"),
         FilterRule("few_stop_words", ProseMeasures.stop_word_count, least="minimum_stop_words"),
         FilterRule("small_stop_word_share", ProseMeasures.stop_word_share, least="stop_word_share"),
     )
@@ -227,49 +227,49 @@ class RepetitionMeasures(DocumentMeasures[Repetition]):
     """Measures of Gopher's repetition rules: shares of a document that occurred before in it."""
 
     @cached_property
-    def paragraphs(self) -> tuple[int, int, int]:
+    def paragraph_counts(self) -> tuple[int, int, int]:
         """The number of paragraphs, of those that occurred before, and of the characters of these."""
         paragraphs = split_at_breaks(self.text.strip(), "\n\n")
         return len(paragraphs), *count_duplicates(paragraphs)
 
     @cached_property
-    def lines(self) -> tuple[int, int, int]:
+    def line_counts(self) -> tuple[int, int, int]:
         """The number of lines, of those that occurred before, and of the characters of these."""
         lines = split_at_breaks(self.text, "\n")
         return len(lines), *count_duplicates(lines)
 
     @cached_property
-    def n_grams(self) -> tuple[Numbers, Numbers]:
+    def n_gram_characters(self) -> tuple[Numbers, Numbers]:
         """The characters of the most common n-gram and of repeated n-grams, for each n of a rule."""
         longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
         within = self.rules.within_words or len(self.words.numbers_W)
         return measure_repetition(self.words.numbers_W, self.words.lengths_W, longest, within)
 
-    def duplicate_paragraphs(self) -> float:
+    def duplicate_paragraph_share(self) -> float:
         """Return the share of paragraphs that occurred before."""
-        total, number, _ = self.paragraphs
+        total, number, _ = self.paragraph_counts
         return number / total
 
-    def duplicate_paragraph_characters(self) -> float:
+    def duplicate_paragraph_character_share(self) -> float:
         """Return the share of characters in paragraphs that occurred before."""
-        return self.paragraphs[2] / len(self.text)
+        return self.paragraph_counts[2] / len(self.text)
 
-    def duplicate_lines(self) -> float:
+    def duplicate_line_share(self) -> float:
         """Return the share of lines that occurred before."""
-        total, number, _ = self.lines
+        total, number, _ = self.line_counts
         return number / total
 
-    def duplicate_line_characters(self) -> float:
+    def duplicate_line_character_share(self) -> float:
         """Return the share of characters in lines that occurred before."""
-        return self.lines[2] / len(self.text)
+        return self.line_counts[2] / len(self.text)
 
-    def top_n_gram(self, n: int) -> float:
+    def top_n_gram_character_share(self, n: int) -> float:
         """Return the share of characters in all occurrences of the commonest n-gram."""
-        return int(self.n_grams[0][n]) / len(self.text)
+        return int(self.n_gram_characters[0][n]) / len(self.text)
 
-    def duplicate_n_grams(self, n: int) -> float:
+    def duplicate_n_gram_character_share(self, n: int) -> float:
         """Return the share of characters in n-grams that occurred before."""
-        return int(self.n_grams[1][n]) / len(self.text)
+        return int(self.n_gram_characters[1][n]) / len(self.text)
 
 
 class GopherRepetition(MeasureBlock[Repetition]):
@@ -283,18 +283,22 @@ class GopherRepetition(MeasureBlock[Repetition]):
     section = "repetition"
     measures = RepetitionMeasures
     filter_rules = (
-        FilterRule("duplicate_paragraphs", RepetitionMeasures.duplicate_paragraphs, most="duplicate_paragraphs"),
+        FilterRule("duplicate_paragraphs", RepetitionMeasures.duplicate_paragraph_share, most="duplicate_paragraphs"),
         FilterRule(
             "duplicate_paragraph_characters",
-            RepetitionMeasures.duplicate_paragraph_characters,
+            RepetitionMeasures.duplicate_paragraph_character_share,
             most="duplicate_paragraph_characters",
         ),
-        FilterRule("duplicate_lines", RepetitionMeasures.duplicate_lines, most="duplicate_lines"),
+        FilterRule("duplicate_lines", RepetitionMeasures.duplicate_line_share, most="duplicate_lines"),
         FilterRule(
-            "duplicate_line_characters", RepetitionMeasures.duplicate_line_characters, most="duplicate_line_characters"
+            "duplicate_line_characters",
+            RepetitionMeasures.duplicate_line_character_share,
+            most="duplicate_line_characters",
         ),
-        FilterRule("top_{n}_gram", RepetitionMeasures.top_n_gram, most="top_n_grams"),
-        FilterRule("duplicate_{n}_grams", RepetitionMeasures.duplicate_n_grams, most="duplicate_n_grams"),
+        FilterRule("top_{n}_gram", RepetitionMeasures.top_n_gram_character_share, most="top_n_grams"),
+        FilterRule(
+            "duplicate_{n}_grams", RepetitionMeasures.duplicate_n_gram_character_share, most="duplicate_n_grams"
+        ),
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:

@@ -75,12 +75,12 @@ class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
 
     def __init__(self, settings: Harmful, files: list[Path], exclusion_writer: RemovedDocuments | None = None) -> None:
         super().__init__(exclusion_writer)
-        entries = list(zip(settings.flags_in_order(), files, strict=True))
+        entries = list(zip(settings.lists_and_classifiers(), files, strict=True))
         self.lists = [(entry, PhraseList(path)) for entry, path in entries if isinstance(entry, WordList)]
         self.classifiers = [(entry, path) for entry, path in entries if isinstance(entry, HarmfulClassifier)]
         for classifier, path in self.classifiers:
             _load_classifier(path, classifier.label)
-        self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.flags_in_order()}
+        self.counts = {entry.name: {"flagged": 0, "removed": 0} for entry in settings.lists_and_classifiers()}
 
     def _find_flags(self, text: str, language: str) -> list[tuple[WordList | HarmfulClassifier, str]]:
         flags: list[tuple[WordList | HarmfulClassifier, str]] = []

@@ -194,12 +194,12 @@ def _merge_defaults(languages: Any, defaults: Mapping[str, Mapping[str, Any]]) -
     }
 
 
-def complete_languages(languages: Any, preset: Any) -> Any:
+def complete_language_rules(languages: Any, preset: Any) -> Any:
     """Complete the given rules for Dutch or English with the rules of the preset."""
     return _merge_defaults(languages, {code: rules.model_dump() for code, rules in PRESETS.get(preset, {}).items()})
 
 
-def complete_genres(languages: Any, genres: Any) -> Any:
+def complete_genre_rules(languages: Any, genres: Any) -> Any:
     """Return the rules of each genre, updated with the given rules of languages and of the genre.
 
     Values of another type are returned unchanged, for the validation of the settings.
@@ -208,12 +208,14 @@ def complete_genres(languages: Any, genres: Any) -> Any:
         return genres
     changes_by_genre: dict[Any, Any] = {genre: genres.get(genre) or {} for genre in GENRES}
     return {**genres} | {
-        genre: complete_languages(merge_rules(languages, changes), genre) if isinstance(changes, Mapping) else changes
+        genre: complete_language_rules(merge_rules(languages, changes), genre)
+        if isinstance(changes, Mapping)
+        else changes
         for genre, changes in changes_by_genre.items()
     }
 
 
-def add_known_scores(languages: Any, model: Any) -> Any:
+def add_known_minimum_scores(languages: Any, model: Any) -> Any:
     """Complete the given rules of languages with the known minimum scores of a language model."""
     name = model.get("known_scores") if isinstance(model, Mapping) else None
     scores = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}

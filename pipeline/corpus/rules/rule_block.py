@@ -14,8 +14,8 @@ from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.corpus.removed_documents import RemovedDocuments
-from pipeline.corpus.text.splitters import Splitter
-from pipeline.corpus.text.words import WordSequence, split_words
+from pipeline.corpus.text.word_splitting import WordSequence, split_words
+from pipeline.corpus.text.word_tokenizers import Splitter
 
 Rules = TypeVar("Rules")
 
@@ -99,7 +99,7 @@ class MeasureBlock(RuleBlock[Rules]):
     filter_rules: ClassVar[tuple[FilterRule, ...]]
 
     @cached_property
-    def _applied(self) -> dict[str, list[_AppliedRule]]:
+    def _applied_rules(self) -> dict[str, list[_AppliedRule]]:
         return {
             language: [applied for rule in self.filter_rules for applied in rule.with_thresholds(section)]
             for language, section in self.rules.items()
@@ -112,7 +112,7 @@ class MeasureBlock(RuleBlock[Rules]):
         if rules is None:
             return True
         judged = self.measures(doc.text, rules, self.splitters.get(language, "plain"), language)
-        for reason, measure, threshold, is_least in self._applied[language]:
+        for reason, measure, threshold, is_least in self._applied_rules[language]:
             value = measure(judged)
             if value < threshold if is_least else value > threshold:
                 return record_removal(doc, reason, value)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
-from pipeline.corpus.text.splitters import Splitter
+from pipeline.corpus.text.word_tokenizers import Splitter
 
 
 class Repetition(Settings):
@@ -185,7 +185,7 @@ class Harmful(Settings):
 
     @model_validator(mode="after")
     def _distinct_names(self) -> Harmful:
-        names = [entry.name for entry in self.flags_in_order()]
+        names = [entry.name for entry in self.lists_and_classifiers()]
         if len(set(names)) < len(names):
             raise ValueError(f"the flag {max(names, key=names.count)!r} is used twice: give each list its own name")
         return self
@@ -197,7 +197,7 @@ class Harmful(Settings):
             entry["path"] = entry["path"].rpartition("/")[2]
         return Harmful.model_validate(content)
 
-    def flags_in_order(self) -> Iterator[WordList | HarmfulClassifier]:
+    def lists_and_classifiers(self) -> Iterator[WordList | HarmfulClassifier]:
         """Yield the lists, then the classifiers, in the order of their files."""
         yield from self.word_lists
         yield from self.classifiers

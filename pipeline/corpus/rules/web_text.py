@@ -19,7 +19,7 @@ from pipeline.corpus.documents import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW
 from pipeline.corpus.rules.gopher import count_duplicates
 from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock, RuleBlock, record_removal
 from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile
-from pipeline.corpus.text.words import cache_words, split_words
+from pipeline.corpus.text.word_splitting import cache_words, split_words
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _TERMINAL = (".", "?", "!", '"', "'")
@@ -111,25 +111,25 @@ class WebPageMeasures(DocumentMeasures[FineWeb]):
         return [line for line in self.text.split("\n") if line.strip()]
 
     @cached_property
-    def breaks(self) -> int:
+    def line_break_count(self) -> int:
         """The number of line breaks."""
         return self.text.count("\n")
 
-    def punctuated_lines(self) -> float:
+    def punctuated_line_share(self) -> float:
         """Return the share of lines that end a sentence."""
         return sum(line[-1] in TERMINAL_PUNCTUATION for line in self.lines) / len(self.lines)
 
-    def short_lines(self) -> float:
+    def short_line_share(self) -> float:
         """Return the share of short lines."""
         return sum(len(line) <= self.rules.short_line_length for line in self.lines) / len(self.lines)
 
-    def repeated_line_characters(self) -> float:
+    def repeated_line_character_share(self) -> float:
         """Return the share of characters in lines that occurred before."""
-        return count_duplicates(self.lines)[1] / (len(self.text) - self.breaks)
+        return count_duplicates(self.lines)[1] / (len(self.text) - self.line_break_count)
 
-    def new_lines(self) -> float:
+    def line_breaks_per_word(self) -> float:
         """Return the number of line breaks per word."""
-        return self.breaks / max(1, len(self.words.numbers_W))
+        return self.line_break_count / max(1, len(self.words.numbers_W))
 
 
 class FineWebQuality(MeasureBlock[FineWeb]):
@@ -142,12 +142,12 @@ class FineWebQuality(MeasureBlock[FineWeb]):
     section = "fineweb"
     measures = WebPageMeasures
     filter_rules = (
-        FilterRule("punctuated_lines", WebPageMeasures.punctuated_lines, least="punctuated_lines"),
-        FilterRule("short_lines", WebPageMeasures.short_lines, most="short_lines"),
+        FilterRule("punctuated_lines", WebPageMeasures.punctuated_line_share, least="punctuated_lines"),
+        FilterRule("short_lines", WebPageMeasures.short_line_share, most="short_lines"),
         FilterRule(
-            "repeated_line_characters", WebPageMeasures.repeated_line_characters, most="duplicate_line_characters"
+            "repeated_line_characters", WebPageMeasures.repeated_line_character_share, most="duplicate_line_characters"
         ),
-        FilterRule("new_lines", WebPageMeasures.new_lines, most="new_lines"),
+        FilterRule("new_lines", WebPageMeasures.line_breaks_per_word, most="new_lines"),
     )
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
@@ -171,21 +171,21 @@ class CharacterMeasures(DocumentMeasures[NordicPile]):
         """The number of characters of each line that are not white space."""
         return np.fromiter((len("".join(line.split())) for line in self.words.lines), dtype=np.int64)
 
-    def digits(self) -> float:
+    def digit_share(self) -> float:
         """Return the share of characters that are digits."""
         text = self.text.strip()
         digits = sum(map(text.count, "0123456789")) + sum(map(str.isdigit, _OTHER_DIGITS.findall(text)))
         return digits / max(1, len(text))
 
-    def characters(self) -> int:
+    def character_count(self) -> int:
         """Return the number of characters that are not white space."""
         return int(self.characters_L.sum())
 
-    def line_characters(self) -> float:
+    def typical_line_length(self) -> float:
         """Return the number of characters of a line, the mean of mean and median over the lines that are not blank."""
         return _mean_of_mean_and_median(self.characters_L[self.characters_L > 0])
 
-    def line_words(self) -> float:
+    def typical_words_per_line(self) -> float:
         """Return the number of words of a line, the mean of mean and median over the lines that are not blank."""
         return _mean_of_mean_and_median(self.words.words_L[self.characters_L > 0])
 
@@ -197,8 +197,8 @@ class NordicPileQuality(MeasureBlock[NordicPile]):
     section = "nordic_pile"
     measures = CharacterMeasures
     filter_rules = (
-        FilterRule("digits", CharacterMeasures.digits, most="digits"),
-        FilterRule("too_few_characters", CharacterMeasures.characters, least="minimum_characters"),
-        FilterRule("short_line_characters", CharacterMeasures.line_characters, least="minimum_line_characters"),
-        FilterRule("short_line_words", CharacterMeasures.line_words, least="minimum_line_words"),
+        FilterRule("digits", CharacterMeasures.digit_share, most="digits"),
+        FilterRule("too_few_characters", CharacterMeasures.character_count, least="minimum_characters"),
+        FilterRule("short_line_characters", CharacterMeasures.typical_line_length, least="minimum_line_characters"),
+        FilterRule("short_line_words", CharacterMeasures.typical_words_per_line, least="minimum_line_words"),
     )

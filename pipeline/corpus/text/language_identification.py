@@ -36,7 +36,7 @@ def _has_more_capitals(data: npt.NDArray[np.uint8]) -> bool:
     return more > 0
 
 
-def lowercase_capitals(text: str) -> str:
+def lowercase_all_caps(text: str) -> str:
     """Return a text in lower case if most of its letters are capitals, else unchanged.
 
     A few small letters, such as in a unit or a URL, do not matter.
@@ -138,7 +138,7 @@ class BayesIdentifier:
 
     @staticmethod
     @cache
-    def of(languages: frozenset[str]) -> BayesIdentifier:
+    def cached(languages: frozenset[str]) -> BayesIdentifier:
         return BayesIdentifier(languages)
 
     def match_ngrams(self, data: bytes) -> NGrams:
@@ -155,7 +155,7 @@ class BayesIdentifier:
 
         Unlike in py3langid, a text in capitals may contain some small letters.
         """
-        data = unicodedata.normalize("NFC", lowercase_capitals(text)).encode("utf-8", "surrogatepass")
+        data = unicodedata.normalize("NFC", lowercase_all_caps(text)).encode("utf-8", "surrogatepass")
         grams = self.match_ngrams(data)
         scores = self._scores(grams) / math.sqrt(len(data) or 1)
         shares = np.exp(scores - scores.max())
@@ -178,7 +178,7 @@ def _two_letter_codes() -> dict[str, str]:
         return {row["code_3"]: row["code_1"] for row in csv.DictReader(table) if row["code_1"]}
 
 
-def language_of(label: str) -> str:
+def language_from_label(label: str) -> str:
     """Return the language code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
     code = label.removeprefix(_LABEL).split("_")[0]
     return _two_letter_codes().get(code, code)
@@ -194,7 +194,7 @@ class FastTextIdentifier:
             self._model = fasttext.load_model(str(path))
         except ValueError as error:
             raise InputError(f"language_model: {path.name} is no model of fastText: {error}") from None
-        known = {language_of(label) for label in self._model.get_labels()}
+        known = {language_from_label(label) for label in self._model.get_labels()}
         unknown = sorted(set(languages) - known)
         if unknown:
             raise InputError(
@@ -205,11 +205,11 @@ class FastTextIdentifier:
     def _predict(self, text: str) -> tuple[str, float]:
         labels, shares = self._model.predict(text.replace("\n", " "))
         # The model's probabilities may exceed 1 by rounding.
-        return (language_of(labels[0]), min(1.0, float(shares[0]))) if labels else ("und", 0.0)
+        return (language_from_label(labels[0]), min(1.0, float(shares[0]))) if labels else ("und", 0.0)
 
     def identify(self, text: str, stretches: bool = False) -> tuple[str, float, list[tuple[str, int]]]:
         """Return the language of a text and its probability, and the language and bytes of each segment."""
-        text = lowercase_capitals(text)
+        text = lowercase_all_caps(text)
         data = text.encode()
         parts = list(split_segments(data)) if stretches else []
         judged = [(self._predict(data[start:end].decode("utf-8", "ignore"))[0], end - start) for start, end in parts]
@@ -231,7 +231,7 @@ def load_identifier(languages: Collection[str], model: Path | None = None) -> Id
         InputError: the model does not know one of the languages, or the file is no fastText model.
     """
     if model is None:
-        return BayesIdentifier.of(frozenset(languages))
+        return BayesIdentifier.cached(frozenset(languages))
     return FastTextIdentifier(model, languages)
 
 

@@ -99,7 +99,7 @@ def hash_words(data: npt.NDArray[np.uint8], bounds: Places) -> tuple[Hashes, Pla
     return np.concatenate([np.empty(0, dtype=np.uint64), *hashes]), np.searchsorted(all_places, bounds)
 
 
-def hash_texts(texts: list[str]) -> tuple[Hashes, Places]:
+def hash_text_words(texts: list[str]) -> tuple[Hashes, Places]:
     """Return the word hashes of texts and their bounds; see `hash_words`."""
     encoded = [text.encode() for text in texts]
     bounds = np.cumsum([0, *map(len, encoded)])

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import Flags, Floats, Problems, RateSeries, SeriesKey
-from pipeline.energy.attribution.node_timeline import TimeBins
+from pipeline.energy.attribution.job_usage_intervals import Flags, Floats, Problems, RateSeries, SeriesKey
+from pipeline.energy.attribution.node_occupancy import TimeBins
 from pipeline.energy.readings import Label
 
 COMPONENTS = ("node", "package", "dram", "board")
@@ -39,7 +39,7 @@ class ChosenReading:
     accuracy: Accuracy
 
     @property
-    def source(self) -> str:
+    def error_source(self) -> str:
         """The source of error: all meters of this kind on all nodes."""
         return f"{self.meter}, {self.component}"
 
@@ -81,18 +81,18 @@ def _sum_parts(series: Iterable[_Series], parts: Iterable[str]) -> Floats:
     return sum(sums[1:], sums[0])
 
 
-def _interval_ends(series: Iterable[_Series]) -> tuple[Floats, Floats]:
+def _interval_bounds(series: Iterable[_Series]) -> tuple[Floats, Floats]:
     """Return the starts and the ends of the intervals of some series."""
     streams = [stream for one in series for stream in one.streams]
     return (np.concatenate([one.started for one in streams]), np.concatenate([one.ended for one in streams]))
 
 
-def _fully_covered(bins: TimeBins, coarse: Iterable[_Series], both: Flags) -> Flags:
+def _find_comparable_bins(bins: TimeBins, coarse: Iterable[_Series], both: Flags) -> Flags:
     """Return the bins within those intervals of a meter that another one covers nearly completely."""
-    first, last = (bins.find_edges(moments) for moments in _interval_ends(coarse))
-    covered = bins.cumulative(both)
+    first, last = (bins.find_edge_indices(moments) for moments in _interval_bounds(coarse))
+    covered = bins.cumulative_integral(both)
     known = covered[last] - covered[first] >= CHECKED_SHARE * (bins.edges[last] - bins.edges[first])
-    return both & (bins.count(first[known], last[known]) > 0)
+    return both & (bins.count_ranges(first[known], last[known]) > 0)
 
 
 def _difference_joules(bins: TimeBins, watts: Floats, coarse: Iterable[_Series]) -> float:
@@ -100,11 +100,11 @@ def _difference_joules(bins: TimeBins, watts: Floats, coarse: Iterable[_Series])
 
     A period consists of whole intervals of the meter with fewer intervals, which knows only a mean within each.
     """
-    moments = np.unique(_interval_ends(coarse)[1])
+    moments = np.unique(_interval_bounds(coarse)[1])
     grid = [bins.edges[0]]
     while (at := np.searchsorted(moments, grid[-1] + CHECKED_SECONDS)) < len(moments):
         grid.append(moments[at])
-    running = np.interp([*grid, bins.edges[-1]], bins.edges, bins.cumulative(watts))
+    running = np.interp([*grid, bins.edges[-1]], bins.edges, bins.cumulative_integral(watts))
     return float(np.abs(np.diff(running)).sum())
 
 
@@ -117,8 +117,8 @@ def _compare_meters(bins: TimeBins, series: list[_Series], node: str, problems: 
         ours, theirs = sorted((ours, theirs), key=lambda some: min(one.rank for one in some))
         shared = {one.part for one in ours} & {one.part for one in theirs}
         taken, other = (_sum_parts(some, sorted(shared or {one.part for one in some})) for some in (ours, theirs))
-        coarse = min((ours, theirs), key=lambda some: len(_interval_ends(some)[0]))
-        both = _fully_covered(bins, coarse, ~np.isnan(taken) & ~np.isnan(other))
+        coarse = min((ours, theirs), key=lambda some: len(_interval_bounds(some)[0]))
+        both = _find_comparable_bins(bins, coarse, ~np.isnan(taken) & ~np.isnan(other))
         seconds = float(bins.seconds[both].sum())
         if seconds <= 0:
             continue

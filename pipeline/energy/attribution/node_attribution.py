@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import Flags, Floats, Integers
+from pipeline.energy.attribution.job_usage_intervals import Flags, Floats, Integers
+from pipeline.energy.attribution.node_occupancy import NodeOccupancy, TimeBins
 from pipeline.energy.attribution.node_power import (
     BY_BOARD_USERS,
     BY_CPU,
@@ -21,7 +22,6 @@ from pipeline.energy.attribution.node_power import (
     PowerChannel,
     PowerError,
 )
-from pipeline.energy.attribution.node_timeline import NodeOccupancy, TimeBins
 from pipeline.energy.readings import Label
 
 IDLE_JOB = -1
@@ -56,7 +56,7 @@ class AttributedPart:
     sentence: str
 
 
-def _inverse(weights: Floats, where: Flags) -> Floats:
+def _safe_reciprocal(weights: Floats, where: Flags) -> Floats:
     return np.divide(1.0, weights, out=np.zeros(len(weights)), where=where & (weights > 0))
 
 
@@ -73,7 +73,7 @@ class NodeAttribution:
     ) -> None:
         self.node, self.bins, self.channels = node, bins, channels
         self._occupancy, self._model = occupancy, model
-        self._splits = {name: self._split(name) for name in sorted({channel.division for channel in channels})}
+        self._splits = {name: self._make_splits(name) for name in sorted({channel.division for channel in channels})}
 
     def _share_rows(self, where: Flags, weight: Floats) -> ShareRows:
         of, chosen = self._occupancy, np.flatnonzero(where & (weight > 0))
@@ -81,20 +81,22 @@ class NodeAttribution:
         times = (of.started[chosen], of.ended[chosen])
         return ShareRows(of.job[chosen], *times, weight[chosen], of.first[chosen], of.last[chosen])
 
-    def _idle_split(self, share: Floats) -> Split:
+    def _assign_to_idle(self, share: Floats) -> Split:
         edges, number = self.bins.edges, len(self.bins.edges) - 1
         rows = ShareRows(np.array([IDLE_JOB]), edges[:1], edges[-1:], np.ones(1), np.array([0]), np.array([number]))
         return Split(rows, share)
 
-    def _split(self, division: str) -> list[Split]:
+    def _make_splits(self, division: str) -> list[Split]:
         """Return the splits of a division; their weights × densities add up to 1 in each bin."""
         of = self._occupancy
         everybody, ones = np.ones(len(of.job), dtype=bool), np.ones(len(of.job))
         if division == BY_PROCESSOR_SHARE:
-            return [Split(self._share_rows(everybody, of.node_share), _inverse(of.sum(of.node_share), of.occupied))]
+            return [
+                Split(self._share_rows(everybody, of.node_share), _safe_reciprocal(of.sum(of.node_share), of.occupied))
+            ]
         if division == BY_OWN_USE:
             weight = self._model.core[0] * of.cpu + self._model.gigabyte[0] * of.gigabytes
-            return [Split(self._share_rows(everybody, weight), _inverse(of.sum(weight), of.occupied))]
+            return [Split(self._share_rows(everybody, weight), _safe_reciprocal(of.sum(weight), of.occupied))]
         if division == BY_CPU:
             return self._split_by_cpu()
         users = of.rows_by_board()
@@ -104,8 +106,8 @@ class NodeAttribution:
             weight = ones * users.get(division.removeprefix("board "), np.zeros(len(ones)))
         used = of.count(weight > 0) > 0
         return [
-            Split(self._share_rows(weight > 0, weight), _inverse(of.sum(weight), used)),
-            self._idle_split((~used).astype(float)),
+            Split(self._share_rows(weight > 0, weight), _safe_reciprocal(of.sum(weight), used)),
+            self._assign_to_idle((~used).astype(float)),
         ]
 
     def _split_by_cpu(self) -> list[Split]:
@@ -119,19 +121,19 @@ class NodeAttribution:
         alone = of.occupied & ~of.has_working_jobs & ~waiting
         own = np.where(alone, np.minimum(of.snakemake / of.processors, 1.0), 0.0)
         return [
-            Split(self._share_rows(of.cpu > 0, of.cpu), _inverse(of.busy, of.occupied & of.has_working_jobs)),
-            Split(self._share_rows(jobs, ones), _inverse(of.count(jobs).astype(float), waiting)),
-            Split(self._share_rows(of.is_snakemake, of.cpu), _inverse(of.snakemake, alone) * own),
-            self._idle_split(np.where(alone, 1.0 - own, 0.0)),
+            Split(self._share_rows(of.cpu > 0, of.cpu), _safe_reciprocal(of.busy, of.occupied & of.has_working_jobs)),
+            Split(self._share_rows(jobs, ones), _safe_reciprocal(of.count(jobs).astype(float), waiting)),
+            Split(self._share_rows(of.is_snakemake, of.cpu), _safe_reciprocal(of.snakemake, alone) * own),
+            self._assign_to_idle(np.where(alone, 1.0 - own, 0.0)),
         ]
 
     def _cumulative_joules(self, split: int, channel: PowerChannel, error: PowerError | None = None) -> Floats:
         """Return the cumulative sum of a channel's power, or of one of its errors, per weight of a split."""
         watts = channel.watts if error is None else error.watts
-        return self.bins.cumulative(watts * self._splits[channel.division][split].density)
+        return self.bins.cumulative_integral(watts * self._splits[channel.division][split].density)
 
     @cached_property
-    def _used_splits(self) -> list[tuple[PowerChannel, int, ShareRows]]:
+    def _nonempty_splits(self) -> list[tuple[PowerChannel, int, ShareRows]]:
         """Each channel with the number and the rows of each split that gives anybody anything."""
         return [
             (channel, split, rows)
@@ -140,10 +142,10 @@ class NodeAttribution:
             if len(rows.job) and (density > 0).any()
         ]
 
-    def attribute(self) -> list[AttributedPart]:
+    def attribute_energy(self) -> list[AttributedPart]:
         """Return the energy of each job, and of none, from each channel."""
         parts = []
-        for channel, split, rows in self._used_splits:
+        for channel, split, rows in self._nonempty_splits:
 
             def sum_by_job(cumulative: Floats, rows: ShareRows = rows) -> Floats:
                 shares = rows.weight * (cumulative[rows.last] - cumulative[rows.first])
@@ -162,7 +164,7 @@ class NodeAttribution:
         for error, amount in zip(channel.errors, errors, strict=True):
             low, high = sums.get(error.source, (0.0, 0.0))
             sums[error.source] = (low + amount * error.low, high + amount * error.high)
-        return EnergyAmount.with_label(channel.label, joules, sums)
+        return EnergyAmount.from_joules(channel.label, joules, sums)
 
     @cached_property
     def job_numbers(self) -> set[int]:
@@ -172,12 +174,14 @@ class NodeAttribution:
     def cumulative_use(self, job: int, moments: Floats) -> tuple[Floats, Floats]:
         """Return the joules that a job had used before each time, and the seconds that it had been there."""
         watts = np.zeros(len(self.bins))
-        for channel, split, rows in self._used_splits:
+        for channel, split, rows in self._nonempty_splits:
             mine = slice(*np.searchsorted(rows.job, [job, job + 1]))
             weight = self.bins.sum(rows.first[mine], rows.last[mine], rows.weight[mine])
             watts += channel.watts * self._splits[channel.division][split].density * weight
         present = self._occupancy.count(self._occupancy.job == job) > 0
-        joules, seconds = (np.interp(moments, self.bins.edges, self.bins.cumulative(of)) for of in (watts, present))
+        joules, seconds = (
+            np.interp(moments, self.bins.edges, self.bins.cumulative_integral(of)) for of in (watts, present)
+        )
         return joules, seconds
 
     def timeline(self, at_most: int) -> list[tuple[float, float, dict[str, float], dict[int, float]]]:
@@ -189,11 +193,11 @@ class NodeAttribution:
         joules: list[dict[int, float]] = [defaultdict(float) for _ in moments[1:]]
         watts: list[dict[str, float]] = [defaultdict(float) for _ in moments[1:]]
         for channel in self.channels:
-            for number, amount in enumerate(np.diff(self.bins.cumulative(channel.watts)[chosen])):
+            for number, amount in enumerate(np.diff(self.bins.cumulative_integral(channel.watts)[chosen])):
                 if amount > 0:
                     watts[number][channel.component] += amount / (moments[number + 1] - moments[number])
         size = int(self._occupancy.job.max()) + 2
-        for channel, split, rows in self._used_splits:
+        for channel, split, rows in self._nonempty_splits:
             first = np.searchsorted(moments, rows.started, side="right") - 1
             times = np.searchsorted(moments, rows.ended) - first
             row = np.repeat(np.arange(len(times)), times)
@@ -234,7 +238,7 @@ class EnergyAmount:
     errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def with_label(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]]) -> EnergyAmount:
+    def from_joules(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]]) -> EnergyAmount:
         """Return so many joules with one label."""
         return cls(**{label: joules}, errors=errors)
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import Flags, Floats, Problems
+from pipeline.energy.attribution.job_usage_intervals import Flags, Floats, Problems
 from pipeline.energy.attribution.meter_choice import ChosenReading
-from pipeline.energy.attribution.node_timeline import NodeOccupancy, TimeBins
+from pipeline.energy.attribution.node_occupancy import NodeOccupancy, TimeBins
 from pipeline.energy.power_model import PowerInterval, PowerModel
 from pipeline.energy.readings import Label
 
@@ -56,7 +56,7 @@ class NodePowerModel(NamedTuple):
     sentence: str
 
     @classmethod
-    def from_model(cls, model: PowerModel, node: str) -> NodePowerModel:
+    def from_power_model(cls, model: PowerModel, node: str) -> NodePowerModel:
         """Return the model of a node.
 
         A fitted model errs for each node separately; a range of unknown values errs the same way on all nodes.
@@ -76,7 +76,7 @@ class NodePowerModel(NamedTuple):
 
 def _measured_channel(one: ChosenReading, where: Flags, division: str, component: str) -> PowerChannel:
     watts = np.where(where, one.watts, 0.0)
-    error = PowerError(one.source, watts, -one.accuracy.below, one.accuracy.above)
+    error = PowerError(one.error_source, watts, -one.accuracy.below, one.accuracy.above)
     return PowerChannel(component, one.label, one.sentence, watts, [error], division)
 
 
@@ -98,16 +98,16 @@ class NodePower:
         self.of_node = [one for one in chosen if one.component == "node"]
         self.processors = [one for one in chosen if one.component in ("package", "dram")]
         self.boards = [one for one in chosen if one.component == "board"]
-        self.node_watts, self.part_watts = self._sum(self.of_node), self._sum(self.processors)
-        self.board_watts = self._sum(self.boards)
+        self.node_watts, self.part_watts = self._sum_watts(self.of_node), self._sum_watts(self.processors)
+        self.board_watts = self._sum_watts(self.boards)
         self.has_node: Flags = self.node_watts > 0
-        self.has_package: Flags = self._sum([one for one in chosen if one.component == "package"]) > 0
+        self.has_package: Flags = self._sum_watts([one for one in chosen if one.component == "package"]) > 0
         self.busy = np.where(np.isnan(node_cpu) | occupancy.shared, occupancy.busy, node_cpu)
         self.board_rows = occupancy.rows_by_board()
         self.naming = {one.meter for one in self.boards if one.part in self.board_rows}
         self.missing_boards, self.hidden_boards = self._find_unread_boards()
 
-    def _sum(self, some: Sequence[ChosenReading]) -> Floats:
+    def _sum_watts(self, some: Sequence[ChosenReading]) -> Floats:
         return sum((one.watts for one in some), np.zeros(len(self.bins)))
 
     def _find_unread_boards(self) -> tuple[dict[str, Flags], dict[str, Flags]]:
@@ -116,11 +116,11 @@ class NodePower:
         First those in which no reading includes the board. Then those in which the node's reading includes it, so that
         a job without the board would get a part of its energy.
         """
-        others = self._sum([one for one in self.boards if one.meter not in self.naming]) > 0
+        others = self._sum_watts([one for one in self.boards if one.meter not in self.naming]) > 0
         in_node = self.has_node & self.counted
         missing, hidden = {}, {}
         for part, rows in self.board_rows.items():
-            read = others | (self._sum([one for one in self.boards if one.part == part]) > 0)
+            read = others | (self._sum_watts([one for one in self.boards if one.part == part]) > 0)
             unread = (self.occupancy.count(rows) > 0) & ~read
             if (nowhere := unread & ~in_node).any():
                 missing[part] = nowhere
@@ -135,11 +135,11 @@ class NodePower:
         Memory is required where any meter of this node has ever read it, boards where a job may use them.
         """
         dram = [one for one in self.chosen if one.component == "dram"]
-        parts = self.has_package & ((self._sum(dram) > 0) if dram else True)
+        parts = self.has_package & ((self._sum_watts(dram) > 0) if dram else True)
         for missing in self.missing_boards.values():
             parts &= ~missing
-        measured = self._sum([one for one in self.of_node if one.label == "measured"]) > 0
-        unsure = self._sum([one for one in self.processors + self.boards if one.label != "measured"]) > 0
+        measured = self._sum_watts([one for one in self.of_node if one.label == "measured"]) > 0
+        unsure = self._sum_watts([one for one in self.processors + self.boards if one.label != "measured"]) > 0
         return float(self.bins.seconds[self.counted & (measured | (parts & ~unsure & ~self.has_node))].sum())
 
     def channels(self, problems: Problems) -> list[PowerChannel]:
@@ -150,7 +150,7 @@ class NodePower:
         hidden = self._estimate_boards(self.hidden_boards, np.maximum(self.node_watts - measured, 0.0), problems)
         found = [*parts, *self._board_channels(), *hidden]
         found += self._measured_remainder(found, hidden, problems) + self._modeled_remainder(parts)
-        found += [*missing, *self._shared_node_channels()]
+        found += [*missing, *self._channels_during_foreign_work()]
         return [channel for channel in found if (channel.watts > 0).any()]
 
     def _board_channels(self) -> list[PowerChannel]:
@@ -232,7 +232,7 @@ class NodePower:
             channels.append(PowerChannel(component, "estimated", self.model.sentence, own, errors, BY_CPU))
         return channels
 
-    def _shared_node_channels(self) -> list[PowerChannel]:
+    def _channels_during_foreign_work(self) -> list[PowerChannel]:
         """Return the run's share during foreign work: the model's power for its use, at most the node's reading."""
         occupancy, shared = self.occupancy, self.occupancy.shared
         if not shared.any():
@@ -261,7 +261,7 @@ class NodePower:
         """
         channels = []
         for part, here in unread.items():
-            known = self._sum([one for one in self.boards if one.part == part])
+            known = self._sum_watts([one for one in self.boards if one.part == part])
             seen = known[known > 0]
             if seen.size:
                 mean = self.bins.integral(known) / float(self.bins.seconds[known > 0].sum())

@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.energy.attribution.job_use import (
+from pipeline.energy.attribution.interval_corrections import (
+    add_unmetered_jobs,
+    align_clocks,
+    find_machine_names,
+    slurm_job_number,
+)
+from pipeline.energy.attribution.job_usage_intervals import (
     Floats,
     MeteredJob,
     NodeUseTable,
@@ -28,15 +34,9 @@ from pipeline.energy.attribution.job_use import (
     format_names,
 )
 from pipeline.energy.attribution.meter_choice import choose_readings
-from pipeline.energy.attribution.meter_corrections import (
-    add_unmetered_jobs,
-    align_clocks,
-    find_machine_names,
-    slurm_job_number,
-)
 from pipeline.energy.attribution.node_attribution import EnergyAmount, NodeAttribution
+from pipeline.energy.attribution.node_occupancy import NodeOccupancy, TimeBins
 from pipeline.energy.attribution.node_power import NodePower, NodePowerModel
-from pipeline.energy.attribution.node_timeline import NodeOccupancy, TimeBins
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import ExternalReading, MeterInterval
 
@@ -115,10 +115,12 @@ class RunAttribution:
         total = np.zeros(len(moments) - 1)
         for attribution in self.attributions.values():
             for channel in attribution.channels:
-                total += np.diff(np.interp(moments, attribution.bins.edges, attribution.bins.cumulative(channel.watts)))
+                total += np.diff(
+                    np.interp(moments, attribution.bins.edges, attribution.bins.cumulative_integral(channel.watts))
+                )
         return [float(joules) for joules in total]
 
-    def _group_shares(self, field: str) -> dict[str, list[EnergyShare]]:
+    def _list_shares_by(self, field: str) -> dict[str, list[EnergyShare]]:
         groups: dict[str, list[EnergyShare]] = defaultdict(list)
         for share in self.shares:
             groups[getattr(share, field)].append(share)
@@ -126,7 +128,7 @@ class RunAttribution:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `report/energy.json`."""
-        by_job = self._group_shares("job")
+        by_job = self._list_shares_by("job")
         jobs = sorted(self.jobs, key=lambda job: job.name)
         steps = sorted({job.step for job in jobs if job.fate != "snakemake"})
 
@@ -156,8 +158,8 @@ class RunAttribution:
                 | {"step": job.step, "instance": job.instance, "fate": job.fate}
                 for job in jobs
             },
-            "components": {name: sum_shares(some) for name, some in self._group_shares("component").items()},
-            "nodes": {name: sum_shares(some) for name, some in self._group_shares("node").items()},
+            "components": {name: sum_shares(some) for name, some in self._list_shares_by("component").items()},
+            "nodes": {name: sum_shares(some) for name, some in self._list_shares_by("node").items()},
             "coverage": {
                 "node_seconds": round(self.seconds, 3),
                 "measured_node_seconds": round(self.seconds_covered, 3),
@@ -214,9 +216,9 @@ def attribute_run(jobs: Sequence[MeteredJob], external: Sequence[ExternalReading
     attributions, used, seconds, covered = {}, {}, 0.0, 0.0
     for node in sorted(nodes.uses):
         used[node] = _select_model(model, node)
-        attribution, occupied, measured = nodes.attribute(node, used[node], problems)
+        attribution, occupied, measured = nodes.attribute_energy(node, used[node], problems)
         attributions[node], seconds, covered = attribution, seconds + occupied, covered + measured
-        for part in attribution.attribute():
+        for part in attribution.attribute_energy():
             shares[part.job, node, part.component].append((part.quantity, part.sentence))
     known = {None if number < 0 else jobs[number].name for number, _, _ in shares}
     if unknown := [job.name for job in jobs if job.name not in known and not job.intervals]:
@@ -271,7 +273,9 @@ class _NodeInputs:
             for kind, stream in collect_rate_series(readings, node, job.name, problems).items():
                 self.streams[node][kind].append(stream)
 
-    def attribute(self, node: str, model: PowerModel, problems: Problems) -> tuple[NodeAttribution, float, float]:
+    def attribute_energy(
+        self, node: str, model: PowerModel, problems: Problems
+    ) -> tuple[NodeAttribution, float, float]:
         """Return the node's energy by job, the seconds that jobs were there, and those that a meter measured."""
         uses, streams, external = self.uses[node], self.streams[node], self.external[node]
         known = {slurm_job_number(job.slurm_job) for job in self.jobs if job.slurm_job}
@@ -291,7 +295,7 @@ class _NodeInputs:
         occupancy = NodeOccupancy(uses, bins, self.jobs, mine)
         occupancy.report_foreign_work(node, problems)
         chosen = choose_readings(bins, streams, node, problems)
-        power_model = NodePowerModel.from_model(model, node)
+        power_model = NodePowerModel.from_power_model(model, node)
         power = NodePower(occupancy, bins, chosen, power_model, bins.rate_by_bin(self.node_cpu[node]), node)
         occupied = float(bins.seconds[occupancy.occupied].sum())
         attribution = NodeAttribution(node, occupancy, bins, power.channels(problems), power_model)

@@ -22,7 +22,7 @@ from pipeline.energy.external_meters.meter_tables import (
     ExternalReadings,
     MeterTable,
     MeterTableRow,
-    explain_stated_energy,
+    explain_wrong_energy,
     explain_wrong_watts,
     format_number,
     read_text,
@@ -80,7 +80,7 @@ class _Columns:
         self.seconds = table.find_column("ITER_TIME_SEC") or table.require_column("TIME_SEC")
         self.watts = [table.require_column(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
         self.step, self.task = table.find_column("STEPID", "STEP_ID"), table.find_column("APPID")
-        self.started, self.ended = self._times(table)
+        self.started, self.ended = self._find_time_columns(table)
         gpus = sorted({match[1] for name in table.header if (match := GPU_COLUMN.match(name))}, key=int)
         self.boards = {f"gpu{number}": table.require_column(f"GPU{number}_POWER_W") for number in gpus}
         parts = ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W", "TIME_SEC")
@@ -97,7 +97,7 @@ class _Columns:
         self.energy = next((name for name in table.header if ENERGY_COLUMN.fullmatch(name)), None)
 
     @staticmethod
-    def _times(table: MeterTable) -> tuple[list[str], list[str]]:
+    def _find_time_columns(table: MeterTable) -> tuple[list[str], list[str]]:
         """Return the columns of starts and ends: those of EAR's library first, then those of the job."""
         ends: list[list[str]] = [[], []]
         for number, end in enumerate(("START", "END")):
@@ -107,7 +107,7 @@ class _Columns:
         return ends[0], ends[1]
 
 
-def _first_time(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
+def _first_known_time(table: MeterTable, row: MeterTableRow, columns: list[str]) -> float | None:
     """Return the first known time: EAR writes 0 where it has none."""
     return next((time for column in columns if (time := table.parse_number(row, column)) > 0), None)
 
@@ -129,7 +129,7 @@ def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarR
     manager = (
         [table.parse_number(row, column) for column in columns.manager] if len(columns.manager) == 4 else [0.0] * 4
     )
-    started, ended = _first_time(table, row, columns.started), _first_time(table, row, columns.ended)
+    started, ended = _first_known_time(table, row, columns.started), _first_known_time(table, row, columns.ended)
     if columns.timestamp:
         ended = table.parse_number(row, columns.timestamp)
     return EarRow(
@@ -152,7 +152,7 @@ def _parse_row(table: MeterTable, columns: _Columns, row: MeterTableRow) -> EarR
     )
 
 
-def _add_loop_seconds(rows: list[EarRow], name: str, problems: list[str]) -> list[EarRow]:
+def _set_interval_lengths(rows: list[EarRow], name: str, problems: list[str]) -> list[EarRow]:
     """Return the rows of a file of loops, each with the seconds since the row before it on the same node.
 
     A row has the mean power since then; for the first row only the time of one iteration is known.
@@ -188,7 +188,7 @@ def read_ear_rows(text: str, name: str) -> tuple[list[EarRow], list[str]]:
         except InputError as error:
             problems.append(f"{error}; the row is left out")
     problems += table.problems
-    return (_add_loop_seconds(rows, name, problems) if columns.timestamp else rows), problems
+    return (_set_interval_lengths(rows, name, problems) if columns.timestamp else rows), problems
 
 
 class _CheckedRow:
@@ -342,11 +342,11 @@ def _check_stated_energy(rows: list[_CheckedRow], name: str) -> Iterator[str]:
                 continue
             stated, unit = one.row.stated
             source = f"{watts:.6g} W × {one.seconds:.6g} s"
-            wrong = explain_stated_energy(stated, unit, watts * one.seconds, source)
+            wrong = explain_wrong_energy(stated, unit, watts * one.seconds, source)
             if wrong and len(known) == len(same) > 1:
                 is_equal = max(energies) - min(energies) <= STATED_TOLERANCE * max(energies)
                 source = f"{source} × {len(same)} nodes" if is_equal else "all nodes"
-                wrong = explain_stated_energy(stated, unit, total, source)
+                wrong = explain_wrong_energy(stated, unit, total, source)
             if wrong:
                 yield f"{name}, line {one.row.line}, job {one.row.job}: {wrong}; power × time counts"
 

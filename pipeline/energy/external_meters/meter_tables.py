@@ -177,7 +177,7 @@ def explain_wrong_watts(watts: float, most: float = NODE_WATTS) -> str | None:
     return None
 
 
-def explain_stated_energy(stated: float, unit: str | None, joules: float, source: str) -> str | None:
+def explain_wrong_energy(stated: float, unit: str | None, joules: float, source: str) -> str | None:
     """Compare a stated energy with power × time, and explain what is wrong with it; None if both agree within 2 %.
 
     EAR's manuals give the same figure in joules and in kilowatt-hours, so the stated unit is never trusted.

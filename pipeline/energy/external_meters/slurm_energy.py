@@ -41,7 +41,7 @@ def parse_joules(said: str) -> float | None:
     return joules if 0 < joules < INVALID_JOULES else None
 
 
-def find_energy_plugin(configuration: str) -> str | None:
+def parse_energy_plugin(configuration: str) -> str | None:
     """Find the energy plugin, such as ipmi, in the output of `scontrol show config`; None if it names none."""
     match = re.search(r"^AcctGatherEnergyType\s*=\s*(\S+)", configuration, re.MULTILINE)
     if not match or match[1] == "(null)":

@@ -38,7 +38,7 @@ class _OutletValues(NamedTuple):
     values: dict[str, float]
 
 
-def _read_outlets(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
+def _read_outlet_values(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> dict[str, float]:
     """Return a row's values by outlet, in watts or joules, without those that are no numbers."""
     if meter.outlet is not None and meter.value is not None:
         cells = {row.cells[table.require_column(meter.outlet)]: table.require_column(meter.value)}
@@ -54,7 +54,7 @@ def _read_outlets(table: MeterTable, row: MeterTableRow, meter: SmartMeter) -> d
     return figures
 
 
-def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
+def _read_values_by_time(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
     """Return the values by time of a table in which each row has a column for each outlet, or names its outlet.
 
     Raises:
@@ -66,7 +66,7 @@ def _read_moments(table: MeterTable, meter: SmartMeter) -> list[_OutletValues]:
     found: dict[float, _OutletValues] = {}
     last: dict[tuple[str, ...], tuple[int, float, dict[str, float]]] = {}
     for row in table:
-        moment, figures = table.parse_time(row, time), _read_outlets(table, row, meter)
+        moment, figures = table.parse_time(row, time), _read_outlet_values(table, row, meter)
         series = tuple(figures) if meter.outlet else ()
         line, before, same = last.get(series, (0, float("-inf"), {}))
         if moment == before and figures == same:
@@ -95,7 +95,7 @@ def _explain_excess_power(watts: float, meter: SmartMeter) -> str | None:
     return f"is more than a node can take ({format_number(watts)} W, at most {format_number(NODE_WATTS)} W): {hint}"
 
 
-def _reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Reading:
+def _make_reading(meter: SmartMeter, joules: float | None, problem: str | None) -> Reading:
     return Reading(
         component="node",
         joules=joules,
@@ -150,7 +150,7 @@ def _external_readings(
                 f"and rows usually are {usual:g} s apart"
             )
         problem = f"{name}, line {second.line}: {node} {wrong}" if wrong else None
-        reading = _reading(meter, None if wrong else joules, problem)
+        reading = _make_reading(meter, None if wrong else joules, problem)
         yield ExternalReading(
             node=node, started=first.time, ended=second.time, job=None, whole_node=None, readings=(reading,)
         )
@@ -177,7 +177,7 @@ def read_smart_meter(
     """
     name = meter.path
     table = MeterTable(text if text is not None else read_text(Path(name)), name, smallest=2)
-    moments = _read_moments(table, meter)
+    moments = _read_values_by_time(table, meter)
     external = [
         one
         for node in sorted(meter.nodes)

@@ -22,7 +22,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.checkpoints.tensor_shards import Box, TensorShard, full_box
+from pipeline.pretrain.checkpoints.shard_layout import Box, TensorShard, full_box
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.sampler import count_tokens_seen
 
@@ -80,7 +80,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
 
 
-def make_state(
+def make_checkpoint_metadata(
     settings: SegmentSettings,
     step: int,
     optimizer_step: int,
@@ -103,7 +103,7 @@ def make_state(
     return {
         "step": step,
         "optimizer_step": optimizer_step,
-        "tokens_seen": count_tokens_seen(settings.training.batches, step, judged.get("skips", [])),
+        "tokens_seen": count_tokens_seen(settings.training.batch_schedule, step, judged.get("skips", [])),
         **judged,
         "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER_KEYS if name in training}},
         "schedule": {name: training[name] for name in SCHEDULE},

@@ -14,7 +14,7 @@ from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.disk_space import full_folder_error, is_disk_full
 from pipeline.core.errors import Diverged, InputError
-from pipeline.core.hashing import hash_files
+from pipeline.core.hashing import hash_each_file
 from pipeline.pretrain.bad_batches import ADVICE
 from pipeline.pretrain.settings import EXECUTION_KEYS, SegmentSettings
 
@@ -51,7 +51,7 @@ def find_damage(folder: Path) -> str | None:
         if not path.is_file() or path.stat().st_size != size:
             there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
             return f"{path} {there}"
-    for (path, (_, expected)), found in zip(files.items(), hash_files([*files]), strict=True):
+    for (path, (_, expected)), found in zip(files.items(), hash_each_file([*files]), strict=True):
         if found != expected:
             return f"{path} was altered after it was written"
     return None
@@ -61,7 +61,7 @@ def _warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
-def choose_folder(scratch: Path, wanted: Path | None) -> Path:
+def choose_recovery_folder(scratch: Path, wanted: Path | None) -> Path:
     """Return the folder of a segment's recovery checkpoints: its first one, else `wanted`, else below its scratch.
 
     A link in the scratch points to a folder elsewhere. Where its target is gone, as after a purge, the choice is new.
@@ -172,7 +172,7 @@ class Rewinds:
             raise Diverged(f"{rewind['reason']} in step {rewind['step']}, after {same} rewinds: {ADVICE}")
         atomic_files.write_json(self.path, {"identity": self.identity, "entries": self.entries})
 
-    def discard(self, folder: Path) -> None:
+    def remove_affected_checkpoints(self, folder: Path) -> None:
         """Remove the recovery checkpoints that include a batch which is skipped by now."""
         for step, path in list_recovery_checkpoints(folder):
             try:

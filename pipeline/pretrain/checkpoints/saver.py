@@ -22,11 +22,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pipeline import layout
 from pipeline.core.disk_space import is_disk_full
-from pipeline.core.lease import Lease
+from pipeline.core.output_lease import Lease
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointDiskFull, CheckpointError
-from pipeline.pretrain.checkpoints.tensor_shards import Box, assign_writers
+from pipeline.pretrain.checkpoints.shard_layout import Box, assign_writers
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -83,7 +83,7 @@ class Saver:
         Raises:
             CheckpointError: it was not written; raised once, on all processes.
         """
-        self._settle(None)
+        self._finish_previous_save(None)
 
     def save(self, step: int, judged: Mapping[str, Any]) -> None:
         """Start to write a recovery checkpoint after the previous one is written.
@@ -93,7 +93,7 @@ class Saver:
         Raises:
             CheckpointError: the previous checkpoint was not written, or this one cannot be started.
         """
-        self._begin(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
+        self._begin_save(self.folder / f".partial-{step}-{self._owner.number}", self.folder / str(step), step, judged)
 
     def save_milestone(self, folder: Path, step: int, judged: Mapping[str, Any]) -> None:
         """Write a checkpoint to a new folder and wait for it.
@@ -101,7 +101,7 @@ class Saver:
         Raises:
             CheckpointError: as `save`.
         """
-        self._begin(folder, folder, step, judged)
+        self._begin_save(folder, folder, step, judged)
         self.wait()
 
     def wait_until_copied(self) -> None:
@@ -109,7 +109,7 @@ class Saver:
         if self._thread:
             self._copied.wait()
 
-    def _settle(self, partial: Path | None) -> None:
+    def _finish_previous_save(self, partial: Path | None) -> None:
         """Join the thread, make the folder of the next checkpoint, and raise the first error of all processes."""
         if self._thread:
             self._thread.join()
@@ -117,14 +117,14 @@ class Saver:
             self._thread = None
         error, self._error = self._error, None
         if partial and self.rank == 0 and not error:
-            error = self._make(partial)
+            error = self._make_folder(partial)
         errors: list[CheckpointError | None] = [None] * self.world_size
         dist.all_gather_object(errors, error)
         found = next((each for each in errors if each), None)
         if found:
             raise found
 
-    def _make(self, partial: Path) -> CheckpointError | None:
+    def _make_folder(self, partial: Path) -> CheckpointError | None:
         try:
             partial.parent.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(partial.parent).free
@@ -141,18 +141,20 @@ class Saver:
             kind = CheckpointDiskFull if is_disk_full(error) else CheckpointError
             return kind(f"a checkpoint cannot be written ({error}); earlier checkpoints are intact")
 
-    def _begin(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
-        self._settle(partial)
+    def _begin_save(self, partial: Path, final: Path, step: int, judged: Mapping[str, Any]) -> None:
+        self._finish_previous_save(partial)
         live = {(piece.name, piece.box): piece.tensor for piece in self.backend.state_shards()}
         ready = self._stream and torch.cuda.current_stream(self._stream.device).record_event()
-        given = (partial, final, live, ready, step, self.backend.optimizer_step(), dict(judged))
+        given = (partial, final, live, ready, step, self.backend.optimizer_step_count(), dict(judged))
         self._copied.clear()
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.wait_until_copied())
         self._thread = threading.Thread(target=self._write, args=given, daemon=True)
         self._thread.start()
 
     @torch.no_grad()
-    def _copy(self, live: Mapping[tuple[str, Box], Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
+    def _copy_to_host(
+        self, live: Mapping[tuple[str, Box], Tensor], ready: torch.cuda.Event | None
+    ) -> dict[str, Tensor]:
         """Copy the shards that this process writes into the host buffer."""
         tensors, used = {}, 0
         if self._stream:  # a thread starts on device 0, where using a stream would take memory
@@ -186,7 +188,7 @@ class Saver:
                 if self._on_disk:
                     tensors = {self._keys[place]: live[place] for place in sorted(self._mine)}
                 else:
-                    tensors = self._copy(live, ready)
+                    tensors = self._copy_to_host(live, ready)
                     self._copied.set()
                 self._owner.check()
                 written = checkpoint.write_tensors(file, tensors)
@@ -195,8 +197,8 @@ class Saver:
             pieces = {key: list(tensor.shape) for key, tensor in tensors.items()}
             checkpoint.write_json(note, {"file": file.name, "described": {**written, "pieces": pieces}})
             if self.rank == 0:
-                files = self._collect(partial)
-                content = checkpoint.make_state(
+                files = self._collect_notes(partial)
+                content = checkpoint.make_checkpoint_metadata(
                     self.settings, step, optimizer_step, judged, self.identity, self.world_size, files, self._shapes
                 )
                 self._commit(partial, final, content)
@@ -212,7 +214,7 @@ class Saver:
                 file.unlink(missing_ok=True)  # frees space for the note
                 checkpoint.write_json(note, {"error": str(error), "full": kind is CheckpointDiskFull})
 
-    def _collect(self, partial: Path) -> dict[str, Any]:
+    def _collect_notes(self, partial: Path) -> dict[str, Any]:
         """Wait for the notes of all processes and return the files' descriptions by name."""
         deadline, files = time.monotonic() + PATIENCE_SECONDS, {}
         waiting = {f"rank-{rank:05}.json" for rank in range(self.world_size)}

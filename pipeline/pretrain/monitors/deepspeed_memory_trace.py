@@ -74,10 +74,10 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         copies = [torch.empty_like(arguments[1])] if self.gloo and function is REDUCE_SCATTER else []
         for tensor in (*tree_leaves(result), *copies):
             if isinstance(tensor, Tensor) and tensor.device.type != "meta":
-                self._count(tensor)
+                self._count_storage(tensor)
         return result
 
-    def _count(self, tensor: Tensor) -> None:
+    def _count_storage(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         key, number = id(storage), storage.nbytes()
         if key in self.alive:
@@ -86,15 +86,15 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def ends(_: object) -> None:
             self.held[self.alive.pop(key)[1]] -= number
 
-        kind, place = self._made()
+        kind, place = self._classify_allocation()
         self.alive[key] = [weakref.ref(storage, ends), kind]
         self.held[kind] += number
         if (total := self.held.total()) > self.peak_bytes:
             self.peak_bytes, self.peak_in, self.peak = total, place, self.held.copy()
 
-    def _made(self) -> tuple[str, str]:
+    def _classify_allocation(self) -> tuple[str, str]:
         """Return the kind of a new tensor, and its place: function, module and phase of the engine."""
-        frames = list(_frames())
+        frames = list(_list_call_frames())
         calls = {name for module, name in frames if module == ENGINE_MODULE}
         doing = "start" if self.starts else next((one for one in PASSES if one in calls), "step")
         module, name = next((one for one in frames if one not in COMPUTE_FUNCTIONS), ("", ""))
@@ -108,7 +108,7 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kind = "loss" if module == "pipeline.model.loss" else "activations"
         return kind, f"{name} of {module.rpartition('.')[2]}, {doing}"
 
-    def rename(self, kind: str, tensors: Iterable[Tensor | None]) -> None:
+    def reclassify(self, kind: str, tensors: Iterable[Tensor | None]) -> None:
         """Count live tensors as another kind from now on."""
         for tensor in tensors:
             if tensor is not None and (entry := self.alive.get(id(tensor.untyped_storage()))):
@@ -117,13 +117,13 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.held[kind] += number
                 entry[1] = kind
 
-    def memory(self) -> PeakMemory:
+    def peak_memory(self) -> PeakMemory:
         kinds = [name for name in PeakMemory.model_fields if name.endswith("_bytes") and name != "peak_bytes"]
         parts = {name: self.peak[name.removesuffix("_bytes")] for name in kinds}
         return PeakMemory(peak_bytes=self.peak_bytes, peak_in=self.peak_in, stage=0, **parts)
 
 
-def _frames() -> Iterator[tuple[str, str]]:
+def _list_call_frames() -> Iterator[tuple[str, str]]:
     """Yield module and function of the callers, innermost first: DeepSpeed's and the pipeline's other modules."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
@@ -144,7 +144,7 @@ def _apply(module: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
 
 
 @contextmanager
-def _without_data(device: str) -> Iterator[None]:
+def _patch_for_fake_tensors(device: str) -> Iterator[None]:
     from deepspeed.runtime.zero import utils
 
     with ExitStack() as patches:
@@ -165,25 +165,25 @@ def trace_engine(request: TraceRequest) -> PeakMemory:
 
     training, settings = request.training, make_segment_settings(request)
     held = _AllocationTracker(gloo=request.device == "cpu")
-    with _without_data(request.device), held:
+    with _patch_for_fake_tensors(request.device), held:
         backend = DeepSpeedBackend(settings, request.vocabulary_size, DatalessStart(), CPU)  # type: ignore[arg-type]
         weights = [getattr(one, "ds_tensor", one) for one in backend.parameters.values()]
         states = [one for state in backend.base.state.values() for one in state.values()]
         begun = [entry[0]() for entry in held.alive.values()]
-        held.rename("gradients", [torch.empty(0, dtype=torch.uint8).set_(one) for one in begun if one is not None])
-        held.rename("parameters", [*weights, *backend._flat_parameters()])
-        held.rename("optimizer", states)
+        held.reclassify("gradients", [torch.empty(0, dtype=torch.uint8).set_(one) for one in begun if one is not None])
+        held.reclassify("parameters", [*weights, *backend._flat_parameters()])
+        held.reclassify("optimizer", states)
         held.starts = False
         for parameter in backend.parameters.values():
-            parameter.register_post_accumulate_grad_hook(lambda one: held.rename("gradients", [one.grad]))
+            parameter.register_post_accumulate_grad_hook(lambda one: held.reclassify("gradients", [one.grad]))
         number = min(training.batch_size // backend.data_size // training.micro_batch_size, MICRO_BATCHES)
         zeros = torch.zeros(training.micro_batch_size, training.sequence_length, dtype=torch.long)
         rows = torch.arange(0, zeros.numel() + 1, training.sequence_length, dtype=torch.int32)
         batch = Batch(zeros, zeros, rows if training.sampling.mask_documents else None)
         for _ in range(TRACED_STEPS):
-            backend.accumulate([batch] * number)
+            backend.accumulate_gradients([batch] * number)
             backend.update(training.learning_rate, lambda norm: True)
-    return held.memory()
+    return held.peak_memory()
 
 
 def main() -> int:

@@ -111,7 +111,7 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
             direction = "backward" if self._mod_tracker.is_bw else "forward"
             self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
 
-    def memory(self, stage: int) -> PeakMemory:
+    def peak_memory(self, stage: int) -> PeakMemory:
         kind, held = FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
 
         def of(*kinds: Any) -> int:
@@ -170,11 +170,11 @@ def patch_expert_groups() -> Iterator[None]:
         with patch.object(expert_parallel, "exchange_row_counts", lambda *_: numbers):
             return exchange(compute, x_RD, visits_N, group=group)
 
-    exchange = expert_parallel.dispatch_rows
+    exchange = expert_parallel.dispatch_and_combine
     product: Any = _GroupedProduct.apply
     with (
         patch.object(mixture_of_experts, "grouped_matmul", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
-        patch.object(expert_parallel, "dispatch_rows", exchanged),
+        patch.object(expert_parallel, "dispatch_and_combine", exchanged),
     ):
         yield
 
@@ -211,8 +211,8 @@ def _trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
                     tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
 
                 backend.model.register_forward_pre_hook(forget, prepend=True)
-                backend.accumulate(batches)
-        return tracker.memory(stage)
+                backend.accumulate_gradients(batches)
+        return tracker.peak_memory(stage)
     finally:
         dist.destroy_process_group()
 

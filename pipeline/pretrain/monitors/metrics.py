@@ -17,7 +17,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.disk_space import is_disk_full
-from pipeline.core.lease import Lease
+from pipeline.core.output_lease import Lease
 
 Metrics = Mapping[str, Any]
 """Numbers by name, None where unknown; a line on skipped batches also has texts and lists."""
@@ -76,7 +76,7 @@ class TensorBoardWriter:
             self._records.write(event.SerializeToString())
         self._records.flush()
 
-    def describe(self, summary: Summary) -> None:
+    def add_summary(self, summary: Summary) -> None:
         """Append a summary of the whole training, such as its hyperparameters."""
         self._records.write(Event(wall_time=self._seconds, summary=summary).SerializeToString())
 

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.follow import trains_in
+from pipeline.pretrain.training_follower import find_latest_segment
 
 REQUEST, TRACES = "profile", "traces"
 
@@ -67,7 +67,7 @@ def request_trace(run_directory: Path, model: str, steps: int, wait_seconds: flo
     """
     if steps < 1:
         raise InputError(f"--steps {steps} is no number of steps: write at least 1")
-    folder = trains_in(run_directory, model)
+    folder = find_latest_segment(run_directory, model)
     if folder is None:
         raise InputError(f"{run_directory} has no training of {model} that runs: look with `follow`")
     before = {*(folder / TRACES).glob("[!.]*.json")}

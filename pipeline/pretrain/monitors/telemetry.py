@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from torch.cuda import nccl
 
 from pipeline.core import platform_files
+from pipeline.core.batch_schedule import StepRange
 from pipeline.core.machine import describe_machine
-from pipeline.core.training_steps import StepRange
 from pipeline.energy.node_meter import node_name
 from pipeline.model.execution_options import is_deterministic
 from pipeline.model.size import flops_per_token
@@ -55,7 +55,7 @@ class Telemetry:
             described = {
                 "device": name,
                 "peak_flops_per_second": self._peak,
-                "container": platform_files.container_image(),  # of this process, not of its launcher
+                "container": platform_files.current_container_image(),  # of this process, not of its launcher
                 "python": platform.python_version(),
                 "torch": torch.__version__,
                 "cuda": torch.version.cuda,
@@ -78,11 +78,11 @@ class Telemetry:
 
     def local_values(self, stall_seconds: float) -> list[float]:
         """Return the figures of this process: utilization, used and peak memory, data stall, last probe."""
-        sample = self._gauges.take()
+        sample = self._gauges.take_mean()
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
-        return [*busy, self._memory_bytes(), stall_seconds, self.probe.take()]
+        return [*busy, self._memory_bytes(), stall_seconds, self.probe.take_seconds()]
 
-    def line(self, size: StepRange, seconds: float, table: NDArray[np.float64]) -> Metrics:
+    def summarize(self, size: StepRange, seconds: float, table: NDArray[np.float64]) -> Metrics:
         """Summarize the figures of all processes, (processes, 5): mean and minimum use, maximum memory and stall."""
         busy, used, peak, stall, probes = table.T.tolist()
         known = min(busy) >= 0
@@ -179,10 +179,10 @@ class DeviceSampler:
         self._last: DeviceSample | None = None
         self._failed = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread = threading.Thread(target=self._sample_until_closed, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         try:
             sample = self._sample()
         except Exception as error:  # a device without an answer must not stop the training
@@ -193,15 +193,15 @@ class DeviceSampler:
         with self._lock:
             self._samples.append(sample)
 
-    def _work(self) -> None:
+    def _sample_until_closed(self) -> None:
         while not self._stop.wait(self._every):
             if not self._failed:
-                self._look()
+                self._take_sample()
 
-    def take(self) -> DeviceSample | None:
+    def take_mean(self) -> DeviceSample | None:
         """Return the mean of the samples since the last call, or else the previous mean."""
         if self._last is None and not self._samples and not self._failed:
-            self._look()
+            self._take_sample()
         with self._lock:
             samples, self._samples = self._samples, []
             if samples:
@@ -234,20 +234,20 @@ class SpeedProbe:
         """Start the probe after a step in which it is due."""
         if step % PROBE_STEPS:
             return
-        self._marks = [self._mark()]
+        self._marks = [self._record_time()]
         for _ in range(PROBE_RUNS):
             for _ in range(self._products):
                 torch.mm(self._matrix, self._matrix, out=self._product)
-            self._marks.append(self._mark())
+            self._marks.append(self._record_time())
 
-    def _mark(self) -> Any:
+    def _record_time(self) -> Any:
         if not self._on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
-    def take(self) -> float:
+    def take_seconds(self) -> float:
         """Return the seconds of the last probe once; UNKNOWN without one, or while a GPU still runs it."""
         if not self._marks or (self._on_gpu and not self._marks[-1].query()):
             return UNKNOWN

@@ -27,14 +27,14 @@ def list_hung_stacks(scratch: Path, token: str) -> list[Path]:
     return found
 
 
-def check_interval(hang_seconds: float) -> float:
+def seconds_between_checks(hang_seconds: float) -> float:
     """Return the seconds between two checks of a process."""
     return min(hang_seconds / 10, 10.0)
 
 
-def grace_period(hang_seconds: float) -> float:
+def report_grace_seconds(hang_seconds: float) -> float:
     """Return the maximum seconds between the reports of the first and the last hung process."""
-    return max(2 * check_interval(hang_seconds), 5.0)
+    return max(2 * seconds_between_checks(hang_seconds), 5.0)
 
 
 class Watchdog:
@@ -48,7 +48,7 @@ class Watchdog:
         self.path = scratch / "logs" / f"stacks-{token}-{name}.txt"
         self.collectives = scratch / "logs" / f"collectives-{token}-{name}.json"
         self.seconds = seconds
-        self._interval, self._grace = check_interval(seconds), grace_period(seconds)
+        self._interval, self._grace = seconds_between_checks(seconds), report_grace_seconds(seconds)
         self._stream = self.path.open("w", encoding="utf-8")
         self._deadline = time.monotonic() + SLOW_FACTOR * seconds
         self._ended = threading.Event()
@@ -100,7 +100,7 @@ def dump_collectives(path: Path) -> None:
             return
 
 
-def count_collectives(path: Path) -> dict[str, tuple[int, str]]:
+def read_collective_counts(path: Path) -> dict[str, tuple[int, str]]:
     """Return the number of collectives that a process started in each group, and the last one's name."""
     entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["entries"]
     found: dict[str, tuple[int, str]] = {}
@@ -116,7 +116,7 @@ def find_late_process(paths: dict[int, Path], processes: int) -> str | None:
     It is the process with the fewest collectives in a group, else one without a dump. A process without entries for a
     group is inconclusive, because a dump has only the last collectives.
     """
-    counts = {process: count_collectives(path) for process, path in paths.items()}
+    counts = {process: read_collective_counts(path) for process, path in paths.items()}
     for group in sorted({name for found in counts.values() for name in found}):
         known = {process: found[group] for process, found in counts.items() if group in found}
         least, most = min(known.values()), max(known.values())

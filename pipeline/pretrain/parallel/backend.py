@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.decoder import Decoder
-from pipeline.pretrain.checkpoints.tensor_shards import TensorShard
+from pipeline.pretrain.checkpoints.shard_layout import TensorShard
 
 AcceptStep = Callable[[float | Tensor], bool]
 """Decides by the gradient norm whether to take the step; the decision is equal on all processes."""
@@ -34,7 +34,7 @@ class Backend(Protocol):
     model: Decoder
     """The model, or this process's layers of it."""
 
-    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+    def accumulate_gradients(self, micro_batches: Sequence[Batch]) -> Tensor:
         """Accumulate the gradients of a step and return the summed token losses that this process counts."""
 
     def update(self, learning_rate: float, accept: AcceptStep) -> float | Tensor:
@@ -44,7 +44,7 @@ class Backend(Protocol):
         weights and optimizer stay the same bit for bit.
         """
 
-    def layer_norms(self) -> dict[str, float]:
+    def norms_by_layer(self) -> dict[str, float]:
         """Return the norms of unclipped gradients and of weights by layer, over all processes."""
 
     def token_losses(self, batch: Batch) -> Tensor:
@@ -53,7 +53,7 @@ class Backend(Protocol):
     def state_shards(self) -> list[TensorShard]:
         """Return this process's shards of parameters (float32) and optimizer state, without copies."""
 
-    def optimizer_step(self) -> int:
+    def optimizer_step_count(self) -> int:
         """Return the number of steps that the optimizer took."""
 
 

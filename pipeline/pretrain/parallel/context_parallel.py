@@ -47,7 +47,7 @@ class ContextGroup:
         of_group = torch.cat([torch.arange(span.start, span.stop, device=device) for span in self.query_spans(length)])
         return of_group.chunk(self.parts)[self._part]
 
-    def share(self, x_BT: Tensor) -> Tensor:
+    def select_local_positions(self, x_BT: Tensor) -> Tensor:
         """Return this process's positions of a full tensor."""
         return x_BT[:, self.positions(x_BT.shape[1], x_BT.device)]
 
@@ -83,7 +83,7 @@ def apply(model: Decoder, context: ContextGroup) -> None:
     """Let a model, or a stage of it, take full sequences and compute this process's positions."""
 
     def shared(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (context.share(inputs[0]), *inputs[1:])
+        return (context.select_local_positions(inputs[0]), *inputs[1:])
 
     def asking(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         return context.to_heads(output)

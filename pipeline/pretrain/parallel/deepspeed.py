@@ -28,7 +28,7 @@ from pipeline.model.networks import get_network
 from pipeline.model.size import parameter_count
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
-from pipeline.pretrain.checkpoints.tensor_shards import TensorShard, list_flat_shards
+from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_flat_shards
 from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name, token_losses
 from pipeline.pretrain.parallel.expert_parallel import set_load_balancing
 from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
@@ -180,11 +180,11 @@ class DeepSpeedBackend:
                     found += list_flat_shards(f"{kind}.{name}", *held)
         return found
 
-    def optimizer_step(self) -> int:
+    def optimizer_step_count(self) -> int:
         """See Backend."""
         return int(self.base.state[self._flat_parameters()[0]]["step"])
 
-    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+    def accumulate_gradients(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. The engine divides by the number of micro-batches and averages over processes."""
         if len(micro_batches) != self.engine.gradient_accumulation_steps():  # a ramp
             of_all = len(micro_batches) * self.training.micro_batch_size * self.data_size
@@ -212,7 +212,7 @@ class DeepSpeedBackend:
         step = self.base.step
 
         def step_if_accepted(*given: Any) -> Any:
-            done = step(*given) if accept(self._norm() if norm is None else norm) else None
+            done = step(*given) if accept(self._gradient_norm() if norm is None else norm) else None
             if self.disk:
                 self.disk.release_pages()
             return done
@@ -222,10 +222,10 @@ class DeepSpeedBackend:
             self.engine.step()
         finally:
             vars(self.base)["step"] = step
-        return self._norm() if norm is None else norm
+        return self._gradient_norm() if norm is None else norm
 
     @torch.no_grad()
-    def layer_norms(self) -> dict[str, float]:
+    def norms_by_layer(self) -> dict[str, float]:
         """See Backend. The engine gathers gradients and float32 weights from all processes."""
         squares: dict[str, float] = {}
         for name, parameter in self.parameters.items():
@@ -235,7 +235,7 @@ class DeepSpeedBackend:
                 squares[key] = squares.get(key, 0.0) + float(tensor.norm()) ** 2
         return {key: math.sqrt(square) for key, square in squares.items()}
 
-    def _norm(self) -> float:
+    def _gradient_norm(self) -> float:
         """Return the engine's gradient norm, where -1 stands for infinite."""
         norm = float(self.engine.optimizer._global_grad_norm)
         return norm if norm >= 0 else float("inf")

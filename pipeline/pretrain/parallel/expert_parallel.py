@@ -55,7 +55,7 @@ def exchange_row_counts(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Ten
     return received_PN, sent_PN.sum(1).tolist(), received_PN.sum(1).tolist()
 
 
-def dispatch_rows(
+def dispatch_and_combine(
     compute: Callable[[Tensor, Tensor], Tensor], x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup
 ) -> Tensor:
     """Send rows to the processes of their experts, compute there, and return the results in the same order."""
@@ -74,4 +74,4 @@ def apply(model: Decoder, mesh: DeviceMesh) -> None:
     for experts in find_experts(model).values():
         for stack in (experts.gate, experts.up, experts.down):
             stack.weight = nn.Parameter(distribute_tensor(stack.weight, mesh, [Shard(0)]))
-        experts.exchange = partial(dispatch_rows, group=mesh.get_group())
+        experts.exchange = partial(dispatch_and_combine, group=mesh.get_group())

@@ -19,11 +19,11 @@ from torch.distributed.tensor import DTensor, Shard
 from pipeline.model.decoder import Decoder
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.networks import get_network
-from pipeline.model.size import head_parts
+from pipeline.model.size import ulysses_degree
 from pipeline.plan.formulas import divide_layers
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
-from pipeline.pretrain.checkpoints.tensor_shards import TensorShard, list_local_shards
+from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_local_shards
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, process_groups, tensor_parallel
 from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name, token_losses
 from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
@@ -56,7 +56,7 @@ class FsdpBackend:
         self.stages = self.mesh["pipeline"]
         # Moving a model off the meta device would untie weights.
         with torch.device(device if settings.architecture.tie_embeddings else "meta"):
-            self.model = self._model(settings, vocabulary_size)
+            self.model = self._make_model(settings, vocabulary_size)
         self.model.output.z_loss = self.training.z_loss
         set_execution_options(self.model, device, **self.training.execution_options())
         self._parallelize()
@@ -68,7 +68,7 @@ class FsdpBackend:
             self.pipeline = Pipeline(self.model, split, dtype, device, self.stages.get_group())
         start.load(self.state_shards())
 
-    def _model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
+    def _make_model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
         model = get_network(settings.architecture.name).model
         if self.layout.pipeline == 1:
             return model(settings.architecture, vocabulary_size)
@@ -86,7 +86,7 @@ class FsdpBackend:
             tensor_parallel.apply(self.model, self.mesh["tensor"], asynchronous=training.async_tensor_parallel)
         self.context: context_parallel.ContextGroup | None = None
         if sizes.context > 1:
-            parts = head_parts(self.settings.architecture, sizes.tensor, sizes.context)
+            parts = ulysses_degree(self.settings.architecture, sizes.tensor, sizes.context)
             self.context = context_parallel.ContextGroup(process_groups.make_context_group(sizes), parts)
             context_parallel.apply(self.model, self.context)
         policy = MixedPrecisionPolicy()
@@ -143,13 +143,13 @@ class FsdpBackend:
         """Return the batch with the targets of this process's positions; the model splits the input itself."""
         if self.context is None:
             return batch
-        return batch._replace(target_BT=self.context.share(batch.target_BT))
+        return batch._replace(target_BT=self.context.select_local_positions(batch.target_BT))
 
     def _count_once(self, loss: Tensor) -> Tensor:
         """Return the loss on the first process of a tensor-parallel group, and zero on the others."""
         return loss if self.mesh.get_local_rank("tensor") == 0 else torch.zeros_like(loss)
 
-    def accumulate(self, micro_batches: Sequence[Batch]) -> Tensor:
+    def accumulate_gradients(self, micro_batches: Sequence[Batch]) -> Tensor:
         """See Backend. Gradients are reduce-scattered after every micro-batch, so that they stay sharded."""
         assert isinstance(self.model, FSDPModule)
         of_micro_batch = self.training.micro_batch_size * self.training.sequence_length // self.layout.context
@@ -157,7 +157,9 @@ class FsdpBackend:
         sharers = self.context.group if self.context else None
         expert_parallel.set_load_balancing(self.model, self.training.load_balancing_loss, tokens, sharers)
         if self.pipeline:
-            return self._count_once(self.pipeline.step([self._local_batch(batch) for batch in micro_batches], tokens))
+            return self._count_once(
+                self.pipeline.accumulate_gradients([self._local_batch(batch) for batch in micro_batches], tokens)
+            )
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             self.model.set_requires_all_reduce(number == len(micro_batches))
@@ -168,14 +170,14 @@ class FsdpBackend:
 
     def update(self, learning_rate: float, accept: AcceptStep) -> Tensor:
         """See Backend."""
-        norm = self._clip()
+        norm = self._clip_gradients()
         set_learning_rate(self.optimizer, learning_rate)
         if accept(norm):
             self.optimizer.step()
         self.optimizer.zero_grad()
         return norm
 
-    def _clip(self) -> Tensor:
+    def _clip_gradients(self) -> Tensor:
         """Clip the gradients; return the norm before clipping over all parameters and pipeline stages."""
         norm = _total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
         if self.pipeline:
@@ -187,7 +189,7 @@ class FsdpBackend:
         return norm
 
     @torch.no_grad()
-    def layer_norms(self) -> dict[str, float]:
+    def norms_by_layer(self) -> dict[str, float]:
         """See Backend. Pipeline stages exchange the norms of their layers."""
         layers: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.parameters.items():
@@ -206,7 +208,7 @@ class FsdpBackend:
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
         own = self._local_batch(batch)
-        loss_BT = self._count_once(self.pipeline.evaluate(own) if self.pipeline else token_losses(self.model, own))
+        loss_BT = self._count_once(self.pipeline.token_losses(own) if self.pipeline else token_losses(self.model, own))
         if self.context is None:
             return loss_BT
         whole_BT = loss_BT.new_zeros(batch.target_BT.shape)
@@ -223,6 +225,6 @@ class FsdpBackend:
                 found += list_local_shards(f"{moment}.{name}", state[moment])
         return found
 
-    def optimizer_step(self) -> int:
+    def optimizer_step_count(self) -> int:
         """See Backend."""
         return int(next(iter(self.optimizer.state.values()))["step"])

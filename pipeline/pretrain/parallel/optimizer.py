@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.checkpoints.tensor_shards import full_box, list_local_shards
+from pipeline.pretrain.checkpoints.shard_layout import full_box, list_local_shards
 from pipeline.pretrain.settings import SegmentSettings
 
 MOMENTUM = 0.95

@@ -141,11 +141,11 @@ class Pipeline:
         if isinstance(stages, FSDPModule):
             stages.set_reshard_after_backward(False)
 
-    def _schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> tuple[Any, list[_Stage]]:
+    def _make_schedule(self, micro_batches: int, shape: torch.Size, *, trains: bool) -> tuple[Any, list[_Stage]]:
         """Return the schedule and its stages for so many micro-batches of (B, T) tokens, cached."""
         key = micro_batches, *shape
         if self._schedules.get(trains, (None,))[0] != key:
-            loss = self._mean if trains else token_cross_entropies
+            loss = self._mean_loss if trains else token_cross_entropies
             stages = self._make_stages(shape)
             one: Any = Schedule1F1B if trains else ScheduleGPipe
             made = (
@@ -174,21 +174,21 @@ class Pipeline:
             for number in range(each)
         ]
 
-    def _mean(self, loss: Tensor, _: Tensor) -> Tensor:
+    def _mean_loss(self, loss: Tensor, _: Tensor) -> Tensor:
         """Return the loss to minimize; schedules pass the model's result and a target."""
         return loss / self._tokens
 
-    def step(self, micro_batches: Sequence[Batch], tokens: int) -> Tensor:
+    def accumulate_gradients(self, micro_batches: Sequence[Batch], tokens: int) -> Tensor:
         """Accumulate the gradients of loss / `tokens`; return the sum of the losses on the last stage."""
         self._tokens = tokens
         target_BT = torch.cat([batch.target_BT for batch in micro_batches])
-        schedule, stages = self._schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
+        schedule, stages = self._make_schedule(len(micro_batches), micro_batches[0].input_BT.shape, trains=True)
         losses = self._run(schedule.step, stages, micro_batches, target_BT=target_BT)
         return torch.stack(losses).sum().detach() * tokens if losses else torch.zeros((), device=self.device)
 
-    def evaluate(self, batch: Batch) -> Tensor:
+    def token_losses(self, batch: Batch) -> Tensor:
         """Return the loss of every token of a micro-batch, (B, T), without a gradient, on the last stage."""
-        schedule, stages = self._schedule(1, batch.input_BT.shape, trains=False)
+        schedule, stages = self._make_schedule(1, batch.input_BT.shape, trains=False)
         losses = self._run(schedule.eval, stages, [batch])
         return losses[0] if losses else torch.zeros(batch.target_BT.shape, device=self.device)
 

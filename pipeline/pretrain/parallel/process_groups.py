@@ -97,7 +97,7 @@ def all_reduce_sum(device: torch.device, values: NDArray[np.float64]) -> NDArray
 # Work that the processes of a training divide, such as the files of a model.
 
 
-def run_distributed(works: Sequence[Callable[[], None]], *, places: Sequence[Path], beat: Callable[[], None]) -> None:
+def distribute_tasks(works: Sequence[Callable[[], None]], *, places: Sequence[Path], beat: Callable[[], None]) -> None:
     """Run tasks, each on one process, in rounds of as many as there are processes; all processes call this.
 
     A round with fewer tasks is spread over all processes, and so over the nodes.

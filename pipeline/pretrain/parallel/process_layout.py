@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.model.size import head_parts
+from pipeline.model.size import ulysses_degree
 from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 from pipeline.pretrain.settings import Training
 
@@ -87,17 +87,17 @@ def check_layout(
     """
     sizes, a, mesh = make_layout(training, processes, per_node), architecture, training.mesh
     per_step = sizes.data * training.micro_batch_size
-    for size in training.batches.batch_sizes:
+    for size in training.batch_schedule.batch_sizes:
         _check_batch(size, training, sizes, processes)
-    sequence = math.gcd(*training.batches.sequence_lengths)
+    sequence = math.gcd(*training.batch_schedule.sequence_lengths)
     # More context-parallel processes than divide the heads need two chunks of positions per group.
-    groups = mesh.context // head_parts(a, mesh.tensor, mesh.context)
+    groups = mesh.context // ulysses_degree(a, mesh.tensor, mesh.context)
     chunks = mesh.tensor * mesh.context * (2 if groups > 1 else 1)
     by = "training.mesh.tensor x context" if mesh.context > 1 else "training.mesh.tensor"
     by += " x 2 =" if groups > 1 else ""
     of_tensor = {
         "architecture.heads": a.heads,
-        "the feed-forward width": a.hidden,
+        "the feed-forward width": a.intermediate_width,
         "the vocabulary size": vocabulary_size,
     }
     fitting = math.gcd(sequence, *of_tensor.values())
@@ -115,7 +115,7 @@ def check_layout(
             f"training.mesh.tensor {mesh.tensor} does not split experts: set it to 1, and training.mesh.expert instead"
         )
     if mesh.pipeline > 1:
-        for size in training.batches.batch_sizes:
+        for size in training.batch_schedule.batch_sizes:
             _check_pipeline(training, a, size, size // per_step)
 
 
@@ -124,7 +124,7 @@ def _check_experts(architecture: Architecture, expert: int, others: int) -> None
     experts = a.experts or 1
     _check_divides("architecture.experts", experts, "training.mesh.expert", expert, experts, expert)
     _check_divides("architecture.width", a.width, rest, others, a.width, others)
-    _check_divides("the feed-forward width", a.hidden, rest, others, a.hidden, others)
+    _check_divides("the feed-forward width", a.intermediate_width, rest, others, a.intermediate_width, others)
 
 
 def _check_divides(what: str, number: int, by: str, divisor: int, fitting: int, most: int) -> None:

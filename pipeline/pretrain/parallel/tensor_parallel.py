@@ -120,6 +120,8 @@ def apply(model: Decoder, mesh: DeviceMesh, *, asynchronous: bool) -> None:
         model.output.weight = model.embedding.weight
     for block in model.blocks:
         if isinstance(block, Block):
-            _apply_to_block(block, mesh, get_network(model.architecture.name).splits, model.architecture.groups)
+            _apply_to_block(
+                block, mesh, get_network(model.architecture.name).splits, model.architecture.key_value_head_count
+            )
     if asynchronous:
         overlap_tensor_parallel(mesh.get_group())

@@ -19,12 +19,12 @@ from typing import Any
 from pipeline import layout
 from pipeline.core import disk_space
 from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
-from pipeline.core.lease import Lease
-from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.lock_owner import die_with_parent
+from pipeline.core.output_lease import Lease
 from pipeline.core.settings import Settings
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics, watchdog
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 WORKER = "pipeline.pretrain.processes.worker"
@@ -100,11 +100,11 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
     scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
     rewinds = recovery.Rewinds(scratch / "rewinds.json", arguments.identity)
     course, reached, tries = SupervisedTraining(), -1, 0
-    stop_file = (owner.place / "stop").absolute()
+    stop_file = (owner.start_folder / "stop").absolute()
     with _stop_on_signal(stop_file) as is_stopping:
         while True:
             owner.claim()
-            rewinds.discard(checkpoints)
+            rewinds.remove_affected_checkpoints(checkpoints)
             known = metrics.find_last_step(scratch / layout.METRICS_FILE, settings.first_step)
             found = recovery.find_newest(checkpoints, arguments.identity, known)
             step = int(found.name) if found else settings.first_step
@@ -138,7 +138,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
                 owner.check()  # a later start may be the cause
             else:
                 with suppress(OSError, ValueError):
-                    course.machine = json.loads((owner.place / "device.json").read_text(encoding="utf-8"))
+                    course.machine = json.loads((owner.start_folder / "device.json").read_text(encoding="utf-8"))
                 return course
             if status in STATUS_ERRORS:
                 raise STATUS_ERRORS[status](outcome["error"])
@@ -173,7 +173,7 @@ def _find_late_process(logs: Path, token: str, processes: int) -> str | None:
 def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None) -> dict[str, Any]:
     """Start the processes, wait for them and return their outcome; without one, they died."""
     scratch, token = owner.folder, str(owner.number)
-    outcome, file = owner.place / PROCESS_OUTCOME_FILE, owner.place / "arguments.json"
+    outcome, file = owner.start_folder / PROCESS_OUTCOME_FILE, owner.start_folder / "arguments.json"
     file.write_text(arguments.model_dump_json(), encoding="utf-8")
     words = build_command(launch, WORKER, [str(file.absolute())])
     # A new session keeps a terminal's interrupt from the launcher, which would kill the processes.
@@ -190,7 +190,7 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
             arguments.launcher != "srun" and watchdog.list_hung_stacks(scratch, token)
         ):
             time.sleep(POLL_SECONDS)
-        deadline = time.monotonic() + watchdog.grace_period(arguments.settings.training.stability.hang_seconds)
+        deadline = time.monotonic() + watchdog.report_grace_seconds(arguments.settings.training.stability.hang_seconds)
         while process.poll() is None and len(watchdog.list_hung_stacks(scratch, token)) < arguments.world_size:
             if time.monotonic() > deadline:
                 break

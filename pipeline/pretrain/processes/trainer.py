@@ -22,15 +22,20 @@ from numpy.typing import NDArray
 
 from pipeline import layout
 from pipeline.core import disk_space
+from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import DiskFull, InputError, OutOfMemory, Superseded
-from pipeline.core.lease import Lease
-from pipeline.core.training_steps import StepRange
+from pipeline.core.output_lease import Lease
 from pipeline.model import execution_options, huggingface
 from pipeline.pretrain.bad_batches import BadBatchDetector, Rewind
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.recovery import add_rewinds_to_skips, last_regular_step
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.data_loader import PrefetchingLoader, find_documents, make_micro_batches, split_batch
+from pipeline.pretrain.data_loader import (
+    PrefetchingLoader,
+    find_document_offsets,
+    make_micro_batches,
+    split_into_micro_batches,
+)
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.monitors import memory_estimate, metrics
 from pipeline.pretrain.monitors.profiler import Profiler
@@ -42,7 +47,7 @@ from pipeline.pretrain.parallel.expert_parallel import measure_largest_share
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.processes.supervisor import PROCESS_OUTCOME_FILE, WorkerArguments
 from pipeline.pretrain.validation import document_losses, summarize_losses
-from pipeline.tokens.data_order import batch_hash, batch_hash_words
+from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader
@@ -71,7 +76,7 @@ class Trainer:
         self.owner = Lease(self.paths["scratch"], arguments.number)
         self.stopping = False
         for number in SIGNALS:
-            signal.signal(number, self._stop)
+            signal.signal(number, self._request_stop)
         torch.set_num_threads(self.training.threads)
         execution_options.set_determinism(self.training.deterministic)
         self.device = rendezvous.join_process_group(arguments.launcher, arguments.platform)
@@ -92,17 +97,17 @@ class Trainer:
         sampling, steps = self.training.sampling, self.training.steps
         self.sampler = Sampler(self.reader, *shape, sampling, steps, self.detector.skips, self.training.ramp)
         self.saves_failed = 0
-        self.backend = self._backend()
+        self.backend = self._make_backend()
         self.saver = Saver(self.backend, self.settings, arguments.identity, self.paths["recovery"], self.owner)
-        self.loader = PrefetchingLoader(self._read, self.device)
-        place = self.owner.place if self.rank == 0 else None
+        self.loader = PrefetchingLoader(self._read_batch, self.device)
+        place = self.owner.start_folder if self.rank == 0 else None
         self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
         self.profiler = Profiler(self.owner.folder if self.rank == 0 else None, self.device)
 
-    def _stop(self, number: int, frame: object) -> None:
+    def _request_stop(self, number: int, frame: object) -> None:
         self.stopping = True
 
-    def _backend(self) -> Backend:
+    def _make_backend(self) -> Backend:
         arguments = (self.settings, self.reader.vocabulary_size, self.start, self.device)
         if self.training.backend == "deepspeed":
             from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
@@ -112,14 +117,14 @@ class Trainer:
 
         return FsdpBackend(*arguments)
 
-    def _read(self, step: int) -> tuple[NDArray[Any], ...]:
+    def _read_batch(self, step: int) -> tuple[NDArray[Any], ...]:
         """Return this process's inputs, targets, hash words and documents of a step, counted from 1."""
         rank, size = self.backend.data_rank, self.backend.data_size
-        input_BT, target_BT = self.sampler.batch_tokens(step - 1, rank, size)
+        input_BT, target_BT = self.sampler.read_batch(step - 1, rank, size)
         tokens_BT = np.concatenate([input_BT, target_BT[:, -1:]], axis=1)
         length = self.sampler.batches.at(self.sampler.data_step(step - 1)).sequence_length
-        words = batch_hash_words(tokens_BT, rank * len(tokens_BT))
-        documents = find_documents(input_BT, self.training, self.reader.begin_of_text_id, length)
+        words = partial_batch_hash(tokens_BT, rank * len(tokens_BT))
+        documents = find_document_offsets(input_BT, self.training, self.reader.begin_of_text_id, length)
         return input_BT, target_BT, words, *documents
 
     def _try_batch(self, step: int, size: StepRange) -> tuple[BatchResult, dict[str, float]]:
@@ -129,10 +134,12 @@ class Trainer:
         only there, and for norms of layers and visits of experts.
         """
         input_BT, target_BT, words, *documents = self.loader.get(step)
-        loss = self.backend.accumulate(split_batch(input_BT, target_BT, documents, self.training, size.sequence_length))
+        loss = self.backend.accumulate_gradients(
+            split_into_micro_batches(input_BT, target_BT, documents, self.training, size.sequence_length)
+        )
         self.watchdog.beat()
         norms_every = self.training.norms_every
-        norms = self.backend.layer_norms() if norms_every and step % norms_every == 0 else {}
+        norms = self.backend.norms_by_layer() if norms_every and step % norms_every == 0 else {}
         norms |= measure_largest_share(self.backend.model, self.device)
         results: list[BatchResult] = []
 
@@ -163,7 +170,7 @@ class Trainer:
         copies = self.world_size // self.backend.data_size
         summed = table[:, 4 : 4 + len(words)].sum(0) / copies
         reason = self.detector.find_reason(**values)
-        return BatchResult(values, batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
+        return BatchResult(values, format_batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
 
     def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
         """Take one step with the first good batch; return its lines of metrics, and whether to stop.
@@ -183,7 +190,7 @@ class Trainer:
                 break
             back_to = last_regular_step(step, training.checkpoint_every, self.settings.first_step)
             lines.append(self.detector.skip(step, number, values, reason, back_to))
-            self.loader.forget()  # the next batch is another one
+            self.loader.discard_prefetched()  # the next batch is another one
         self.detector.record_good(**values)
         if pauses or result.stop:
             rendezvous.synchronize(self.device)
@@ -196,7 +203,7 @@ class Trainer:
             **values,
             **norms,
             "learning_rate": learning_rate_at(training, step),
-            **self.telemetry.line(size, seconds, result.gauges),
+            **self.telemetry.summarize(size, seconds, result.gauges),
             "seconds": seconds,
         }
         return [*lines, line], result.stop
@@ -247,7 +254,7 @@ class Trainer:
         model = previous and previous / layout.CHECKPOINT_MODEL
         places = (folder.parent, self.paths["scratch"])
         run_tasks = partial(
-            process_groups.run_distributed, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR)
+            process_groups.distribute_tasks, places=places, beat=partial(self.watchdog.beat, SLOW_FACTOR)
         )
         huggingface.save_pretrained(
             checkpoint.CheckpointReader(folder).weights(),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-from pipeline.core.process_lifetime import die_with_parent
-from pipeline.energy.node_meter import meter_other_node
+from pipeline.core.lock_owner import die_with_parent
+from pipeline.energy.node_meter import meter_additional_node
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     # Expandable segments avoid fragmentation of GPU memory when sizes differ between steps.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # recorded collectives, to explain a hang
-    with meter_other_node():
+    with meter_additional_node():
         from pipeline.pretrain.processes import trainer
 
         return trainer.main()

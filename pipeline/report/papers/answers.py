@@ -14,16 +14,16 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
-from pipeline.energy.energy_figures import EnergyFigure, EnergyUnit
+from pipeline.energy.energy_accounting_file import EnergyFigure, EnergyUnit
 from pipeline.report.footprint import group_power_models, list_meters
 from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
 from pipeline.report.papers.paper import Answer, Table
 from pipeline.report.run_reader import Json
-from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, Stated
+from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
 from pipeline.report.translator import Translator
 
 SENTENCES = "answers.jinja"
-MANIFESTS = layout.MANIFEST.pattern()
+MANIFESTS = layout.MANIFEST.glob_pattern()
 MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
 SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
 PARAMETER_BANDS = (
@@ -32,7 +32,7 @@ PARAMETER_BANDS = (
     (10**12, "500 billion to 1 trillion"),
 )
 LARGEST_PARAMETER_BAND = "more than 1 trillion"
-FINGERPRINTS = layout.RECORD.name(job="sources.fingerprint.*")
+FINGERPRINTS = layout.RECORD.relative_path(job="sources.fingerprint.*")
 SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 LARGEST_BAND = "more than 10 trillion tokens"
 CATEGORIES = {
@@ -44,11 +44,11 @@ CATEGORIES = {
     "synthetic": "synthetic data",
     "other": "other sources",
 }
-SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.Place(f"{layout.ATTEMPTS}/")
-MODEL_ANSWERS: dict[str, tuple[layout.Place, ...]] = {
+SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
+MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
     **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
     **dict.fromkeys(("design", "compute"), (SEGMENTS,)),
-    "files": (layout.Place(f"{layout.FINAL_MODEL}/"),),
+    "files": (layout.PathTemplate(f"{layout.FINAL_MODEL}/"),),
     "authenticity": (layout.CRATE,),
     "time": (SEGMENTS, ATTEMPTS),
 }
@@ -82,7 +82,12 @@ class Answers:
     """
 
     def __init__(
-        self, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts], words: Translator
+        self,
+        page: Json,
+        stated: ProviderStatements,
+        sources: list[SourceFacts],
+        models: list[ModelFacts],
+        words: Translator,
     ) -> None:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
@@ -98,19 +103,19 @@ class Answers:
         lines = [f"{model.name}: {getattr(self._sentences, key)(model)}" for model in self.models]
         origin: list[str] = []
         for place in MODEL_ANSWERS[key]:
-            origin += [place.pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
+            origin += [place.glob_pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
         return Answer("; ".join(lines) or self.words("no model was trained"), tuple(origin))
 
     def corpus_answers(self, key: str) -> Answer:
         """What is said of each corpus."""
         sentences = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
-        return Answer("; ".join(filter(None, sentences)) or self.words(CORPUS_ANSWERS[key]), self._statistics())
+        return Answer("; ".join(filter(None, sentences)) or self.words(CORPUS_ANSWERS[key]), self._statistics_files())
 
     def text_only(self) -> Answer:
         """The only modality that this pipeline reads."""
         return Answer(self.words("text"), (MANIFESTS,))
 
-    def settings(self, title: str) -> list[Table]:
+    def settings_tables(self, title: str) -> list[Table]:
         """All settings of each model as its records have them."""
         w = self.words
         return [
@@ -118,7 +123,7 @@ class Answers:
                 f"{title}: {model['name']}",
                 (w("Setting"), w("Value")),
                 tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
-                (layout.SEGMENT_RECORD.pattern(model=model["name"]),),
+                (layout.SEGMENT_RECORD.glob_pattern(model=model["name"]),),
             )
             for model in self.page["models"]
         ]
@@ -129,7 +134,7 @@ class Answers:
         text = w("parameters × tokens read, both counted; repeated steps are not included")
         return Answer(text, tuple(model.records for model in self.models))
 
-    def _megawatt_hours(self, figure: EnergyFigure) -> str:
+    def _format_megawatt_hours(self, figure: EnergyFigure) -> str:
         w = self.words
         if not figure.is_known:
             return w("not measured")
@@ -148,9 +153,13 @@ class Answers:
     def energy(self) -> Answer:
         """Electricity of the training of each model, and of all that the run took."""
         w = self.words
-        models = [f"{one.name}: {self._megawatt_hours(one.energy)}{self._sentences.before(one)}" for one in self.models]
+        models = [
+            f"{one.name}: {self._format_megawatt_hours(one.energy)}{self._sentences.before(one)}" for one in self.models
+        ]
         total: EnergyFigure = self.page["energy"].total
-        whole = w("the whole run, including lost attempts and idle nodes: {energy}", energy=self._megawatt_hours(total))
+        whole = w(
+            "the whole run, including lost attempts and idle nodes: {energy}", energy=self._format_megawatt_hours(total)
+        )
         return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
 
     def energy_method(self) -> Answer:
@@ -192,30 +201,32 @@ class Answers:
             )
             for corpus in self.page["corpora"]
         ]
-        origin = [layout.TOKEN_INDEX.name(tokens=index.name) for index in indexes]
-        origin += self._statistics()
+        origin = [layout.TOKEN_INDEX.relative_path(tokens=index.name) for index in indexes]
+        origin += self._statistics_files()
         return Answer("; ".join([w(band), *sets, *corpora]), tuple(origin))
 
-    def _statistics(self) -> tuple[str, ...]:
-        return tuple(layout.STATISTICS.name(corpus=corpus["name"]) for corpus in self.page["corpora"])
+    def _statistics_files(self) -> tuple[str, ...]:
+        return tuple(layout.STATISTICS.relative_path(corpus=corpus["name"]) for corpus in self.page["corpora"])
 
     def read_last(self) -> Answer:
         """When the raw files were read."""
         days = sorted(source.read_last for source in self.sources if source.read_last)
         return Answer(days[-1] if days else self.words("not recorded"), (FINGERPRINTS,))
 
-    def removed(self, what: str, title: str) -> Table:
+    def removal_table(self, what: str, title: str) -> Table:
         """Documents removed for a reason, by step; `what` is the key of the page's rows."""
         w = self.words
         rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
         none = ((w("all", "papers"), w("none removed for this reason"), "0"),)
-        return Table(title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics(), 2)
+        return Table(
+            title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics_files(), 2
+        )
 
     def tests(self) -> Answer:
         """On which tasks the models were tested."""
         w = self.words
         tasks = sorted({f"{task['task']} ({task['language']})" for model in self.models for task in model.scores})
-        origin = tuple(f"{layout.EVALUATION.name(model=model.name)}/" for model in self.models)
+        origin = tuple(f"{layout.EVALUATION.relative_path(model=model.name)}/" for model in self.models)
         return Answer(", ".join(tasks) or w("no task was evaluated"), origin)
 
     def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
@@ -230,13 +241,13 @@ class Answers:
             (
                 *(s.name, s.language or unknown, s.license_text or unknown, s.basis or unknown, s.holder or unknown),
                 *(s.address or "–", w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
-                *(w.number(s.tokens), self._times(s.name)),
+                *(w.number(s.tokens), self._format_epochs(s.name)),
             )
             for s in sources
         )
         return Table(title, head, rows, (MANIFESTS,), 6)
 
-    def _times(self, source: str) -> str:
+    def _format_epochs(self, source: str) -> str:
         w = self.words
         each = {m.name: m.epochs[source] for m in self.models if source in m.epochs}
         values = [*each.values()]
@@ -261,8 +272,10 @@ class Answers:
             )
             for proof in self.page["reader"].forgotten
         ]
-        origin = tuple(layout.FORGOTTEN.name(corpus=proof.content["corpus"]) for proof in self.page["reader"].forgotten)
-        return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics())
+        origin = tuple(
+            layout.FORGOTTEN.relative_path(corpus=proof.content["corpus"]) for proof in self.page["reader"].forgotten
+        )
+        return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics_files())
 
     def evidence(self) -> Answer:
         """Files that show licenses, by their hashes."""
@@ -274,7 +287,7 @@ class Answers:
         ]
         return Answer("; ".join(lines) or None, key="disclosure.license_evidence")
 
-    def used(self, category: str) -> Answer:
+    def describe_category(self, category: str) -> Answer:
         """Whether there are sources of a category, and which."""
         w = self.words
         names = ", ".join(source.name for source in self._sources_of(category))
@@ -290,28 +303,30 @@ class Answers:
             return Answer(w("no source was crawled"), (MANIFESTS,))
         number, rows = self._top_domains()
         if not number:
-            return Answer(w("the documents of the crawled sources have no addresses"), self._data_sets())
+            return Answer(w("the documents of the crawled sources have no addresses"), self._dataset_files())
         text = w(
             "{named} of {number} domains, the largest by the bytes of their texts",
             named=w.number(len(rows)),
             number=w.number(number),
         )
-        return Answer(text, self._data_sets())
+        return Answer(text, self._dataset_files())
 
     def _top_domains(self) -> tuple[int, list[tuple[str, int, int]]]:
         small = bool(self.page["settings"].disclosure.small_provider)
         crawled = {source.name for source in self._sources_of("crawled")}
         return rank_domains(self.page["reader"].data_sets, crawled, small=small)
 
-    def _data_sets(self) -> tuple[str, ...]:
-        return tuple(layout.DATASET.name(corpus=one.content["corpus"]) for one in self.page["reader"].data_sets)
+    def _dataset_files(self) -> tuple[str, ...]:
+        return tuple(
+            layout.DATASET.relative_path(corpus=one.content["corpus"]) for one in self.page["reader"].data_sets
+        )
 
     def _domain_table(self, title: str) -> list[Table]:
         w = self.words
         number, domains = self._top_domains()
         head = (w("Domain"), w("Documents"), w("Bytes"))
         rows = tuple((name, w.number(documents), w.number(size)) for name, documents, size in domains)
-        return [Table(title, head, rows, self._data_sets(), 1)] if number else []
+        return [Table(title, head, rows, self._dataset_files(), 1)] if number else []
 
     def answer(self, key: str) -> Answer:
         """Return the answer that a form names; `is_answer` says whether there is one of that name."""
@@ -319,19 +334,19 @@ class Answers:
         if kind in ASKED:
             return self.provider_answer(name)
         if kind == SOURCES:
-            return self.used(name)
+            return self.describe_category(name)
         if key in MODEL_ANSWERS:
             return self.model_answers(key)
         return self.corpus_answers(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
 
-    def tables(self, title: str, rows: str) -> list[Table]:
+    def make_tables(self, title: str, rows: str) -> list[Table]:
         """Return the tables of the rows that a form names, none where they are left out."""
         if rows == "settings":
-            return self.settings(title)
+            return self.settings_tables(title)
         if rows == "domains":
             return self._domain_table(title)
         if rows in REMOVED:
-            return [self.removed(rows, title)]
+            return [self.removal_table(rows, title)]
         category = rows.partition(".")[2]
         large, others = split_by_size(self.sources)
         sources = {"": self.sources, "large-public": large, "other-public": others}

@@ -10,11 +10,11 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.markup import safe_url
 from pipeline.core.records import Attempt, Record, is_training_segment
-from pipeline.energy.energy_figures import EnergyFigure
+from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import Category
-from pipeline.tokens.data_order import count_reads
+from pipeline.tokens.data_order import tabulate_epochs
 
 LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
@@ -83,7 +83,7 @@ class ModelFacts:
     @property
     def records(self) -> str:
         """The records of its segments in the run."""
-        return layout.SEGMENT_RECORD.pattern(model=self.name)
+        return layout.SEGMENT_RECORD.glob_pattern(model=self.name)
 
     @property
     def duration(self) -> timedelta:
@@ -99,7 +99,7 @@ def source_category(source: Json) -> Category:
     return "licensed" if rights.get("basis") == "opt-in-agreement" else "other"
 
 
-def collect_sources(reader: RunReader, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
+def collect_source_facts(reader: RunReader, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
     """Return the sources by name; of several corpora, the one that used most of it counts."""
     tokens: Counter[str] = Counter()
     for index in reader.indexes:
@@ -175,11 +175,11 @@ def _format_hardware(segments: list[Record]) -> tuple[str, ...]:
 
 
 def _source_epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
-    rows = count_reads(index.content, training, steps) if index else []
+    rows = tabulate_epochs(index.content, training, steps) if index else []
     return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
 
-def collect_model(
+def collect_model_facts(
     reader: RunReader, shown: dict[str, Any], lost: list[Attempt], scores: list[Json]
 ) -> ModelFacts | None:
     """Return a model of the page as facts; None where no segment of it says how large it is."""
@@ -188,7 +188,7 @@ def collect_model(
         return None
     last = segments[-1]
     training = last.settings.get("training", {})
-    index = reader.find_index([last])
+    index = reader.find_token_index([last])
     return ModelFacts(
         **{name: shown[name] for name in MODEL_KEYS},
         tokens=shown["tokens_seen"],

@@ -51,7 +51,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Paper:
+class ComplianceDocument:
     """One paper in one language: what it is by which law, and its sections."""
 
     name: str
@@ -84,7 +84,7 @@ def _answer_basis(answer: Answer, words: Translator) -> str:
     return words("the provider") if answer.key else words("records")
 
 
-def build_assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
+def build_assessment(papers: list[ComplianceDocument], run: str, words: Translator) -> ComplianceDocument:
     """Return what each point of the other papers rests on: files of the run, a statement, or nothing yet."""
     w = words
     sections = []
@@ -113,4 +113,6 @@ def build_assessment(papers: list[Paper], run: str, words: Translator) -> Paper:
         point = Point(f"{place}.1", w("Points"), Answer(summary, (f"{paper.name}.json",)))
         sections.append(Section(str(place), paper.title, (point,), (table,)))
     law = w("The provider's own assessment, not reviewed by any authority")
-    return Paper(ASSESSMENT, w.language, w("Self-assessment of the papers of {run}", run=run), law, tuple(sections))
+    return ComplianceDocument(
+        ASSESSMENT, w.language, w("Self-assessment of the papers of {run}", run=run), law, tuple(sections)
+    )

@@ -12,7 +12,7 @@ from pipeline.core.markup import safe_url
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.papers.facts import ModelFacts, SourceFacts
 from pipeline.report.run_reader import Json, RunReader
-from pipeline.report.settings import Stated
+from pipeline.report.settings import ProviderStatements
 
 VERSION = "3.0.1"
 CONTEXT = f"https://spdx.org/rdf/{VERSION}/spdx-context.jsonld"
@@ -20,7 +20,7 @@ CREATION = "_:creation"
 AVAILABILITY = {"public": "directDownload"}
 
 
-def list_corpora(reader: RunReader, model: ModelFacts) -> list[str]:
+def list_training_corpora(reader: RunReader, model: ModelFacts) -> list[str]:
     """Return the corpora whose documents a model was trained on: those of the shards that its segments read."""
     read = {
         index["tokens"]
@@ -72,14 +72,14 @@ class _Document:
         return identifier
 
 
-def _entries(values: Iterable[tuple[str, Any]]) -> list[Json]:
+def _dictionary_entries(values: Iterable[tuple[str, Any]]) -> list[Json]:
     return [
         {"type": "DictionaryEntry", "key": key, "value": "none" if value is None else str(value)}
         for key, value in values
     ]
 
 
-def _before(model: ModelFacts) -> str:
+def _describe_previous_training(model: ModelFacts) -> str:
     if model.branch_of is None:
         return f"; without what {model.began_with['name']} took before" if model.began_with else ""
     base, step = model.branch_of
@@ -97,7 +97,7 @@ def _energy(model: ModelFacts) -> Json | None:
     return {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [described]}
 
 
-def _weights(reader: RunReader, model: ModelFacts) -> list[Json]:
+def _weight_hashes(reader: RunReader, model: ModelFacts) -> list[Json]:
     outputs = [
         entry
         for record in reader.records_of("pretrain.export", model=model.name)
@@ -107,8 +107,8 @@ def _weights(reader: RunReader, model: ModelFacts) -> list[Json]:
     return [{"type": "Hash", "algorithm": "sha256", "hashValue": entry.sha256} for entry in outputs]
 
 
-def build_document(
-    reader: RunReader, page: Json, stated: Stated, sources: list[SourceFacts], models: list[ModelFacts]
+def build_spdx_document(
+    reader: RunReader, page: Json, stated: ProviderStatements, sources: list[SourceFacts], models: list[ModelFacts]
 ) -> Json:
     """Return the document; its time is that of the newest record, so that the same run gives the same bytes."""
     run: str = page["settings"].run
@@ -139,7 +139,7 @@ def build_document(
         totals = corpus["totals"]
         corpora[corpus["name"]] = document.add(
             "dataset_DatasetPackage",
-            layout.CORPUS.name(corpus=corpus["name"]),
+            layout.CORPUS.relative_path(corpus=corpus["name"]),
             name=f"corpus {corpus['name']}",
             software_primaryPurpose="data",
             dataset_datasetType=["text"],
@@ -165,11 +165,11 @@ def build_document(
             if page["settings"].disclosure.placed_on_market
             else None,
             software_primaryPurpose="model",
-            software_packageVersion=next((h["hashValue"][:16] for h in _weights(reader, model)), None),
-            verifiedUsing=_weights(reader, model),
+            software_packageVersion=next((h["hashValue"][:16] for h in _weight_hashes(reader, model)), None),
+            verifiedUsing=_weight_hashes(reader, model),
             ai_typeOfModel=["decoder-only transformer"],
-            ai_hyperparameter=_entries(shown["settings"]),
-            ai_metric=_entries(
+            ai_hyperparameter=_dictionary_entries(shown["settings"]),
+            ai_metric=_dictionary_entries(
                 [
                     ("validation loss, nats per token", model.validation_loss),
                     *(
@@ -180,12 +180,13 @@ def build_document(
             ),
             ai_energyConsumption=_energy(model),
             ai_informationAboutTraining=f"{model.flops(6):.3e} floating-point operations by 6ND, "
-            f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}" + _before(model),
+            f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}"
+            + _describe_previous_training(model),
             ai_informationAboutApplication=stated.text("intended_use"),
             ai_limitation=stated.text("limitations"),
         )
         document.relate(
-            identifier, "trainedOn", [corpora[name] for name in list_corpora(reader, model) if name in corpora]
+            identifier, "trainedOn", [corpora[name] for name in list_training_corpora(reader, model) if name in corpora]
         )
         if license := stated.text("model_license"):
             document.relate(identifier, "hasDeclaredLicense", [document.license(license)])

@@ -14,11 +14,11 @@ from pipeline.core import markup
 from pipeline.core.settings import Settings
 from pipeline.core.yaml_files import load_yaml
 from pipeline.report.papers.answers import Answers, is_answer, is_table
-from pipeline.report.papers.facts import collect_model, collect_sources
-from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, Paper, Point, Section, build_assessment
-from pipeline.report.papers.spdx import build_document
+from pipeline.report.papers.facts import collect_model_facts, collect_source_facts
+from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, ComplianceDocument, Point, Section, build_assessment
+from pipeline.report.papers.spdx import build_spdx_document
 from pipeline.report.run_reader import Json, RunReader, find_lost_attempts
-from pipeline.report.settings import Stated
+from pipeline.report.settings import ProviderStatements
 from pipeline.report.translator import translator
 
 FORMS = "forms.yaml"
@@ -41,14 +41,14 @@ class SectionForm(Settings):
         return named
 
 
-class PaperForm(Settings):
+class DocumentForm(Settings):
     """A paper: its title, the law that asks for it, and its sections by number."""
 
     title: str
     law: str
     sections: dict[str, SectionForm]
 
-    def fill(self, name: str, answers: Answers) -> Paper:
+    def fill(self, name: str, answers: Answers) -> ComplianceDocument:
         """Return the paper of a run in the language of the answers; points are numbered `SECTION.1` and so on."""
         w = answers.words
         sections = []
@@ -57,30 +57,30 @@ class PaperForm(Settings):
                 Point(f"{number}.{place}", w(title), answers.answer(key))
                 for place, (title, key) in enumerate(part.points.items(), start=1)
             ]
-            tables = [table for title, rows in part.tables.items() for table in answers.tables(w(title), rows)]
+            tables = [table for title, rows in part.tables.items() for table in answers.make_tables(w(title), rows)]
             sections.append(Section(number, w(part.title), tuple(points), tuple(tables)))
         title = w(self.title, run=answers.page["settings"].run)
-        return Paper(name, w.language, title, w(self.law), tuple(sections))
+        return ComplianceDocument(name, w.language, title, w(self.law), tuple(sections))
 
 
 @cache
-def read_forms() -> dict[str, PaperForm]:
+def read_forms() -> dict[str, DocumentForm]:
     """Return the form of each paper by its name."""
-    return TypeAdapter(dict[str, PaperForm]).validate_python(load_yaml(Path(__file__).parent / FORMS))
+    return TypeAdapter(dict[str, DocumentForm]).validate_python(load_yaml(Path(__file__).parent / FORMS))
 
 
-PAPER_NAMES = (*read_forms(), ASSESSMENT)
+DOCUMENT_NAMES = (*read_forms(), ASSESSMENT)
 SPDX = "spdx.json"
 HTML, MARKDOWN, STYLE = "paper.html.jinja", "paper.md.jinja", "paper.css"
 
 
-def _fill_papers(reader: RunReader, page: Json, stated: Stated) -> tuple[list[Paper], Json]:
+def _fill_documents(reader: RunReader, page: Json, stated: ProviderStatements) -> tuple[list[ComplianceDocument], Json]:
     """Return every paper in every language, and the document of SPDX."""
     disclosure, run = page["settings"].disclosure, page["settings"].run
-    sources = collect_sources(reader, page["sources"], disclosure.data_categories)
+    sources = collect_source_facts(reader, page["sources"], disclosure.data_categories)
     lost = [one.attempt for one in find_lost_attempts(reader)]
     scores = {entry["model"]: entry["checkpoints"][0]["tasks"] for entry in page["evaluations"]}
-    facts = [collect_model(reader, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]
+    facts = [collect_model_facts(reader, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]
     models = [model for model in facts if model]
     papers = []
     for language in LANGUAGES:
@@ -88,7 +88,7 @@ def _fill_papers(reader: RunReader, page: Json, stated: Stated) -> tuple[list[Pa
         answers = Answers(page, stated, sources, models, words)
         filled = [form.fill(name, answers) for name, form in read_forms().items()]
         papers += [*filled, build_assessment(filled, run, words)]
-    return papers, build_document(reader, page, stated, sources, models)
+    return papers, build_spdx_document(reader, page, stated, sources, models)
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -100,13 +100,15 @@ def _load_environment(*, html: bool) -> jinja2.Environment:
     return markup.template_environment(Path(__file__).parent, {}, html=html)
 
 
-def write_papers(folder: Path, reader: RunReader, page: Json, stated: Stated) -> dict[str, int]:
+def write_compliance_documents(
+    folder: Path, reader: RunReader, page: Json, stated: ProviderStatements
+) -> dict[str, int]:
     """Write all papers below a folder, as NAME.LANGUAGE.FORMAT; return how many points they have and how many are open.
 
     Args:
         page: what the report's page shows, as `view.build_context` returns it.
     """
-    papers, spdx = _fill_papers(reader, page, stated)
+    papers, spdx = _fill_documents(reader, page, stated)
     templates = {
         "html": _load_environment(html=True).get_template(HTML),
         "md": _load_environment(html=False).get_template(MARKDOWN),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.slurm.executor import snakemake_private
-from pipeline.slurm.executor.allocation import AllocationTask
+from pipeline.slurm.executor.allocation_runner import AllocationTask
 from pipeline.slurm.executor.interface import Cause
 
 ONE_TASK = ("--nodes=1", "--ntasks=1")
@@ -40,7 +40,7 @@ class ResourceRequest:
     alone: bool = False
 
 
-def count_allocations(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
+def count_smallest_allocations(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
     """Return the number of smallest allocations that hold these cores and this memory."""
     by_memory = -(-memory_megabytes // of_memory_megabytes) if of_memory_megabytes else 0
     return max(-(-cpus // of_cpus), by_memory, 1)
@@ -73,7 +73,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
                 group.append(number)
                 break
         else:
-            count = count_allocations(request.cpus, request.memory_megabytes, size, memory)
+            count = count_smallest_allocations(request.cpus, request.memory_megabytes, size, memory)
             groups.append([number])
             candidates.append((groups[-1], count * size, memory and count * memory))
     return sorted(sorted(group) for group in groups)
@@ -132,7 +132,7 @@ def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
     cpus, megabytes = (sum(getattr(one.request, key) for one in group) for key in ("cpus", "memory_megabytes"))
     size, of_megabytes = first.request.allocation_cpus, first.request.allocation_memory_megabytes
     if size and not first.request.alone:
-        count = count_allocations(cpus, megabytes, size, of_megabytes)
+        count = count_smallest_allocations(cpus, megabytes, size, of_megabytes)
         cpus, megabytes = count * size, max(megabytes, count * (of_megabytes or 0))
     minutes = max(one.request.minutes for one in group)
     return {**first.resources, "cpus_per_task": cpus, "mem_mb": megabytes, "runtime": minutes}
@@ -165,7 +165,7 @@ def record_failure(name: str, cause: Cause) -> None:
     _causes.setdefault(name, Counter())[cause] += 1
 
 
-def request_growth(rule: str, wildcards: Iterable[str], attempt: int) -> RequestGrowth:
+def compute_request_growth(rule: str, wildcards: Iterable[str], attempt: int) -> RequestGrowth:
     """Return the growth of a job's memory and time at this attempt.
 
     Each failure for lack of memory doubles the memory, each timeout doubles the time; other failures change nothing. No

@@ -61,7 +61,7 @@ class SubmissionAnswer:
     said: str = ""
 
 
-def parse_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
+def parse_sbatch_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
     """Return the outcome of sbatch by its exit code, the printed number and its messages."""
     # `4711` or `4711;CLUSTER`; a site may print more lines around it.
     numbers = re.findall(r"^(\d+)(?:;\S+)?[ \t\r]*$", printed, re.MULTILINE)
@@ -103,7 +103,7 @@ def submit_batch(words: Sequence[str], script: str, workdir: Path) -> Submission
         return SubmissionAnswer("silent", said=f"sbatch has not answered for {SBATCH_SECONDS} seconds")
     except OSError as error:
         return SubmissionAnswer("refused", said=f"sbatch cannot be started ({error.strerror})")
-    return parse_answer(done.returncode, done.stdout, done.stderr)
+    return parse_sbatch_answer(done.returncode, done.stdout, done.stderr)
 
 
 class QueuedJob(NamedTuple):

@@ -25,8 +25,8 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
-from pipeline.slurm.executor import allocation, job_requests, slurm_commands, snakemake_private
-from pipeline.slurm.executor.allocation import ALLOCATIONS_FOLDER, REFUSED_CODE
+from pipeline.slurm.executor import allocation_runner, job_requests, slurm_commands, snakemake_private
+from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER, REFUSED_CODE
 from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, SlurmError
 from pipeline.slurm.executor.job_requests import (
     PreparedJob,
@@ -139,8 +139,8 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         """Submit an allocation, and repeat while Slurm is full or does not answer."""
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
-        sha256 = allocation.write_allocation(path, allocation_tasks(group))
-        script = allocation.batch_script(path, sha256)
+        sha256 = allocation_runner.write_allocation(path, allocation_tasks(group))
+        script = allocation_runner.batch_script(path, sha256)
         first, what = group[0], self._describe(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
         words = [
@@ -157,7 +157,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
                 warned_seconds = time.monotonic()
                 self.logger.warning(f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
             if answer.outcome == "silent":
-                answer = self._resolve_silence(answer, pause)
+                answer = self._resolve_unanswered_submission(answer, pause)
             if answer.outcome == "taken":
                 self._report_submission(group, path, answer.number, what)
                 return
@@ -174,7 +174,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         names = [one.task.what for one in group]
         return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
-    def _resolve_silence(self, answer: SubmissionAnswer, pause: float) -> SubmissionAnswer:
+    def _resolve_unanswered_submission(self, answer: SubmissionAnswer, pause: float) -> SubmissionAnswer:
         """Return the outcome of a submission without an answer, once Slurm answers again."""
         known = None
         for _ in range(2):  # an earlier request may be processed after a later query
@@ -216,7 +216,8 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             if number not in over:
                 yield info
             elif (
-                over[number] == "COMPLETED" or allocation.read_exit_codes(info.aux["path"]).get(info.aux["place"]) == 0
+                over[number] == "COMPLETED"
+                or allocation_runner.read_exit_codes(info.aux["path"]).get(info.aux["place"]) == 0
             ):
                 self.report_job_success(info)
             else:
@@ -268,7 +269,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         return causes
 
     def _report_failure(self, info: SubmittedJobInfo, state: str, cause: Cause) -> None:
-        code = allocation.read_exit_codes(info.aux["path"]).get(info.aux["place"])
+        code = allocation_runner.read_exit_codes(info.aux["path"]).get(info.aux["place"])
         if code is None and info.aux["size"] == 1:
             code = slurm_commands.query_exit_code(str(info.external_jobid))
         if code == KILLED_CODE and cause == "failed":

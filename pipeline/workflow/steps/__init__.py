@@ -5,10 +5,19 @@ from __future__ import annotations
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.workflow.run_files import Wildcards
-from pipeline.workflow.steps import corpus, data_set, evaluate, opt_out, pretrain, report, sources, tokens
+from pipeline.workflow.steps import (
+    corpus_decontamination,
+    corpus_preparation,
+    evaluate,
+    opt_out,
+    pretrain,
+    report_and_provenance,
+    sources,
+    tokenization,
+)
 from pipeline.workflow.steps.declaration import Step
 
-ORDER = (sources, corpus, data_set, tokens, pretrain, evaluate, report)
+ORDER = (sources, corpus_preparation, corpus_decontamination, tokenization, pretrain, evaluate, report_and_provenance)
 
 
 def _collect() -> dict[str, Step]:

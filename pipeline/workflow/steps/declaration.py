@@ -9,7 +9,7 @@ from typing import Literal
 from pipeline.config.configuration import Config
 from pipeline.core.records import Versions
 from pipeline.core.settings import Settings
-from pipeline.layout import SOURCES_COMPLETE, Place
+from pipeline.layout import SOURCES_COMPLETE, PathTemplate
 from pipeline.workflow.run_files import RunFiles, Wildcards
 
 InstanceLister = Callable[[Config], list[tuple[str, ...]]]
@@ -37,8 +37,8 @@ def batch_instances(wildcards: tuple[str, ...], parents: InstanceLister) -> JobI
     """Return instances with a job for each batch of some sources; a source is the last value of its parents."""
     return JobInstances(
         (*wildcards, "batch"),
-        lambda c: [(*parent, batch) for parent in parents(c) for batch in c.batches(parent[-1])],
-        lambda c: [(*parent, unit) for parent in parents(c) for unit in c.units(parent[-1])],
+        lambda c: [(*parent, batch) for parent in parents(c) for batch in c.job_batches(parent[-1])],
+        lambda c: [(*parent, unit) for parent in parents(c) for unit in c.unit_files(parent[-1])],
     )
 
 
@@ -83,7 +83,7 @@ class Input:
     """
 
     name: str
-    files: Place | JobFiles | str | None = None
+    files: PathTemplate | JobFiles | str | None = None
     is_tracked: bool = True
     is_read: bool = True
     is_short: bool = False
@@ -91,34 +91,36 @@ class Input:
     words: str | None = None
 
 
-def waits_for(
-    name: str, files: Place | JobFiles | str, is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False
+def wait_for_input(
+    name: str, files: PathTemplate | JobFiles | str, is_ancient: bool | Callable[[RunFiles, Wildcards], bool] = False
 ) -> Input:
     """Return an input that must exist before a job, and that `run` does not get."""
     return Input(name, files, is_read=False, is_ancient=is_ancient)
 
 
-def untracked(name: str, files: Place | JobFiles, words: str | None = None) -> Input:
+def untracked_input(name: str, files: PathTemplate | JobFiles, words: str | None = None) -> Input:
     """Return an input that Snakemake tracks by other files, such as those of the batches."""
     return Input(name, files, is_tracked=False, words=words)
 
 
-def files_per_value(place: Place, wildcard: str, values: Callable[[Config], Iterable[object]]) -> JobFiles:
+def files_per_value(place: PathTemplate, wildcard: str, values: Callable[[Config], Iterable[object]]) -> JobFiles:
     """Return the function that names a file of the run for each value of a wildcard."""
     return lambda run, w: [run.file(place, **{wildcard: value}) for value in values(run.config)]
 
 
-def all_batches(name: str, step: str) -> Input:
+def wait_for_all_batches(name: str, step: str) -> Input:
     """Return an input that waits for all batches of a step of the job's corpus."""
-    return waits_for(name, lambda run, w: run.corpus_batches(step, w["corpus"]))
+    return wait_for_input(name, lambda run, w: run.corpus_batch_record_paths(step, w["corpus"]))
 
 
-def all_units(name: str, *places: Place) -> Input:
+def all_unit_files(name: str, *places: PathTemplate) -> Input:
     """Return the untracked input with the files of all units of the job's corpus, in some folders."""
-    return untracked(name, lambda run, w: [file for place in places for file in run.corpus_files(place, w["corpus"])])
+    return untracked_input(
+        name, lambda run, w: [file for place in places for file in run.corpus_files(place, w["corpus"])]
+    )
 
 
-SOURCES_READ = waits_for("sources", SOURCES_COMPLETE, is_ancient=True)
+SOURCES_READ = wait_for_input("sources", SOURCES_COMPLETE, is_ancient=True)
 """For every step after the sources, so that jobs planned before a source changed do not run next to that change."""
 
 
@@ -146,7 +148,7 @@ class Output:
     """
 
     name: str
-    place: Place
+    place: PathTemplate
     is_folder: bool = False
     is_target: bool = False
     report_entry: ReportEntry | None = None
@@ -196,7 +198,7 @@ class Step:
     reads_raw: bool = False
     reuses: bool = False
     private: str | None = None
-    scratch: Place | JobValue | None = None
+    scratch: PathTemplate | JobValue | None = None
     parameters: Mapping[str, JobValue] = field(default_factory=dict)
     kept_versions: Callable[[RunFiles, Wildcards], Versions | None] | None = None
     operation: Callable[[RunFiles, Wildcards], dict[str, str]] | None = None
@@ -225,6 +227,6 @@ class Step:
         return any(output.is_folder for output in self.outputs)
 
     @property
-    def job(self) -> str:
+    def job_name_template(self) -> str:
         """The name of its jobs with wildcards, as in logs and records."""
         return ".".join([self.name, *(f"{{{name}}}" for name in self.instances.wildcards)])

@@ -21,10 +21,10 @@ from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import SOURCES_READ, Input, JobInstances, Output, ResourceNeeds, Step
 from pipeline.workflow.steps.pretrain import TOKENIZER_OF_MODEL
 
-EVALUATION = JobInstances(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated()])
+EVALUATION = JobInstances(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated_milestones()])
 BASELINE = JobInstances(("baseline",), lambda c: [(name,) for name in c.baselines()])
-SEARCHED_MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.searched_models()])
-EVALUATED_RUN = JobInstances((), lambda c: [()] if c.evaluated() else [])
+SEARCHED_MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.text_searchable_models()])
+EVALUATED_RUN = JobInstances((), lambda c: [()] if c.evaluated_milestones() else [])
 
 
 def _common_settings(config: Config) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _common_settings(config: Config) -> dict[str, Any]:
 
 def baseline_settings(config: Config, i: Wildcards) -> Settings:
     model = config.baselines()[i["baseline"]]
-    seed = None if model is None or config.models[config.root(model)].pretrained else config.model_seed(model)
+    seed = None if model is None or config.models[config.root_model(model)].pretrained else config.model_seed(model)
     return BaselineSettings(name=i["baseline"], untrained_seed=seed, **_common_settings(config))
 
 
@@ -73,7 +73,7 @@ def differences_settings(config: Config, i: Wildcards) -> Settings:
     for name, model in sorted(config.compared_models().items()):
         trained = config.segment_settings(name, model.training.steps).result_settings()
         seed = trained.pop("seed")
-        start, taken = model.training.start, config.models[config.root(name)].pretrained
+        start, taken = model.training.start, config.models[config.root_model(name)].pretrained
         began = [start.step if start else None, taken.folder if taken else None]
         groups.setdefault(json.dumps([model.tokens, trained, began]), {}).setdefault(seed, name)
     return DifferencesSettings(seeds=[[*of_seed.values()] for of_seed in groups.values() if len(of_seed) > 1])
@@ -84,7 +84,7 @@ def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
     model = run.config.baselines()[w["baseline"]]
     if model is None:
         return run.config.baseline_files(w["baseline"])
-    if run.config.models[root := run.config.root(model)].pretrained:
+    if run.config.models[root := run.config.root_model(model)].pretrained:
         return [run.milestone(root, 0)]
     return run.milestones(model)[:1]
 
@@ -97,13 +97,13 @@ def baseline_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
     ]
 
 
-def _suffix_files(run: RunFiles, w: Wildcards) -> list[str]:
-    return run.shards(layout.SUFFIXES, run.config.models[w["model"]].tokens)
+def _suffix_array_files(run: RunFiles, w: Wildcards) -> list[str]:
+    return run.shard_files(layout.SUFFIXES, run.config.models[w["model"]].tokens)
 
 
 def _compared_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
     compared = run.config.compared_models()
-    evaluated = [(model, step) for model, step in run.config.evaluated() if model in compared]
+    evaluated = [(model, step) for model, step in run.config.evaluated_milestones() if model in compared]
     return [run.file(layout.ANSWERS, model=model, step=step) for model, step in evaluated]
 
 
@@ -153,13 +153,15 @@ STEPS = (
             TOKENIZER_OF_MODEL,
             Input(
                 "suffixes",
-                lambda run, w: run.shards(layout.SUFFIXES, run.config.models[w["model"]].tokens),
+                lambda run, w: run.shard_files(layout.SUFFIXES, run.config.models[w["model"]].tokens),
                 is_short=True,
                 is_ancient=True,
             ),
             Input("final", layout.FINAL_MODEL),
             Input(
-                "harmful", lambda run, w: [*map(str, run.config.harmful_files_of_model(w["model"]))], is_ancient=True
+                "harmful",
+                lambda run, w: [*map(str, run.config.harmful_content_files_for_model(w["model"]))],
+                is_ancient=True,
             ),
         ),
         outputs=(Output("samples", layout.SAMPLES, is_target=True),),

@@ -7,10 +7,10 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.opt_out.other_runs import hash_other_runs
+from pipeline.opt_out.other_runs_state import hash_other_runs
 from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, collect_line_rules
 from pipeline.sources.settings import EntriesSettings
-from pipeline.workflow.common_settings import common_values, signature_settings, with_model_hash
+from pipeline.workflow.common_settings import add_names_model_hash, minhash_signature_settings, select_matching_values
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     UNIT_NEEDS,
@@ -19,33 +19,37 @@ from pipeline.workflow.steps.declaration import (
     Output,
     ResourceNeeds,
     Step,
-    all_batches,
-    all_units,
+    all_unit_files,
     batch_instances,
     files_per_value,
-    untracked,
-    waits_for,
+    untracked_input,
+    wait_for_all_batches,
+    wait_for_input,
 )
 from pipeline.workflow.steps.sources import RAW_UNITS
 
 # Of sources with an opt-out list.
-RESERVING_BATCH = batch_instances(("source",), lambda c: [(name,) for name in c.reserving()])
+RESERVING_BATCH = batch_instances(("source",), lambda c: [(name,) for name in c.sources_with_opt_out_list()])
 RESERVING_CORPUS_BATCH = batch_instances(
-    ("corpus", "source"), lambda c: [(corpus, name) for corpus in c.corpus for name in c.reserving()]
+    ("corpus", "source"), lambda c: [(corpus, name) for corpus in c.corpus for name in c.sources_with_opt_out_list()]
 )
 # Where any source has one.
-RESERVING_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.corpus if c.reserving()])
-RESERVING_RUN = JobInstances((), lambda c: [()] if c.reserving() else [])
+RESERVING_CORPUS = JobInstances(
+    ("corpus",), lambda c: [(corpus,) for corpus in c.corpus if c.sources_with_opt_out_list()]
+)
+RESERVING_RUN = JobInstances((), lambda c: [()] if c.sources_with_opt_out_list() else [])
 
 
 def reserved_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     copied = map(config.source, config.corpus_sources(i["corpus"]))
-    keys = common_values(ReservedSettings, source, section) | {"personal_data": with_model_hash(section.personal_data)}
+    keys = select_matching_values(ReservedSettings, source, section) | {
+        "personal_data": add_names_model_hash(section.personal_data)
+    }
     return ReservedSettings(
         source=source.name,
         line_rules=collect_line_rules(map(section.rules_for, copied)),
-        signatures=signature_settings(config, i["corpus"]),
+        signatures=minhash_signature_settings(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         **keys,
     )
@@ -54,14 +58,14 @@ def reserved_settings(config: Config, i: Wildcards) -> Settings:
 def remains_settings(config: Config, i: Wildcards) -> Settings:
     return RemainsSettings(
         run=config.run.name,
-        corpora={name: signature_settings(config, name) for name in config.corpus},
+        corpora={name: minhash_signature_settings(config, name) for name in config.corpus},
         tokens={name: section.corpus for name, section in config.tokens.items()},
         others=hash_other_runs(Path(config.run.results), config.run.name),
     )
 
 
 def _all_reserved_files(run: RunFiles, w: Wildcards) -> list[str]:
-    return [name for corpus in run.config.corpus for name in run.reserved_files(layout.RESERVED, corpus)]
+    return [name for corpus in run.config.corpus for name in run.opt_out_source_files(layout.RESERVED, corpus)]
 
 
 def _all_removed_files(run: RunFiles, w: Wildcards) -> list[str]:
@@ -71,20 +75,21 @@ def _all_removed_files(run: RunFiles, w: Wildcards) -> list[str]:
 
 def _all_shards(run: RunFiles, w: Wildcards) -> list[str]:
     places = [layout.TOKEN_SHARD.fill(split=split) for split in ("train", "validation")]
-    return [name for tokens in run.config.tokens for place in places for name in run.shards(place, tokens)]
+    return [name for tokens in run.config.tokens for place in places for name in run.shard_files(place, tokens)]
 
 
-RESERVED_BATCHES = waits_for(
-    "reserved_batches", lambda run, w: run.batches("opt_out.reserved", run.config.reserving(), w["corpus"])
+RESERVED_BATCHES = wait_for_input(
+    "reserved_batches",
+    lambda run, w: run.batch_record_paths("opt_out.reserved", run.config.sources_with_opt_out_list(), w["corpus"]),
 )
-RESERVED_UNITS = untracked("reserved", lambda run, w: run.reserved_files(layout.RESERVED, w["corpus"]))
+RESERVED_UNITS = untracked_input("reserved", lambda run, w: run.opt_out_source_files(layout.RESERVED, w["corpus"]))
 # What reads a manifest waits for the Snakemake checkpoint too: before it, nobody knows which units run again.
-MANIFESTS_READ = waits_for("sources", layout.SOURCES_COMPLETE)
-MANIFESTS = Input("manifests", files_per_value(layout.MANIFEST, "source", lambda c: c.reserving()))
+MANIFESTS_READ = wait_for_input("sources", layout.SOURCES_COMPLETE)
+MANIFESTS = Input("manifests", files_per_value(layout.MANIFEST, "source", lambda c: c.sources_with_opt_out_list()))
 # The units' own files are known to that checkpoint, and thousands of them slow Snakemake down.
 READS_UNITS = (
-    waits_for("sources", "sources_complete", is_ancient=True),
-    untracked("unit", layout.SOURCE, words="{params.unit}/units/%unit.json"),
+    wait_for_input("sources", "sources_complete", is_ancient=True),
+    untracked_input("unit", layout.SOURCE, words="{params.unit}/units/%unit.json"),
     Input("files", is_tracked=False, words="@{params.unit}/listing/%unit.json"),
 )
 
@@ -94,7 +99,7 @@ STEPS = (
         RESERVING_BATCH,
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
         lambda config, i: EntriesSettings(
-            source=i["source"], **common_values(EntriesSettings, config.source(i["source"]))
+            source=i["source"], **select_matching_values(EntriesSettings, config.source(i["source"]))
         ),
         inputs=RAW_UNITS,
         outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
@@ -122,17 +127,19 @@ STEPS = (
         "opt_out.forgotten",
         RESERVING_CORPUS,
         "Search the corpus {wildcards.corpus} for what is to be forgotten",
-        lambda config, i: ForgottenSettings(corpus=i["corpus"], signatures=signature_settings(config, i["corpus"])),
+        lambda config, i: ForgottenSettings(
+            corpus=i["corpus"], signatures=minhash_signature_settings(config, i["corpus"])
+        ),
         inputs=(
             MANIFESTS_READ,
             MANIFESTS,
             RESERVED_BATCHES,
-            all_batches("deduplicated_batches", "corpus.deduplicate"),
-            all_batches("final_batches", "corpus.decontaminate"),
+            wait_for_all_batches("deduplicated_batches", "corpus.deduplicate"),
+            wait_for_all_batches("final_batches", "corpus.decontaminate"),
             RESERVED_UNITS,
-            all_units("removed", layout.REMOVED.fill(step="filter"), layout.REMOVED.fill(step="deduplicate")),
-            all_units("signatures", layout.SIGNATURES),
-            all_units("final", layout.FINAL_DOCUMENTS),
+            all_unit_files("removed", layout.REMOVED.fill(step="filter"), layout.REMOVED.fill(step="deduplicate")),
+            all_unit_files("signatures", layout.SIGNATURES),
+            all_unit_files("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("forgotten", layout.FORGOTTEN),),
         need=ResourceNeeds("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
@@ -146,11 +153,11 @@ STEPS = (
         remains_settings,
         inputs=(
             MANIFESTS_READ,
-            waits_for("records", lambda run, w: run.records()),
+            wait_for_input("records", lambda run, w: run.record_paths()),
             MANIFESTS,
-            untracked("reserved", _all_reserved_files),
-            untracked("removed", _all_removed_files),
-            untracked("shards", _all_shards),
+            untracked_input("reserved", _all_reserved_files),
+            untracked_input("removed", _all_removed_files),
+            untracked_input("shards", _all_shards),
         ),
         outputs=(Output("remains", layout.REMAINS),),
         need=ResourceNeeds("everything", memory_megabytes=4000),

@@ -18,14 +18,14 @@ from pipeline.workflow.steps.declaration import (
     Output,
     ResourceNeeds,
     Step,
-    waits_for,
+    wait_for_input,
 )
 
 MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.models])
 IMPORTED_MODEL = JobInstances(("model",), lambda c: [(name,) for name, model in c.models.items() if model.pretrained])
 SEGMENT = JobInstances(
     ("model", "step"),
-    lambda c: [(name, str(step)) for name, model in c.models.items() for step in model.training.milestones()],
+    lambda c: [(name, str(step)) for name, model in c.models.items() for step in model.training.milestone_steps()],
 )
 
 
@@ -52,7 +52,7 @@ def export_settings(config: Config, i: Wildcards) -> Settings:
 
 def segment_scratch_folder(run: RunFiles, w: Wildcards) -> str:
     """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
-    code = run.versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
+    code = run.job_versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
     return run.file(layout.SEGMENT_SCRATCH, model=w["model"], step=w["step"], code_version=code)
 
 
@@ -81,13 +81,13 @@ def previous_milestone(run: RunFiles, w: Wildcards) -> list[str]:
 
 def _first_segment_if_kept(run: RunFiles, w: Wildcards) -> int | None:
     """Return the first segment of a model if it stays: what the model begins with stays as long as that."""
-    step = run.config.models[w["model"]].training.milestones()[0]
+    step = run.config.models[w["model"]].training.milestone_steps()[0]
     return step if run.finished.kept_versions(w["model"], step) else None
 
 
 def _imported_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
     stays = _first_segment_if_kept(run, w)
-    made = run.finished.tokens_hash(w["model"], stays) if stays else None
+    made = run.finished.kept_tokens_hash(w["model"], stays) if stays else None
     return made or run.tokens_hash(w["model"])
 
 
@@ -96,11 +96,11 @@ def _kept_segment_versions(run: RunFiles, w: Wildcards) -> Versions | None:
 
 
 def _segment_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
-    return run.finished.tokens_hash(w["model"], int(w["step"])) or run.tokens_hash(w["model"])
+    return run.finished.kept_tokens_hash(w["model"], int(w["step"])) or run.tokens_hash(w["model"])
 
 
 # Behind a training everything waits for the tokens, as the training itself does.
-INDEX_READ = waits_for("index", lambda run, w: run.token_index(w["model"]), is_ancient=True)
+INDEX_READ = wait_for_input("index", lambda run, w: run.token_index(w["model"]), is_ancient=True)
 TOKENIZER_OF_MODEL = Input(
     "tokenizer", lambda run, w: run.tokenizer_file(layout.TOKENIZER, w["model"]), is_ancient=True
 )
@@ -128,7 +128,7 @@ STEPS = (
         outputs=(Output("milestone", layout.MILESTONE.fill(step=0), is_folder=True),),
         need=ResourceNeeds(minutes=60, memory_megabytes=8000),
         parameters={"tokens": _imported_tokens_hash},
-        kept_versions=lambda run, w: run.finished.import_versions(w["model"]),
+        kept_versions=lambda run, w: run.finished.kept_import_versions(w["model"]),
     ),
     Step(
         "pretrain.segment",
@@ -151,7 +151,7 @@ STEPS = (
         scratch=segment_scratch_folder,
         parameters={"tokens": _segment_tokens_hash},
         kept_versions=_kept_segment_versions,
-        operation=lambda run, w: run.finished.segment_operation(w["model"], int(w["step"])),
+        operation=lambda run, w: run.finished.earlier_tokens_hash(w["model"], int(w["step"])),
         options=("operation", "launch", "platform", "staging", "recovery"),
         resources={"recovery": recovery_folder},
         is_supervised=True,
@@ -166,7 +166,7 @@ STEPS = (
         outputs=(
             Output("final", layout.FINAL_MODEL, is_folder=True, is_target=True),
             Output("metrics", layout.METRICS),
-            Output("tensorboard", layout.MODEL.file("tensorboard"), is_folder=True),
+            Output("tensorboard", layout.MODEL.child("tensorboard"), is_folder=True),
         ),
         need=ResourceNeeds(memory_megabytes=4000),
     ),

@@ -13,8 +13,8 @@ from pipeline.sources.settings import (
     Source,
     SplitSettings,
 )
-from pipeline.sources.units import listing_sha256
-from pipeline.workflow.common_settings import common_values
+from pipeline.sources.source_units import listing_sha256
+from pipeline.workflow.common_settings import select_matching_values
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
@@ -24,8 +24,8 @@ from pipeline.workflow.steps.declaration import (
     ResourceNeeds,
     Step,
     batch_instances,
-    untracked,
-    waits_for,
+    untracked_input,
+    wait_for_input,
 )
 
 
@@ -52,24 +52,24 @@ def split_settings(config: Config, i: Wildcards) -> Settings:
         file_name=name,
         parts=parts,
         quarantine=source.damaged_share > 0,
-        **common_values(SplitSettings, source),
+        **select_matching_values(SplitSettings, source),
     )
 
 
 def dataset_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
-    return DatasetSettings(source=source.name, **common_values(DatasetSettings, source))
+    return DatasetSettings(source=source.name, **select_matching_values(DatasetSettings, source))
 
 
 def listing_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
     return ListingSettings(
         source=source.name,
-        pattern=config.source_units(source.name).divided_path()[1],
+        pattern=config.source_units(source.name).folder_and_pattern()[1],
         split=source.dataset and source.dataset.split,
         units=source.units,
         unit_bytes=source.unit_bytes,
-        listing_sha256=listing_sha256(config.units(source.name)),
+        listing_sha256=listing_sha256(config.unit_files(source.name)),
     )
 
 
@@ -87,7 +87,7 @@ def batch_input_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what has to exist before a batch is read: its raw files, and the folders that its parts lie in."""
     listed = run.config.source_units(w["source"])
     files: dict[str, None] = {}
-    for unit in run.config.batches(w["source"])[w["batch"]]:
+    for unit in run.config.job_batches(w["source"])[w["batch"]]:
         parts = listed.part_folders[unit]
         paths = listed.units[unit].values() if parts is None else [parts]
         files |= dict.fromkeys(map(str, paths))
@@ -104,19 +104,21 @@ RAW_UNITS = (
 def opt_out_list_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the opt-out list of a source, if it has one."""
     listed = run.config.source_units(w["source"])
-    return [listed.resolve(listed.source.opt_out)] if listed.source.opt_out else []
+    return [listed.resolve_path(listed.source.opt_out)] if listed.source.opt_out else []
 
 
 def _sources_with_same_list(run: RunFiles, w: Wildcards) -> list[str]:
-    lists = {name: run.config.source_units(name) for name in run.config.reserving()}
-    places = {name: listed.resolve(str(listed.source.opt_out)) for name, listed in lists.items()}
+    lists = {name: run.config.source_units(name) for name in run.config.sources_with_opt_out_list()}
+    places = {name: listed.resolve_path(str(listed.source.opt_out)) for name, listed in lists.items()}
     own = places.pop(w["source"], None)
     return [name for name, place in places.items() if place == own]
 
 
 def _entry_batches(run: RunFiles, w: Wildcards) -> list[str]:
     reserves = bool(opt_out_list_files(run, w))
-    return run.batches("opt_out.entries", [w["source"], *_sources_with_same_list(run, w)]) if reserves else []
+    return (
+        run.batch_record_paths("opt_out.entries", [w["source"], *_sources_with_same_list(run, w)]) if reserves else []
+    )
 
 
 def _own_entry_files(run: RunFiles, w: Wildcards) -> list[str]:
@@ -129,7 +131,7 @@ STEPS = (
         LARGE_FILE,
         "Cut a large file of {wildcards.source} into parts",
         split_settings,
-        inputs=(Input("file", RunFiles.large_file),),
+        inputs=(Input("file", RunFiles.large_raw_file),),
         outputs=(Output("parts", layout.FILE_PARTS, is_folder=True),),
         need=ResourceNeeds("file"),
         parameters={"bytes": RunFiles.large_file_bytes},
@@ -139,7 +141,7 @@ STEPS = (
         DATASET,
         "Read the data set {wildcards.source}",
         dataset_settings,
-        inputs=(Input("files", lambda run, w: [str(path) for path in run.config.files(w["source"]).values()]),),
+        inputs=(Input("files", lambda run, w: [str(path) for path in run.config.raw_files(w["source"]).values()]),),
         outputs=(Output("parts", layout.FILE_PARTS.fill(file="dataset"), is_folder=True),),
         need=ResourceNeeds("source"),
     ),
@@ -169,11 +171,13 @@ STEPS = (
         "Write the manifest of {wildcards.source}",
         manifest_settings,
         inputs=(
-            waits_for("batches", lambda run, w: run.batches("sources.fingerprint", [w["source"]])),
-            waits_for("entries_batches", _entry_batches),
-            untracked("fingerprints", lambda run, w: run.unit_files(layout.FINGERPRINT, [w["source"]])),
-            untracked("entries", _own_entry_files),
-            untracked("shared", lambda run, w: run.unit_files(layout.OPT_OUT_ENTRIES, _sources_with_same_list(run, w))),
+            wait_for_input("batches", lambda run, w: run.batch_record_paths("sources.fingerprint", [w["source"]])),
+            wait_for_input("entries_batches", _entry_batches),
+            untracked_input("fingerprints", lambda run, w: run.unit_files(layout.FINGERPRINT, [w["source"]])),
+            untracked_input("entries", _own_entry_files),
+            untracked_input(
+                "shared", lambda run, w: run.unit_files(layout.OPT_OUT_ENTRIES, _sources_with_same_list(run, w))
+            ),
             Input("opt_out", opt_out_list_files),
         ),
         outputs=(

@@ -15,11 +15,11 @@ from scipy.optimize import minimize
 from pipeline.corpus.classifier import classifier_training
 from pipeline.corpus.classifier.classifier_training import (
     area_under_curve,
+    balanced_sample_weights,
     calibrate,
-    class_weights,
-    classification_figures,
-    mean_weights,
-    ngram_shares,
+    classification_metrics,
+    mean_ngram_weights,
+    ngram_frequencies,
     train,
 )
 from pipeline.corpus.classifier.linear_classifier import (
@@ -32,12 +32,12 @@ from tests.corpus.classifier.conftest import menus, sentences
 
 
 def test_shares_are_those_of_the_ngrams_of_each_text() -> None:
-    found = ngram_shares(["ja ja ja nee", "", "nee"])
+    found = ngram_frequencies(["ja ja ja nee", "", "nee"])
     assert found.bounds.tolist() == [0, 4, 4, 5]
     by_bucket = dict(zip(found.buckets_M[:4].tolist(), found.shares_M[:4].tolist(), strict=True))
     assert by_bucket[ngram_buckets("ja")[0]] == pytest.approx(3 / 7)
     assert by_bucket[ngram_buckets("ja ja")[2]] == pytest.approx(2 / 7)
-    some = found.select(np.array([2, 0]))
+    some = found.select_texts(np.array([2, 0]))
     assert some.bounds.tolist() == [0, 1, 5] and some.buckets_M[0] == ngram_buckets("nee")[0]
     assert some.buckets_M[1:].tolist() == found.buckets_M[:4].tolist()
 
@@ -45,7 +45,7 @@ def test_shares_are_those_of_the_ngrams_of_each_text() -> None:
 def test_the_weights_have_the_least_loss_that_another_method_finds() -> None:
     texts = [*sentences(30, 1), *menus(12, 2)]
     good = np.arange(len(texts)) < 30
-    found = ngram_shares(texts)
+    found = ngram_frequencies(texts)
     weights, gap = train(found, good)
     assert gap < classifier_training.MAXIMUM_GAP
     used, columns = np.unique(found.buckets_M, return_inverse=True)
@@ -62,11 +62,11 @@ def test_the_weights_have_the_least_loss_that_another_method_finds() -> None:
     least = minimize(loss, np.zeros(len(used)), jac=slope, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-14})
     assert least.fun <= loss(weights[used]) <= least.fun + gap + 1e-6
     assert np.count_nonzero(weights) <= len(used)
-    assert mean_weights(*found, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
+    assert mean_ngram_weights(*found, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
 
 
 def test_both_classes_weigh_half() -> None:
-    assert class_weights(np.array([True, False, False, False, False])).tolist() == [0.5, *[0.125] * 4]
+    assert balanced_sample_weights(np.array([True, False, False, False, False])).tolist() == [0.5, *[0.125] * 4]
 
 
 def test_a_calibrated_value_is_the_probability_where_both_classes_are_equally_frequent() -> None:
@@ -117,7 +117,7 @@ def test_the_interval_of_the_area_holds_the_true_one_about_95_times_in_100() -> 
 
 def test_precision_recall_and_f1_are_counted_from_the_threshold_on() -> None:
     scores = np.array([0.9, 0.5, 0.4, 0.8, 0.1])
-    found = classification_figures(scores, np.array([True, True, True, False, False]))
+    found = classification_metrics(scores, np.array([True, True, True, False, False]))
     assert found["precision"]["value"] == found["recall"]["value"] == pytest.approx(2 / 3)
     assert found["f1"]["value"] == pytest.approx(2 / 3) and found["auc"]["value"] == pytest.approx(4 / 6)
     for figure in found.values():
@@ -125,6 +125,6 @@ def test_precision_recall_and_f1_are_counted_from_the_threshold_on() -> None:
 
 
 def test_what_calls_nothing_good_has_no_precision() -> None:
-    found = classification_figures(np.zeros(4), np.array([True, True, False, False]))
+    found = classification_metrics(np.zeros(4), np.array([True, True, False, False]))
     assert found["precision"] is None and found["recall"]["value"] == found["f1"]["value"] == 0
     assert found["auc"]["value"] == 0.5

@@ -6,7 +6,7 @@ from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignatur
 from datatrove.utils.word_tokenizers import WordTokenizer
 
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.corpus.text.words import word_tokenize
+from pipeline.corpus.text.word_splitting import word_tokenize
 
 
 def configuration(settings: SignatureSettings) -> MinhashConfig:

@@ -23,7 +23,7 @@ from pipeline.corpus.duplicates.minhash import MinhashSigner, simplify
 from pipeline.corpus.duplicates.signature_files import band_columns, content_hash
 from pipeline.corpus.filter import run_blocks
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
-from pipeline.corpus.signatures import sign
+from pipeline.corpus.signatures import write_document_signatures
 from tests.corpus.duplicates.datatrove_minhash import configuration, datatrove_block
 
 WORDS, PAIRS = 120, 2500
@@ -50,7 +50,7 @@ def signed(graded: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the signatures of the graded texts."""
     path = tmp_path_factory.mktemp("graded") / "signatures"
     documents = ((f"{number:05d}", text) for number, text in enumerate(graded))
-    sign(documents, path, SignatureSettings(), {"source": "s", "unit": 0})
+    write_document_signatures(documents, path, SignatureSettings(), {"source": "s", "unit": 0})
     return path
 
 
@@ -111,7 +111,7 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
             joined = {cluster[one], cluster[other]}
             cluster = [min(joined) if entry in joined else entry for entry in cluster]
     path = tmp_path / "signatures"
-    sign(
+    write_document_signatures(
         ((document.id, document.text) for document in documents), path, SignatureSettings(), {"source": "s", "unit": 0}
     )
     section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))

@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus import find_duplicates, signatures
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.corpus.duplicates import minhash
-from pipeline.corpus.duplicates.minhash import find_similar
+from pipeline.corpus.duplicates.minhash import find_similar_kept_texts
 from pipeline.corpus.settings import Deduplication, FindDuplicatesSettings, SignatureSettings
 
 WORDS = [a + b + c for a in ("dijk", "water", "molen", "kade") for b in ("e", "a", "o", "u") for c in "rstlmnkpbd"]
@@ -111,7 +111,7 @@ def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisi
     assert {"exact_duplicate", "near_duplicate", None} == {row["reason"] for row in expected.values()}
     shuffled = dict(random.Random(3).sample([*texts.items()], len(texts)))
     # Three texts and those they are compared with.
-    monkeypatch.setattr(find_duplicates, "memory_for_keys", lambda *_: 9000)
+    monkeypatch.setattr(find_duplicates, "memory_left_for_keys", lambda *_: 9000)
     assert deduplicated(tmp_path / "again", shuffled, section, 3, 7) == expected
     assert all(expected[row["value"]]["reason"] is None for row in expected.values())
     exact = [row for row in expected.values() if row["reason"] == "exact_duplicate"]
@@ -194,7 +194,7 @@ def test_each_text_goes_to_the_first_kept_one_that_is_like_it(
             kept.append(place)
     asked: list[int] = []
     try:
-        found, similarities = find_similar(numbers, sizes, reader(sets, asked), least, memory_bytes)
+        found, similarities = find_similar_kept_texts(numbers, sizes, reader(sets, asked), least, memory_bytes)
     except InputError as error:
         assert "raise it by" in str(error) and memory_bytes < 6 * 8 * 8
     else:
@@ -209,6 +209,6 @@ def test_a_cluster_is_never_quadratic() -> None:
     numbers = np.zeros(len(sets), dtype=np.int64)
     sizes = np.ones(len(sets), dtype=np.int64)
     for memory_bytes in (2000, 100_000):
-        found, _ = find_similar(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
+        found, _ = find_similar_kept_texts(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
         assert found.tolist() == [*range(1000), 50, 1001]
     assert minhash.MAXIMUM_COMPARED == 100 and max(asked[:-1]) <= 2000 // 8 // 2

@@ -11,12 +11,12 @@ from datatrove.data import Document
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep
 from pipeline.corpus.personal_data.text_masking import KINDS
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.corpus.settings import PersonalData
-from pipeline.opt_out.entries import ListedEntries, hash_entries
+from pipeline.opt_out.entries import ListedEntries, hash_record_identities
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
 from pipeline.sources.raw_documents import FieldNames
 from pipeline.sources.settings import OptOut
@@ -50,14 +50,14 @@ FIELDS = MetadataMasker(PersonalData())
     ],
 )
 def test_addresses(url: str | None, shown: str | None) -> None:
-    assert FIELDS.mask_address(url) == shown
-    assert FIELDS.mask_address(shown) == shown
+    assert FIELDS.mask_url(url) == shown
+    assert FIELDS.mask_url(shown) == shown
 
 
 def test_where_nothing_is_sought_nothing_changes() -> None:
     fields = MetadataMasker(PersonalData.model_validate(dict.fromkeys(KINDS, False)))
     url, title = "https://jan:geheim@plek.nl/jan.zaaier@post.nl?a#b", "Post aan jan.zaaier@post.nl"
-    assert (fields.mask_address(url), fields.mask_text(title)) == (url, title)
+    assert (fields.mask_url(url), fields.mask_text(title)) == (url, title)
 
 
 def test_a_title_has_markers_also_where_a_text_has_synthetic_values() -> None:
@@ -72,16 +72,15 @@ def test_every_column_has_the_same_search(names_model: Path) -> None:
     fields = MetadataMasker(PersonalData(names=str(names_model)))
     assert fields.mask_text("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
     assert fields.mask_text("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
-    assert fields.mask_address("https://plek.nl/over/Jan-Jansen/foto") == "https://plek.nl/over/<NAME>/foto"
-    assert fields.mask_address("https://plek.nl/Jan.Jansen") == "https://plek.nl/<NAME>"
-    assert fields.mask_address("https://plek.nl/bel/06%E2%80%9112345678") == "https://plek.nl/bel/<TELEPHONE>"
-    assert fields.mask_address("https://plek.nl/Tiel/a-b") == "https://plek.nl/Tiel/a-b"
+    assert fields.mask_url("https://plek.nl/over/Jan-Jansen/foto") == "https://plek.nl/over/<NAME>/foto"
+    assert fields.mask_url("https://plek.nl/Jan.Jansen") == "https://plek.nl/<NAME>"
+    assert fields.mask_url("https://plek.nl/bel/06%E2%80%9112345678") == "https://plek.nl/bel/<TELEPHONE>"
+    assert fields.mask_url("https://plek.nl/Tiel/a-b") == "https://plek.nl/Tiel/a-b"
     for name, shown in {"brief_Jan-Jansen": "x/withheld-7", "B.S.N._111222333": "x/withheld-7", "brief-7": "x"}.items():
         document = Document(text="", id="x", metadata={"original_id": name, "withheld_id": "x/withheld-7"})
         assert fields.mask_id(document) == shown, name
     assert (
-        MetadataMasker(PersonalData()).mask_address("https://plek.nl/over/Jan-Jansen")
-        == "https://plek.nl/over/Jan-Jansen"
+        MetadataMasker(PersonalData()).mask_url("https://plek.nl/over/Jan-Jansen") == "https://plek.nl/over/Jan-Jansen"
     )
 
 
@@ -129,7 +128,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
     opt_out = OptOut(ids=[entry])
     _, rows, _ = read(tmp_path, opt_out)
     assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
-    index = hash_entries("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
+    index = hash_record_identities("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
     assert ListedEntries(opt_out, "someone").entries_in_unit(index).ids == [entry]
     assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").entries_in_unit(index).ids == []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stdnum import iban, luhn
 from stdnum.nl import bsn
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_folder
 from pipeline.corpus.personal_data import PersonalDataMaskingStep, find_personal_data, mask_personal_data
@@ -329,7 +329,7 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
 
     def of_step() -> PersonalData:
         raw = {"run": {"name": "r"}, "sources": [source]}
-        config = load({**raw, "corpus": {"main": {"personal_data": {"names": str(folder)}}}})
+        config = parse_configuration({**raw, "corpus": {"main": {"personal_data": {"names": str(folder)}}}})
         step = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
         return step.personal_data
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from pipeline.corpus.personal_data import PersonalDataMaskingStep
 from pipeline.corpus.settings import PersonalData
-from pipeline.corpus.text.words import split_words
+from pipeline.corpus.text.word_splitting import split_words
 PersonalDataMaskingStep(PersonalData(names=sys.argv[1] or None))
 print(len(split_words("Jan (en Piet).", "spacy", "nl").numbers_W), "torch" in sys.modules)
 import torch

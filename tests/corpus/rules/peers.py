@@ -19,8 +19,8 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import C4, FineWeb, LanguageRules
-from pipeline.corpus.text.splitters import Splitter
-from pipeline.corpus.text.words import split_words, word_tokenize
+from pipeline.corpus.text.word_splitting import split_words, word_tokenize
+from pipeline.corpus.text.word_tokenizers import Splitter
 
 LANGUAGES = {"nl": "nld", "en": "eng"}
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from datatrove.data import Document
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.gopher import GopherQuality, ProseMeasures
@@ -50,7 +50,7 @@ def test_the_share_of_stop_words_is_that_of_the_words_with_a_letter(written: Cal
 
 def test_code_is_told_by_its_characters() -> None:
     for text, expected in (("ab; {c}\td\n", 3 / 7), ("<a>bcdef", 0.25), ("a = b - (c) [d]", 0.0), ("", 0.0)):
-        assert ProseMeasures(text, Quality(), "plain", "nl").code_characters() == expected
+        assert ProseMeasures(text, Quality(), "plain", "nl").code_character_share() == expected
 
 
 @pytest.mark.parametrize("genre", GENRES)
@@ -126,8 +126,8 @@ ALL_LAWS = dict.fromkeys(NAMES, "laws")
 
 def rules_of(raw: Any, source: str) -> dict[str, LanguageRules]:
     """Return by which rules the filter of a source judges."""
-    config = load(raw)
-    unit = next(iter(config.units(source)))
+    config = parse_configuration(raw)
+    unit = next(iter(config.unit_files(source)))
     settings: Any = step_settings(config, "corpus.filter", {"corpus": "main", "source": source, "unit": unit})
     return dict(settings.languages)
 
@@ -146,7 +146,7 @@ def test_the_card_shows_the_rules_of_the_genres_that_the_corpus_has() -> None:
         (with_genres(ALL_LAWS | {NAMES[1]: "web"}, preset="genre"), {"laws", "web"}),
         (with_genres(ALL_LAWS), None),
     ):
-        settings: Any = step_settings(load(raw), "corpus.publish", {"corpus": "main"})
+        settings: Any = step_settings(parse_configuration(raw), "corpus.publish", {"corpus": "main"})
         assert settings.filters.keys() == {"deduplication", "languages" if genres is None else "genres"}
         assert genres is None or settings.filters["genres"].keys() == genres
         assert [source.genre for source in settings.sources][:1] == ["laws"]
@@ -162,7 +162,10 @@ def test_what_is_written_goes_before_the_genre() -> None:
     assert (laws.minimum_words, laws.symbol_ratio, laws.stop_word_share) == (8, 0.4, 0.01)
     assert (web.minimum_words, web.symbol_ratio, web.stop_word_share) == (7, 0.4, 0.18)
     assert rules_of(raw, NAMES[0])["en"] == GENRES["laws"]["en"]
-    assert load({**load(raw).written(), "platform": "local"}).corpus == load(raw).corpus
+    assert (
+        parse_configuration({**parse_configuration(raw).dump_configuration(), "platform": "local"}).corpus
+        == parse_configuration(raw).corpus
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_what_is_written_goes_before_the_genre() -> None:
 )
 def test_mistakes_about_genres_are_told(genres: Any, corpus: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(with_genres(genres, **corpus))
+        parse_configuration(with_genres(genres, **corpus))
 
 
 def test_a_corpus_of_genres_survives_json() -> None:

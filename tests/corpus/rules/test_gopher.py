@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_repetition
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.corpus.text.words import _cached_splitter, word_tokenize
+from pipeline.corpus.text.word_splitting import _cached_splitter, word_tokenize
 from tests.corpus.rules.peers import stock
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
@@ -151,12 +151,12 @@ def test_repetition_within_some_words_does_not_grow_with_the_length_of_a_text() 
         text = " ".join(chance.choices(phrases, k=size // 6))
         for within, found in shares.items():
             rules = ENGLISH.repetition.model_copy(update={"within_words": within})
-            found.append(RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_grams(6))
+            found.append(RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6))
     whole, within_200 = shares[None], shares[200]
     assert whole[1] > 4 * whole[0] and within_200[1] < 2 * within_200[0]
     paragraph = " ".join(chance.choices(vocabulary, k=150))
     for text, share in ((f"{paragraph}\n{paragraph}", 0.4), (paragraph, 0.0)):  # what is copied is found as before
-        found_here = RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_grams(6)
+        found_here = RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6)
         assert found_here >= share and (share or found_here < 0.1)
 
 
@@ -182,7 +182,7 @@ def test_a_rule_that_is_switched_off_removes_nothing() -> None:
 def test_words_are_split_once(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
-    monkeypatch.setattr("pipeline.corpus.text.words.word_tokenize", count)
+    monkeypatch.setattr("pipeline.corpus.text.word_splitting.word_tokenize", count)
     _cached_splitter.cache_clear()
     assert ours(texts["nl_water"], DUTCH) == (True, True)
     assert sorted(" ".join(calls).split()) == sorted(set(texts["nl_water"].split()))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from datatrove.data import Document
 
-from pipeline.config.configuration import load
+from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
-from pipeline.corpus.quarantine import RawFiles
+from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.rules.harmful_content import HarmfulContentFilter, PhraseList
 from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
@@ -135,7 +135,7 @@ def test_a_changed_list_is_another_setting_and_a_moved_one_is_not(tmp_path: Path
         rights = {"basis": "license", "holder": "someone"}
         source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
         corpus = {"main": {"harmful": {"word_lists": [{"name": "b", "path": str(path)}]}}}
-        config = load({"run": {"name": "x"}, "sources": [source | {"rights": rights}], "corpus": corpus})
+        config = parse_configuration({"run": {"name": "x"}, "sources": [source | {"rights": rights}], "corpus": corpus})
         found = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
         assert isinstance(found, FilterSettings)
         return found

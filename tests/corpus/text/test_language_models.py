@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.filter import _check_language_model
+from pipeline.corpus.filter import _verify_identification_model
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.corpus.text.language_identification import (
     NEIGHBORS,
     BayesIdentifier,
     FastTextIdentifier,
     LanguageFilter,
-    language_of,
-    lowercase_capitals,
+    language_from_label,
+    lowercase_all_caps,
     split_segments,
 )
 
@@ -53,7 +53,7 @@ def theirs() -> LanguageIdentifier:
     return identifier
 
 
-OURS = BayesIdentifier.of(frozenset({"nl", "en"}))
+OURS = BayesIdentifier.cached(frozenset({"nl", "en"}))
 MODEL = LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
@@ -100,9 +100,9 @@ def test_a_text_in_capitals_may_have_small_letters(name: str, small: str, texts:
 
 def test_other_texts_keep_their_capitals() -> None:
     half = "AbCd ÉÉN twee"
-    assert lowercase_capitals("ABC d") == "abc d" and lowercase_capitals("ÉÉ") == "éé"
+    assert lowercase_all_caps("ABC d") == "abc d" and lowercase_all_caps("ÉÉ") == "éé"
     for text in ("Ab", "aB", half, "12 {}[]@`", "", "\udc80 a"):
-        assert lowercase_capitals(text) == text
+        assert lowercase_all_caps(text) == text
 
 
 @settings(max_examples=60)
@@ -137,7 +137,7 @@ def test_labels() -> None:
         "__label__fry_Latn",
         "__label__gos_Latn",
     ]
-    assert [language_of(label) for label in labels] == ["nl", "nl", "nl", "en", "fy", "gos"]
+    assert [language_from_label(label) for label in labels] == ["nl", "nl", "nl", "en", "fy", "gos"]
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
@@ -156,13 +156,13 @@ def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
         personal_data=corpus.personal_data,
         broken_share=0.05,
     )
-    assert _check_language_model(unit, []) is None
+    assert _verify_identification_model(unit, []) is None
     meant = unit.model_copy(update={"language_model_sha256": sha256})
-    assert _check_language_model(meant, [model]) == model
+    assert _verify_identification_model(meant, [model]) == model
     other = tmp_path / "other.bin"
     other.write_bytes(model.read_bytes() + b"\0")
     with pytest.raises(InputError, match=r"the sha256 of other\.bin is [0-9a-f]{64}: write that"):
-        _check_language_model(meant, [other])
+        _verify_identification_model(meant, [other])
 
 
 def test_stretches_are_whole_lines() -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.corpus.text import word_hashes
-from pipeline.corpus.text.word_hashes import hash_ngrams, hash_texts
+from pipeline.corpus.text.word_hashes import hash_ngrams, hash_text_words
 
 _BETWEEN = re.compile("[\x00-/:-@[-`{-\xbf×÷\u2000-\u2bff]+")
 _CAPITALS = {code: code + 32 for code in [*range(ord("A"), ord("Z") + 1), *range(0xC0, 0xDF)] if chr(code) != "×"}
@@ -29,7 +29,7 @@ def words(text: str) -> list[str]:
 def test_words_are_hashed_as_they_are_told_apart(texts: list[str], slice_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_hashes, "SLICE_BYTES", slice_bytes)
-        hashes, bounds = hash_texts(texts)
+        hashes, bounds = hash_text_words(texts)
     expected = [words(text) for text in texts]
     assert np.diff(bounds).tolist() == list(map(len, expected))
     flat = [word for found in expected for word in found]
@@ -37,7 +37,7 @@ def test_words_are_hashed_as_they_are_told_apart(texts: list[str], slice_bytes: 
 
 
 def test_n_grams_are_equal_where_their_words_are_in_the_same_order() -> None:
-    hashes, _ = hash_texts(["een twee drie een twee. Drie twee een"])
+    hashes, _ = hash_text_words(["een twee drie een twee. Drie twee een"])
     first, second, third, fourth, fifth, last = hash_ngrams(hashes, 3).tolist()
     assert first == fourth and len({first, second, third, fifth, last}) == 5
     assert len(hash_ngrams(hashes, 8)) == 1 and len(hash_ngrams(hashes, 9)) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy.attribution.job_use import read_job_intervals
+from pipeline.energy.attribution.job_usage_intervals import read_job_intervals
 from pipeline.energy.readings import MeterInterval
 from tests.energy.accounts import book, job, line, made, problem, reading
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.energy.attribution.job_use import MeteredJob
+from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.attribution.node_attribution import EnergyAmount
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import MeterInterval, Reading

@@ -14,9 +14,9 @@ from tests.energy.accounts import MODEL, attribute, job, line, made, reading
 
 
 def test_errors_of_one_source_add_up_linearly_and_of_several_in_quadrature() -> None:
-    one = EnergyAmount.with_label("measured", 100, {"a": (-3, 3), "b": (-4, 4)})
+    one = EnergyAmount.from_joules("measured", 100, {"a": (-3, 3), "b": (-4, 4)})
     assert (one.low, one.high) == pytest.approx((95, 105))
-    two = EnergyAmount.sum((one, EnergyAmount.with_label("estimated", 100, {"a": (-3, 3)})))
+    two = EnergyAmount.sum((one, EnergyAmount.from_joules("estimated", 100, {"a": (-3, 3)})))
     assert two.high - 200 == pytest.approx(math.hypot(6, 4))
     assert (two.measured, two.estimated) == (100, 100)
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.energy.external_meters.slurm_energy import (
     AllocationEnergy,
-    find_energy_plugin,
+    parse_energy_plugin,
     parse_joules,
     read_slurm_energy,
 )
@@ -37,11 +37,11 @@ def test_the_plugin_is_what_scontrol_says() -> None:
     text = (
         "AccountingStorageTRES   = cpu\nAcctGatherEnergyType    = acct_gather_energy/{}\nAcctGatherNodeFreq = 0 sec\n"
     )
-    assert [find_energy_plugin(text.format(name)) for name in ("ipmi", "none")] == ["ipmi", "none"]
-    assert find_energy_plugin("AcctGatherEnergyType = acct_gather_energy/xcc,acct_gather_energy/gpu") == "xcc,gpu"
+    assert [parse_energy_plugin(text.format(name)) for name in ("ipmi", "none")] == ["ipmi", "none"]
+    assert parse_energy_plugin("AcctGatherEnergyType = acct_gather_energy/xcc,acct_gather_energy/gpu") == "xcc,gpu"
     assert (
-        find_energy_plugin("AcctGatherEnergyType    = (null)") == "none"
-        and find_energy_plugin("slurm_load_ctl_conf error") is None
+        parse_energy_plugin("AcctGatherEnergyType    = (null)") == "none"
+        and parse_energy_plugin("slurm_load_ctl_conf error") is None
     )
 
 

@@ -49,7 +49,7 @@ def train_step(backend: Backend, settings: SegmentSettings, step: int) -> float:
     tokens = torch.from_numpy(np.random.default_rng(step).integers(0, VOCABULARY, (size, length + 1)))
     mine = torch.chunk(tokens, dist.get_world_size())[dist.get_rank()]
     rows = torch.split(mine, settings.training.micro_batch_size)
-    loss = backend.accumulate([Batch(row[:, :-1], row[:, 1:]) for row in rows]).double()
+    loss = backend.accumulate_gradients([Batch(row[:, :-1], row[:, 1:]) for row in rows]).double()
     dist.all_reduce(loss)
     backend.update(1e-3, lambda norm: True)
     return float(loss) / size / length

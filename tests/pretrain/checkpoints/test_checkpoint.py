@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointError, CheckpointReader, check_model_shape
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.checkpoints.tensor_shards import TensorShard, list_local_shards
+from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_local_shards
 from pipeline.pretrain.settings import SegmentSettings
 
 Make = Callable[..., SegmentSettings]
@@ -35,7 +35,7 @@ class Numbers:
     def state_shards(self) -> list[TensorShard]:
         return list(list_local_shards("model.numbers", self.tensor))
 
-    def optimizer_step(self) -> int:
+    def optimizer_step_count(self) -> int:
         return int(self.tensor[0, 0])
 
 
@@ -203,8 +203,8 @@ def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
 
 
 def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = saver._copy
-    monkeypatch.setattr(saver, "_copy", lambda *given: (time.sleep(0.3), copy(*given))[1])
+    copy = saver._copy_to_host
+    monkeypatch.setattr(saver, "_copy_to_host", lambda *given: (time.sleep(0.3), copy(*given))[1])
     tensor = numbers(saver).fill_(2)
     tensor.grad = torch.ones_like(tensor)
     optimizer = torch.optim.SGD([tensor], lr=1.0)

@@ -8,7 +8,7 @@ import torch
 from pipeline.model import networks
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.checkpoints.tensor_shards import Box, TensorShard, list_range_boxes
+from pipeline.pretrain.checkpoints.shard_layout import Box, TensorShard, list_range_boxes
 from pipeline.pretrain.settings import SegmentSettings
 
 VOCABULARY = 304

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.lock_owner import die_with_parent
 from pipeline.pretrain.monitors import watchdog
 
 now = 0.0

@@ -62,7 +62,7 @@ def step(backend: Any) -> None:
     shape = training.micro_batch_size, training.sequence_length
     tokens = torch.randint(256, shape, generator=torch.Generator().manual_seed(1))  # so that they visit all experts
     micro_batches = training.batch_size // backend.data_size // training.micro_batch_size
-    backend.accumulate([Batch(tokens, tokens)] * micro_batches)
+    backend.accumulate_gradients([Batch(tokens, tokens)] * micro_batches)
     backend.update(1e-3, lambda norm: True)
 
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.pretrain.follow import told as followed
 from pipeline.pretrain.monitors.metrics import SLOW_RATIO, UNKNOWN, format_slow_process, summarize_probes
 from pipeline.pretrain.monitors.telemetry import PROBE_STEPS, SpeedProbe
+from pipeline.pretrain.training_follower import format_training_progress as followed
 
 
 def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
     probe = SpeedProbe(torch.device("cpu"))
     probe.begin(PROBE_STEPS - 1)
-    assert probe.take() == UNKNOWN
+    assert probe.take_seconds() == UNKNOWN
     probe.begin(PROBE_STEPS)
-    assert 0 < probe.take() < 10
-    assert probe.take() == UNKNOWN
+    assert 0 < probe.take_seconds() < 10
+    assert probe.take_seconds() == UNKNOWN
 
 
 def test_a_run_that_something_else_held_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter([10.0, 10.5, 11.0, 31.0, 31.5, 32.0])
-    monkeypatch.setattr(SpeedProbe, "_mark", lambda _: next(marks))
+    monkeypatch.setattr(SpeedProbe, "_record_time", lambda _: next(marks))
     probe = SpeedProbe(torch.device("cpu"))
     probe.begin(0)
-    assert probe.take() == 0.5 and not [*marks]
+    assert probe.take_seconds() == 0.5 and not [*marks]
 
 
 def test_a_slow_process_has_a_name_and_a_node() -> None:

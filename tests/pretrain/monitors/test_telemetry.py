@@ -22,13 +22,13 @@ def test_samples_are_averaged_and_the_last_one_stays() -> None:
 
     gauges = DeviceSampler(sample, every_seconds=0.01)
     assert looked.acquire(timeout=10)
-    assert gauges.take() == pytest.approx(DeviceSample(0.4, 20.0))
-    assert gauges.take() == pytest.approx(DeviceSample(0.4, 20.0))
+    assert gauges.take_mean() == pytest.approx(DeviceSample(0.4, 20.0))
+    assert gauges.take_mean() == pytest.approx(DeviceSample(0.4, 20.0))
 
 
 def test_the_first_step_does_not_wait_for_a_sample() -> None:
     gauges = DeviceSampler(lambda: DeviceSample(0.5, 1.0), every_seconds=3600)
-    assert gauges.take() == DeviceSample(0.5, 1.0)
+    assert gauges.take_mean() == DeviceSample(0.5, 1.0)
     gauges.close()
 
 
@@ -42,11 +42,11 @@ def test_a_device_that_does_not_answer_is_not_shown_as_idle() -> None:
         raise RuntimeError("driver")
 
     gauges = DeviceSampler(sample, every_seconds=0.3)
-    assert gauges.take() == DeviceSample(0.9, 1.0)
+    assert gauges.take_mean() == DeviceSample(0.9, 1.0)
     is_told.set()
     assert failed.wait(10)
     gauges.close()
-    assert gauges.take() is None
+    assert gauges.take_mean() is None
 
 
 def test_a_busy_process_uses_its_threads() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.monitors.watchdog import count_collectives, find_late_process
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.monitors.watchdog import find_late_process, read_collective_counts
+from pipeline.pretrain.processes.launch_command import build_command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ def test_who_does_not_come_to_an_exchange_is_named(tmp_path: Path, monkeypatch: 
     assert found[0].exists() and found[1].exists(), done.stderr.decode()[-4000:]
     told = find_late_process(found, 2)
     assert told == "process 1 has begun 3 collectives of default_pg, others 4, the last a all_reduce"
-    assert count_collectives(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
+    assert read_collective_counts(found[0]) == {"default_pg": (4, "gloo:all_reduce")}
 
 
 def written(folder: Path, **begun: int) -> dict[int, Path]:

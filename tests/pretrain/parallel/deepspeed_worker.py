@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.lock_owner import die_with_parent
 from pipeline.model.execution_options import set_determinism
 from pipeline.model.networks import get_network, initial_state
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.checkpoints.tensor_shards import full_box
+from pipeline.pretrain.checkpoints.shard_layout import full_box
 from pipeline.pretrain.parallel.backend import Backend, Batch, layer_name
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -130,8 +130,8 @@ def compared(settings: SegmentSettings) -> dict[str, Any]:
     assert weights.keys() == initial.keys()
     same = all(torch.equal(weights[name], initial[name]) for name in initial)
     exact = exact_gradients(settings)
-    made.accumulate(batches(settings))
-    told = made.layer_norms()
+    made.accumulate_gradients(batches(settings))
+    told = made.norms_by_layer()
     norm = float(made.update(1e-3, lambda norm: True))
     gradients = {
         name: moment.double() / (1 - settings.training.beta1) for name, moment in merged(made, "exp_avg.").items()

@@ -12,7 +12,7 @@ from pipeline.core.errors import DiskFull
 from pipeline.model import huggingface
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.process_groups import run_distributed
+from pipeline.pretrain.parallel.process_groups import distribute_tasks
 
 tokenizer, configuration, out = map(Path, sys.argv[1:])
 dist.init_process_group("gloo")
@@ -43,7 +43,7 @@ def export(folder: Path) -> None:
         tokenizer_configuration=configuration,
         folder=folder,
         largest_file_bytes=9_000,
-        run_tasks=partial(run_distributed, places=[out], beat=lambda: beats.append(len(wrote))),
+        run_tasks=partial(distribute_tasks, places=[out], beat=lambda: beats.append(len(wrote))),
     )
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.lock_owner import die_with_parent
 from pipeline.pretrain.parallel import optimizer as optimizers
 
 SHAPES = [(6, 10), (12, 4), (8, 8), (5, 7), (9, 3), (4, 4), (2, 3)]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from pipeline.core.process_lifetime import die_with_parent
+from pipeline.core.lock_owner import die_with_parent
 from pipeline.model.decoder import Block
 from pipeline.model.execution_options import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
@@ -69,7 +69,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     block = next(block for block in made.model.blocks if isinstance(block, Block))
     block.attention.register_forward_pre_hook(lambda *_: begun.append(torch.is_grad_enabled()))
     for step in range(settings.last_step):
-        loss = total(made.accumulate(make_micro_batches(*sampler.batch_tokens(step, *place), *told)))
+        loss = total(made.accumulate_gradients(make_micro_batches(*sampler.read_batch(step, *place), *told)))
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate_at(training, step + 1), lambda norm: True)))
     batches = ValidationSet(index, training.sequence_length).batches(

@@ -11,7 +11,7 @@ import pytest
 from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.deepspeed_worker import MEGABYTE, VOCABULARY
 from tests.pretrain.parallel.test_parity import SHAPE, check_equal, outcome_of_backend

@@ -16,8 +16,8 @@ from pipeline.model import huggingface
 from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.process_groups import run_distributed
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.parallel.process_groups import distribute_tasks
+from pipeline.pretrain.processes.launch_command import build_command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 ROOT = Path(__file__).parents[3]
@@ -77,7 +77,7 @@ def test_a_round_that_is_not_full_is_spread_over_the_nodes(
     for rank in range(8):
         monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
         pieces = [partial(did.append, number * 8 + rank) for number in range(works)]
-        run_distributed(pieces, places=[], beat=lambda: None)
+        distribute_tasks(pieces, places=[], beat=lambda: None)
     assert [code % 8 for code in sorted(did)] == doing and len(rounds) == 8 * -(-works // 8)
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(dist, "get_world_size", lambda: 1)
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     with pytest.raises(ValueError, match="of its own"):
-        run_distributed([fail], places=[], beat=lambda: None)
+        distribute_tasks([fail], places=[], beat=lambda: None)
 
 
 def test_how_a_model_is_divided_depends_on_the_model_alone() -> None:

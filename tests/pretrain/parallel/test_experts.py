@@ -18,7 +18,7 @@ from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.parallel import expert_parallel, process_groups, process_layout
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import Model, SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
 from tests.pretrain.test_segment import TWO as TWO_PROCESSES

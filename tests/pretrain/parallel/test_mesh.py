@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from pipeline.core.errors import InputError
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.parallel import process_groups, process_layout
-from pipeline.pretrain.processes.launch import count_processes_per_node
+from pipeline.pretrain.processes.launch_command import count_processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
 
 Make = Callable[..., SegmentSettings]

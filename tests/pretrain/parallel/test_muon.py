@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.model.networks import initial_state
 from pipeline.pretrain.parallel.optimizer import make_optimizer, orthogonalize, set_learning_rate
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import Model, SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

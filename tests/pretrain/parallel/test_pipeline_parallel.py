@@ -116,7 +116,7 @@ def test_of_equal_stages_the_plan_waits_as_long_as_the_schedule(processes: int, 
 @pytest.mark.parametrize(("layers", "parts"), [(18, 1), (22, 1), (35, 1), (22, 2), (39, 2)])
 def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(layers: int, parts: int) -> None:
     shape, length, output = Architecture(layers=layers, width=64, heads=4), 64, 2
-    block = 6 * (4 * 64 * 64 + 3 * 64 * shape.hidden) + 12 * length * 64
+    block = 6 * (4 * 64 * 64 + 3 * 64 * shape.intermediate_width) + 12 * length * 64
     vocabulary = round(output * block / (6 * 64))  # so that the output takes two layers' operations
     assert formulas.output_cost_in_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
     numbers = {"sequence_length": length, "batch_size": 16, "micro_batch_size": 1, "steps": 1}
@@ -160,7 +160,7 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         own = make_stages_class(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
         assert dist.group.WORLD is not None
         pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD)
-        (stage,) = pipeline._schedule(8, batch.shape, trains=True)[1]
+        (stage,) = pipeline._make_schedule(8, batch.shape, trains=True)[1]
 
         def rooms() -> int:
             received = (*stage.args_recv_info.values(), *stage.grad_recv_info.values())
@@ -170,12 +170,12 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         make = stage._allocate_buffers
         stage._allocate_buffers = lambda infos: seen.append(make(infos) or rooms())
         with skip_neighbor_communication():
-            pipeline.step([Batch(batch, batch, None)] * 8, 8 * 16)
-        assert pipeline._schedule(8, batch.shape, trains=True)[1] == [stage]
+            pipeline.accumulate_gradients([Batch(batch, batch, None)] * 8, 8 * 16)
+        assert pipeline._make_schedule(8, batch.shape, trains=True)[1] == [stage]
         assert 1 <= max(seen) <= 2 and rooms() == 0
         with skip_neighbor_communication(), torch.no_grad():
-            pipeline.evaluate(Batch(batch, batch, None))
-        for each in (stage, *pipeline._schedule(1, batch.shape, trains=False)[1]):
+            pipeline.token_losses(Batch(batch, batch, None))
+        for each in (stage, *pipeline._make_schedule(1, batch.shape, trains=False)[1]):
             assert not each.fwd_cache and not each.output_chunks, "logits of a validation would stay"
     finally:
         dist.destroy_process_group()

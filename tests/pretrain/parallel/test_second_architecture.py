@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.model.architectures import ARCHITECTURES
 from pipeline.model.networks import NETWORKS, parameter_shapes
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

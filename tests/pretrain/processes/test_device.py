@@ -10,8 +10,8 @@ from pipeline.config import platforms
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.pretrain.monitors.telemetry import PEAKS, find_peak, peak_flops_per_second
-from pipeline.pretrain.processes import launch, rendezvous
-from pipeline.pretrain.processes.launch import count_processes_per_node
+from pipeline.pretrain.processes import launch_command, rendezvous
+from pipeline.pretrain.processes.launch_command import count_processes_per_node
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
 
 @pytest.mark.parametrize("name", ["juwels-booster", "local", "lumi", "snellius"])
 def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
-    found = platforms.described(name)
+    found = platforms.load_platform_settings(name)
     assert found.name == name and found.launch
     processes = count_processes_per_node(found.launch)
     assert processes == found.devices
@@ -73,9 +73,9 @@ def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytes
     monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "rocm")
     monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
-    launch.set_platform_variables("lumi", environment)
+    launch_command.set_platform_variables("lumi", environment)
     rendezvous.check_devices("lumi", 8, {})
-    written = platforms.described("lumi").environment
+    written = platforms.load_platform_settings("lumi").environment
     caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
     given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
     assert environment == {**written, **caches, **given}
@@ -106,7 +106,7 @@ def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
 def test_what_a_cpus_tensors_free_is_used_again() -> None:
     program = """
 import resource, sys, torch
-from pipeline.pretrain.processes import rendezvous, launch
+from pipeline.pretrain.processes import rendezvous, launch_command
 if "keep" in sys.argv:
     rendezvous.keep_freed_memory()
 def faults():

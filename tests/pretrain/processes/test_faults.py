@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import EXIT_TEMPORARY_FAILURE, Stopped
-from pipeline.core.lease import Lease
+from pipeline.core.output_lease import Lease
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.monitors.watchdog import list_hung_stacks
 from pipeline.pretrain.processes import supervisor
-from pipeline.pretrain.processes.launch import build_command
+from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import is_lacking
 from tests.pretrain.processes import chaos

@@ -12,7 +12,7 @@ import torch
 
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.processes import launch, rendezvous
+from pipeline.pretrain.processes import launch_command, rendezvous
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(pa
     assert rendezvous.find_address("localhost", {}) == "localhost"
     here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
     environment: dict[str, str] = {}
-    launch.set_platform_variables("juwels-booster", environment)
+    launch_command.set_platform_variables("juwels-booster", environment)
     assert (
         environment["PIPELINE_ADDRESS_SUFFIX"]
         == platform_files.load_platform("juwels-booster")["address_suffix"]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.report.papers.answers import ANSWERS, Answers, is_answer, is_table
 from pipeline.report.papers.write import SectionForm, read_forms
-from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, Stated
+from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
 from pipeline.report.translator import translator
 
 
@@ -43,7 +43,7 @@ def test_a_table_that_there_is_not_is_refused(rows: str, is_known: bool) -> None
 def test_a_corpus_of_which_nothing_is_said_leaves_no_mark_in_a_sentence() -> None:
     corpora = [{"name": "a", "personal_data": [("email", 2)]}, {"name": "b", "personal_data": []}]
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": corpora}
-    answers = Answers(page, Stated(Disclosure(), None, None), [], [], translator("en"))
+    answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [], translator("en"))
     assert answers.answer("personal_data").text == "corpus a: email 2"
     page["corpora"] = corpora[1:]
     assert answers.answer("personal_data").text == "none found by a pattern, or not searched for"
@@ -52,7 +52,7 @@ def test_a_corpus_of_which_nothing_is_said_leaves_no_mark_in_a_sentence() -> Non
 def test_operations_of_a_model_that_began_elsewhere_are_told_without_those_before() -> None:
     model: Any = SimpleNamespace(name="own", tokens=10, branch_of=None, began_with={"name": "other"}, flops=float)
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": []}
-    answers = Answers(page, Stated(Disclosure(), None, None), [], [model], translator("en"))
+    answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [model], translator("en"))
     assert str(answers.answer("compute").text).endswith("; 10 tokens (without the earlier training of other)")
     model.branch_of = ("base", 4)
     assert str(answers.answer("compute").text).endswith("; 10 tokens")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.settings import Pretrained
-from pipeline.report.papers.write import PAPER_NAMES
+from pipeline.report.papers.write import DOCUMENT_NAMES
 from pipeline.report.settings import Crawler, Disclosure
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made
@@ -49,12 +49,12 @@ def test_each_paper_is_there_in_every_language_and_format(run_folder: Run) -> No
     folder = written(run_folder)
     expected = {
         f"{name}.{language}.{kind}"
-        for name in PAPER_NAMES
+        for name in DOCUMENT_NAMES
         for language in ("en", "nl")
         for kind in ("html", "json", "md")
     }
     assert {path.name for path in folder.iterdir()} == expected | {"spdx.json"}
-    for name in PAPER_NAMES:
+    for name in DOCUMENT_NAMES:
         english, dutch = paper(folder, name), paper(folder, name, "nl")
         assert [len(part["points"]) for part in english["sections"]] == [
             len(part["points"]) for part in dutch["sections"]
@@ -192,7 +192,7 @@ def test_what_the_provider_states_is_said_in_the_language_where_it_is_given(run_
 
 def test_the_self_assessment_counts_what_each_paper_rests_on(run_folder: Run) -> None:
     folder = written(run_folder, legal_basis="Article 6(1)(e)")
-    for place, name in enumerate(PAPER_NAMES[:3]):
+    for place, name in enumerate(DOCUMENT_NAMES[:3]):
         content = paper(folder, name)
         points = [point["answer"] for part in content["sections"] for point in part["points"]]
         stated = sum(point["key"] is not None and point["text"] is not None for point in points)

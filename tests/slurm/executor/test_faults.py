@@ -27,15 +27,15 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 # Each rule counts its tries; the first try of most of them does not end well.
 WORKFLOW = """
 from pathlib import Path
-from pipeline.slurm import executor_host
+from pipeline.slurm import executor_registration
 from pipeline.slurm.executor import job_requests
 from pipeline.config.sections import Slurm
 
 ONCE = "once() { echo >> $1.tries; [ $(wc -l < $1.tries) != 1 ]; }; "
-executor_host.register_executor(Slurm(account="polder"), Path("results/storm"), ONCE)
+executor_registration.register_executor(Slurm(account="polder"), Path("results/storm"), ONCE)
 
 onstart:
-    executor_host.record_submissions(workflow, Path("results/storm"))
+    executor_registration.record_slurm_invocation(workflow, Path("results/storm"))
 
 FAULTS = ["over_time", "over_memory", "cancelled", "node_down", "patient"]
 
@@ -45,7 +45,7 @@ rule all:
 rule over_time:
     output: "over_time.done"
     resources:
-        runtime=lambda w, attempt: int(job_requests.request_growth("over_time", [], attempt).time),
+        runtime=lambda w, attempt: int(job_requests.compute_request_growth("over_time", [], attempt).time),
         mem_mb=600,
         slurm_extra="--requeue --exclude=node2",
     shell: "once over_time || sleep 200; touch {output}"
@@ -54,7 +54,7 @@ rule over_memory:
     output: "over_memory.done"
     resources:
         runtime=9,
-        mem_mb=lambda w, attempt: int(600 * job_requests.request_growth("over_memory", [], attempt).memory),
+        mem_mb=lambda w, attempt: int(600 * job_requests.compute_request_growth("over_memory", [], attempt).memory),
         slurm_extra="--requeue --exclude=node2",
     shell: "once over_memory || :; python -c 'import time; x = bytes([1]) * 7 * 10**8; time.sleep(20)'; touch {output}"
 

@@ -5,7 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.slurm.executor.job_requests import MAX_MINUTES_RATIO, ResourceRequest, count_allocations, pack_jobs
+from pipeline.slurm.executor.job_requests import (
+    MAX_MINUTES_RATIO,
+    ResourceRequest,
+    count_smallest_allocations,
+    pack_jobs,
+)
 
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
 
@@ -55,9 +60,9 @@ def test_every_job_has_one_place_and_no_group_is_billed_for_more_than_its_larges
     for group in (group for group in groups if len(group) > 1):
         members = [jobs[number] for number in group]
         size, memory = members[0].allocation_cpus, members[0].allocation_memory_megabytes
-        together = count_allocations(
+        together = count_smallest_allocations(
             sum(j.cpus for j in members), sum(j.memory_megabytes for j in members), size, memory
         )
-        assert together == max(count_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
+        assert together == max(count_smallest_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
         assert not any(job.alone for job in members)
         assert max(job.minutes for job in members) <= MAX_MINUTES_RATIO * min(job.minutes for job in members)

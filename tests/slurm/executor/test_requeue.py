@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.job import versions
-from pipeline.slurm.executor import allocation
-from pipeline.slurm.executor.allocation import AllocationTask
+from pipeline.slurm.executor import allocation_runner
+from pipeline.slurm.executor.allocation_runner import AllocationTask
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.submitted import STEP, submit
 
@@ -95,7 +95,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    monkeypatch.setattr(allocation, "REQUEUE_SECONDS", 0.0)
-    assert allocation.requeue_job() == asked
+    monkeypatch.setattr(allocation_runner, "REQUEUE_SECONDS", 0.0)
+    assert allocation_runner.requeue_job() == asked
     requests = tmp_path / "asked"
     assert (requests.read_text() if requests.exists() else "") == ("requeue 1\n" if asked else "")

@@ -29,13 +29,13 @@ def test_a_retry_grows_by_its_causes(
     monkeypatch.setattr(job_requests, "_causes", {"rule_corpus_filter_wildcards_main_laws": Counter()})
     for cause in causes:
         job_requests.record_failure(job_requests.job_name("corpus_filter", ["main", "laws"]), cause)
-    assert job_requests.request_growth("corpus_filter", ["main", "laws"], len(causes) + 1) == growth
-    assert job_requests.request_growth("corpus_filter", ["main", "letters"], 2) == RequestGrowth(), (
+    assert job_requests.compute_request_growth("corpus_filter", ["main", "laws"], len(causes) + 1) == growth
+    assert job_requests.compute_request_growth("corpus_filter", ["main", "letters"], 2) == RequestGrowth(), (
         "another job is another matter"
     )
 
 
 def test_a_first_attempt_asks_for_what_the_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_requests, "_causes", {"rule_plan_estimate": Counter({"memory": 3})})
-    assert job_requests.request_growth("plan_estimate", [], 1) == RequestGrowth()
-    assert job_requests.request_growth("plan_estimate", [], 2) == RequestGrowth(memory=8)
+    assert job_requests.compute_request_growth("plan_estimate", [], 1) == RequestGrowth()
+    assert job_requests.compute_request_growth("plan_estimate", [], 2) == RequestGrowth(memory=8)

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
-from pipeline.slurm import executor_host
+from pipeline.slurm import executor_registration
 from pipeline.slurm.executor import slurm_commands, snakemake_private
 from pipeline.slurm.executor.slurm_commands import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
@@ -23,16 +23,16 @@ from tests.slurm.cluster import Cluster, wait_until
 ROOT = Path(__file__).parents[3]
 REGISTERED = """
 from pathlib import Path
-from pipeline.slurm import executor_host
+from pipeline.slurm import executor_registration
 from pipeline.slurm.executor import slurm_executor
 from pipeline.config.sections import Slurm
 
 slurm_executor.SlurmExecutor.pause_seconds = 2.0
 slurm_executor.SECONDS_BETWEEN_SACCT = 2.0
-executor_host.register_executor(Slurm(account="polder"), Path("results"), "")
+executor_registration.register_executor(Slurm(account="polder"), Path("results"), "")
 
 onstart:
-    executor_host.record_submissions(workflow, Path("results"))
+    executor_registration.record_slurm_invocation(workflow, Path("results"))
 """
 # The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
 FROZEN = (
@@ -200,15 +200,18 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
     ],
 )
 def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
-    assert slurm_commands.parse_answer(1, "", said).outcome == outcome
+    assert slurm_commands.parse_sbatch_answer(1, "", said).outcome == outcome
 
 
 def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
-    assert slurm_commands.parse_answer(
+    assert slurm_commands.parse_sbatch_answer(
         0, "Welcome to Snellius\n4711;loopback\n", ""
     ) == slurm_commands.SubmissionAnswer("taken", "4711")
-    assert slurm_commands.parse_answer(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number == "4711"
-    assert slurm_commands.parse_answer(0, "Welcome\n", "").outcome == "refused"
+    assert (
+        slurm_commands.parse_sbatch_answer(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number
+        == "4711"
+    )
+    assert slurm_commands.parse_sbatch_answer(0, "Welcome\n", "").outcome == "refused"
 
 
 def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,4 +255,4 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
     monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (found,))
     words = f"{name} is 99.0.1, but the executor for Slurm supports .*: install envs"
     with pytest.raises(InputError, match=words):
-        executor_host.register_executor(Slurm(), Path("results"), "")
+        executor_registration.register_executor(Slurm(), Path("results"), "")

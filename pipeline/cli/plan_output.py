@@ -1,0 +1,125 @@
+"""What `polder plan` prints: mistakes first, then one screen, or with --details all tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pipeline.cli.parameters import print_json
+from pipeline.config.configuration import Config
+from pipeline.config.configuration_file import load_configuration
+from pipeline.core.command_line_text import DATA_PLACEHOLDER
+from pipeline.core.errors import InputError
+from pipeline.core.formatting import align_columns, escape_to_one_line
+from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import format_corpus_plan, format_notes_and_sizes, format_plan, format_quantity
+from pipeline.plan.settings import EstimateSettings
+from pipeline.slurm.corpus_estimate import CorpusPlan
+from pipeline.workflow import preflight
+from pipeline.workflow.steps import step_settings
+from pipeline.workflow.training_memory import MemoryPlan, estimate_training_memory
+
+SHOWN = {
+    "parameters": "parameters",
+    "tokens": "training tokens",
+    "training_flops_6nd": "compute",
+    "devices_used": "devices",
+    "seconds": "time",
+    "device_hours": "device hours",
+    "facility_energy_joules": "energy",
+    "carbon_grams": "carbon",
+    "cost_euros": "cost",
+}
+"""The figures of a model on the first screen, by their keys in the plan."""
+FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
+"""Of a platform's file, those that time, energy and cost need."""
+
+
+def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool) -> None:
+    """Print the mistakes of a configuration, then compute, memory, time, energy and cost, and the corpus: estimated.
+
+    Raises:
+        InputError: the configuration is missing or cannot be read.
+    """
+    config = load_configuration(path, **({"data": data} if data else {}))
+    problems = find_configuration_problems(
+        config, without_data=config.data is None and DATA_PLACEHOLDER in path.read_text(encoding="utf-8")
+    )
+    if not as_json:
+        print(
+            "".join(f"error: {escape_to_one_line(problem)}\n" for problem in problems),
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+    settings = step_settings(config, "plan.estimate", {})
+    estimated = estimate(EstimateSettings.model_validate(settings.model_dump()))
+    memory = estimate_training_memory(config)
+    corpus: dict[str, Any] | str
+    try:
+        corpus = CorpusPlan(config).plan()
+    except InputError as error:  # models can be planned where the texts are not available
+        corpus = str(error)
+    if as_json:
+        peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
+        print_json({"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus})
+    elif details:
+        print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *memory.lines()]))
+        print("\n".join(["", *_format_corpus_tables(corpus)]))
+    else:
+        print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
+        print(f"All figures, formulas and advice: polder plan {path} --details")
+    raise typer.Exit(2 if problems else 0)
+
+
+def find_configuration_problems(config: Config, *, without_data: bool) -> list[str]:
+    """Return what a run would be refused for; without the folder of the data, files are not looked for."""
+    launches, slurm = preflight.model_launch_commands(config), preflight.uses_slurm(config)
+    find = preflight.find_training_problems if without_data else preflight.find_problems
+    return [*find(config, launches, slurm=slurm)]
+
+
+def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list[str]:
+    """Return a column for each model; figures that no model has are named below, with what they need."""
+    models, platform = estimated["models"], estimated["platform"]
+    if not models:
+        return ["no models"]
+    rows = [["model (estimated)", *models]]
+    unknown = []
+    for key, label in SHOWN.items():
+        values = [model.get(key) for model in models.values()]
+        if all(value is None for value in values):
+            unknown.append(label)
+        else:
+            rows.append([label, *(format_quantity(key, value) for value in values)])
+    if memory.traced:
+        peaks = [memory.traced[name].peak_bytes if name in memory.traced else None for name in models]
+        rows.append(["memory of a device", *(format_quantity("bytes", peak) for peak in peaks)])
+    lines = [*align_columns(rows), *memory.notes]
+    if unknown:
+        missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
+        lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")
+    return lines
+
+
+def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
+    if isinstance(corpus, str):
+        return _format_corpus_tables(corpus)
+    rows = [["corpus (estimated)", "raw files", "text", "documents", "jobs", "hours", "disk, at most"]]
+    for name, one in corpus["corpora"].items():
+        known = [step for step in one["steps"].values() if "high_seconds" in step]
+        hours = sum(step["high_seconds"] for step in known) / 3600
+        disk = sum(one["disk_bytes"].values())
+        rows.append([name, f"{format_quantity('bytes', one['raw_bytes'])} in {one['files']:,}"])
+        rows[-1] += [format_quantity("bytes", one["text_bytes"]), f"{one['documents']:,}"]
+        rows[-1] += [f"{sum(step['jobs'] for step in one['steps'].values()):,}", f"{hours:.2g}" if known else "unknown"]
+        rows[-1] += [format_quantity("bytes", disk)]
+    free = f"{format_quantity('bytes', corpus['free_bytes'])} of the disk are free."
+    return [*align_columns(rows), free, *(f"does not fit: {problem}" for problem in corpus["problems"])]
+
+
+def _format_corpus_tables(corpus: dict[str, Any] | str) -> list[str]:
+    return [f"cannot estimate the corpus: {corpus}"] if isinstance(corpus, str) else format_corpus_plan(corpus)

@@ -1,0 +1,69 @@
+"""State of the other runs and archives in a results folder, which decides whether a search is repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from pipeline import layout
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+FINISHED_PATTERN = "[!.]*"  # partial files of running jobs begin with a dot
+# What people and other steps put there or take away without a record.
+FOLDER_PATTERNS = (
+    *(f"{folder.glob_pattern()}/*" for folder in (layout.CORPUS, layout.TOKEN_SET)),
+    *(
+        place.glob_pattern()
+        for place in (layout.MILESTONE, layout.FINAL_MODEL, layout.SEGMENT_SCRATCH, layout.FILE_PARTS)
+    ),
+)
+
+
+def list_runs(results: Path) -> list[Path]:
+    """Return the folders of the runs, sorted by name."""
+    return sorted(folder.parents[1] for folder in results.glob(f"*/{layout.RECORDS}") if folder.is_dir())
+
+
+def private_folder(results: Path, run: str) -> Path:
+    """Return the folder of the private texts of a run."""
+    return results.parent / "private" / run
+
+
+def find_archives(results: Path) -> Iterator[Path]:
+    """Yield the archives below the results folder, in the order of their paths."""
+    for folder, subfolders, names in os.walk(results):
+        subfolders.sort()
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(ARCHIVES))
+
+
+def _file_state(path: Path) -> str:
+    """Return name, size and time of a file; of one that somebody has just taken away its name."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return path.name
+    return f"{path.name} {state.st_size} {state.st_mtime_ns}"
+
+
+@cache
+def hash_other_runs(results: Path, run: str) -> dict[str, str]:
+    """Return a hash of the state of each other run, and of each archive by its path; it reads no file.
+
+    It is looked at once in a process, so that all jobs see the same.
+    """
+    found = {}
+    for folder in list_runs(results):
+        if folder.name == run:
+            continue
+        lines = [_file_state(path) for path in layout.RECORD.glob(folder)]
+        lines += [path.relative_to(folder).as_posix() for pattern in FOLDER_PATTERNS for path in folder.glob(pattern)]
+        lines += [
+            _file_state(path) for path in private_folder(results, folder.name).rglob(f"{FINISHED_PATTERN}.parquet")
+        ]
+        found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+    for path in find_archives(results):
+        found[path.relative_to(results).as_posix()] = hashlib.sha256(_file_state(path).encode()).hexdigest()[:16]
+    return found

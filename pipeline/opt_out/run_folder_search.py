@@ -1,0 +1,285 @@
+"""Search the folder of one run for documents of opt-out lists and their copies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from pipeline import layout
+from pipeline.core.hashing import hash_file
+from pipeline.core.records import Record, read_job_files
+from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
+from pipeline.corpus.settings import SignatureSettings
+from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
+from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.other_runs_state import private_folder
+from pipeline.pretrain.checkpoints.recovery import training_identity
+from pipeline.pretrain.settings import SegmentSettings
+
+CORPUS_FILES = {
+    layout.FILTERED: "texts between steps",
+    layout.DEDUPLICATED: "texts between steps",
+    layout.FINAL_DOCUMENTS: "corpus",
+}
+# What a signature depends on, each with its name in records that are one version older.
+SIGNATURE_SETTINGS = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "seed": "seed"}
+
+
+@dataclass(frozen=True)
+class RemainingCopy:
+    """A path, relative to the results folder, that has or may have documents to be forgotten.
+
+    Where it is not `certain`, `why` says why it is suspected; `documents` is None where they could not be counted.
+    """
+
+    run: str
+    kind: str
+    path: str
+    certain: bool
+    documents: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class ForgottenDocuments:
+    """Documents to search for: hashed ids, domains by source, and reserved signatures by corpus."""
+
+    ids: Keys
+    domains: dict[str, set[str]]
+    reserved: list[tuple[SignatureSettings, OptedOutSignatures]]
+
+    def find_matching_ids(self, table: pa.Table, source: str, ids: Keys) -> Keys:
+        """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
+        found = hash_ids(table["id"])
+        urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
+        return np.asarray(found[contains_hashes(ids, found) | match_domains(urls, self.domains.get(source, set()))])
+
+
+def read_shard_ids(path: Path) -> Iterator[Keys]:
+    """Yield the hashed ids of a shard of tokens, a batch at a time."""
+    with pa.memory_map(os.fspath(path)) as mapped, pa.ipc.open_stream(mapped) as stream:
+        for batch in stream:
+            yield hash_ids(batch.column("id"))
+
+
+class RunSearch:
+    """Searches the folder of one run.
+
+    Args:
+        own: whether it is the run that the report is about.
+        proven: token sets that were searched before, with nothing found.
+        proven_corpora: corpora whose final documents were searched before, with nothing found.
+    """
+
+    def __init__(
+        self,
+        results: Path,
+        run: str,
+        wanted: ForgottenDocuments,
+        *,
+        own: bool = False,
+        proven: Iterable[str] = (),
+        proven_corpora: Iterable[str] = (),
+    ) -> None:
+        self.results, self.run, self.folder = results, run, results / run
+        self.wanted, self.own, self.proven = wanted, own, set(proven)
+        self.proven_corpora = set(proven_corpora)
+        self.ids = wanted.ids
+        self.in_tokens: dict[str, int] = dict.fromkeys(self.proven, 0)
+        self.in_corpora = self.documents = 0
+        self.unread: list[RemainingCopy] = []
+
+    def search(self) -> list[RemainingCopy]:
+        """Return every place, in the order of the stages."""
+        found = [
+            *self._search_corpora(),
+            *self._search_file_parts(),
+            *self._search_tokens(),
+            *self._search_models(),
+            *self._search_recovery_checkpoints(),
+        ]
+        return [*found, *self._search_private_texts(), *self.unread]
+
+    def _remaining_copy(
+        self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True
+    ) -> RemainingCopy:
+        return RemainingCopy(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
+
+    def _read_files(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
+        """Return what is found in each finished file; one that cannot be read is a place of its own."""
+        found = []
+        for path in sorted(path for path in paths if not path.name.startswith(".")):
+            try:
+                found.append(read(path))
+            except (pa.ArrowException, OSError, KeyError, ValueError):
+                self.unread.append(self._remaining_copy(kind, path, None, "it cannot be read", certain=False))
+        return found
+
+    def _match_signatures(self, corpus: Path) -> Iterator[Keys]:
+        """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
+        signing = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")[:1]
+        records, _ = read_job_files(Record, signing)
+        stored = records[0].settings if records else {}
+
+        def read(path: Path) -> Keys:
+            present = pq.read_schema(path).names
+            parts = []
+            for settings, reserved in self.wanted.reserved:
+                same = all(
+                    stored.get(key, stored.get(old)) == getattr(settings, key)
+                    for key, old in SIGNATURE_SETTINGS.items()
+                )
+                columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
+                table = pq.read_table(path, columns=["id", *columns])
+                parts.append(hash_ids(table["id"].filter(pa.array(reserved.match_signatures(table, columns)))))
+            return union_hashes(parts)
+
+        yield from self._read_files("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
+
+    def _search_corpora(self) -> Iterator[RemainingCopy]:
+        corpora = [path for path in layout.CORPUS.glob(self.folder) if path.is_dir()]
+        for corpus in corpora:
+            self.ids = union_hashes([self.ids, *self._match_signatures(corpus)])
+
+        def read(path: Path) -> Keys:
+            present = pq.read_schema(path).names
+            if "text" not in present:  # what the deduplication keeps is named without its text
+                return union_hashes([])
+            table = pq.read_table(path, columns=[name for name in ("id", "url") if name in present])
+            self.documents += len(table)
+            return self.wanted.find_matching_ids(table, path.name.split(".")[0], self.ids)
+
+        for corpus in corpora:
+            for place, kind in CORPUS_FILES.items():
+                if place == layout.FINAL_DOCUMENTS and corpus.name in self.proven_corpora:
+                    continue
+                paths = place.glob(self.folder, corpus=corpus.name)
+                found = union_hashes(self._read_files(kind, paths, read))
+                self.ids = union_hashes([self.ids, found])
+                self.in_corpora += len(found)
+                if len(found):
+                    yield self._remaining_copy(kind, paths[0].parent, len(found), "searched")
+
+    def _search_file_parts(self) -> Iterator[RemainingCopy]:
+        def read(path: Path) -> Keys:
+            return self.wanted.find_matching_ids(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
+
+        for folder in layout.FILE_PARTS.glob(self.folder):
+            found = union_hashes(self._read_files("raw texts in parts", folder.glob("*.parquet"), read))
+            if len(found):
+                yield self._remaining_copy("raw texts in parts", folder, len(found), "searched")
+
+    def _search_tokens(self) -> Iterator[RemainingCopy]:
+        def read(path: Path) -> Keys:
+            return union_hashes([found[contains_hashes(self.ids, found)] for found in read_shard_ids(path)])
+
+        for folder in layout.TOKEN_SET.glob(self.folder):
+            if folder.name in self.proven:
+                continue
+            splits = ("train", "validation")
+            shards = [layout.TOKEN_SHARD.glob(self.folder, tokens=folder.name, split=split) for split in splits]
+            found = union_hashes(self._read_files("tokens", chain(*shards), read))
+            self.in_tokens[folder.name] = len(found)
+            if len(found):
+                yield self._remaining_copy("tokens", folder, len(found), "searched")
+
+    @cached_property
+    def _segment_records(self) -> dict[tuple[str, int], Record]:
+        """The records of the training, by model and step."""
+        records, _ = read_job_files(Record, layout.SEGMENT_RECORD.glob(self.folder))
+        return {(record.instance["model"], int(record.instance["step"])): record for record in records}
+
+    def _judge_model(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
+        """Return documents, reason and certainty for what was trained up to a step; None where it is free of them."""
+        verdicts = [
+            self._judge_segment(record)
+            for (name, at), record in sorted(self._segment_records.items())
+            if name == model and at <= step
+        ]
+        if (model, step) not in self._segment_records:
+            verdicts.append(self._uncertain_verdict("no record says what it was trained on"))
+        return max((verdict for verdict in verdicts if verdict), key=lambda verdict: verdict[2], default=None)
+
+    def _uncertain_verdict(self, why: str) -> tuple[int | None, str, bool] | None:
+        """Return a suspicion; none where another run's corpora are there and hold nothing of it."""
+        free = not self.own and self.documents and not self.in_corpora
+        return None if free else (None, why, False)
+
+    def _judge_segment(self, record: Record) -> tuple[int | None, str, bool] | None:
+        index = next((entry for entry in record.inputs if entry.name == "index"), None)
+        file = self.folder / index.path if index else None
+        if (
+            index is None
+            or file is None
+            or not _has_sha256(file, index.sha256)
+            or file.parent.name not in self.in_tokens
+        ):
+            return self._uncertain_verdict("the tokens that it was trained on are no longer there")
+        found = self.in_tokens[file.parent.name]
+        return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
+
+    def _search_models(self) -> Iterator[RemainingCopy]:
+        for path in layout.MILESTONE.glob(self.folder):
+            if path.name.isdigit() and (verdict := self._judge_model(path.parts[-3], int(path.name))):
+                yield self._remaining_copy("milestone", path, *verdict[:2], certain=verdict[2])
+        for path in layout.FINAL_MODEL.glob(self.folder):
+            step = max((at for name, at in self._segment_records if name == path.parent.name), default=-1)
+            if verdict := self._judge_model(path.parent.name, step):
+                yield self._remaining_copy("model", path, *verdict[:2], certain=verdict[2])
+
+    def _search_recovery_checkpoints(self) -> Iterator[RemainingCopy]:
+        for path in layout.RECOVERY_STATE.glob(self.folder):
+            model, step = path.parts[-6], path.parts[-5]
+            try:
+                own = json.loads(path.read_text(encoding="utf-8"))["identity"]
+            except (OSError, ValueError, LookupError, TypeError):
+                own = None
+            if own == self._training_identity(self._segment_records.get((model, int(step)))):
+                verdict = self._judge_model(model, int(step))
+            else:
+                verdict = self._uncertain_verdict(
+                    "it is of other tokens, settings or milestones than the finished training"
+                )
+            if verdict:
+                yield self._remaining_copy("recovery checkpoint", path.parent, *verdict[:2], certain=verdict[2])
+
+    def _training_identity(self, record: Record | None) -> str:
+        """Return what the recovery checkpoints of a finished segment call themselves; nothing where it is not known."""
+        try:
+            if record is None:
+                return ""
+            entries = {entry.name: entry for entry in record.inputs}
+            index, previous = entries["index"], entries.get("previous")
+            if not _has_sha256(self.folder / index.path, index.sha256):
+                return ""
+            start = previous and self.folder.joinpath(*Path(previous.path).parts[:4])  # models/MODEL/milestones/STEP
+            return training_identity(SegmentSettings.model_validate(record.settings), self.folder / index.path, start)
+        except (OSError, KeyError, ValueError):
+            return ""
+
+    def _search_private_texts(self) -> Iterator[RemainingCopy]:
+        def read(path: Path) -> Keys:
+            table = pq.read_table(path, columns=["id", "text"])
+            return self.wanted.find_matching_ids(table.filter(table["text"].is_valid()), "", self.ids)
+
+        for folder in layout.REMOVED_FOLDER.glob(private_folder(self.results, self.run)):
+            found = union_hashes(self._read_files("private texts", folder.glob("*.parquet"), read))
+            if len(found):
+                yield self._remaining_copy("private texts", folder, len(found), "searched")
+            elif any(folder.glob("*.parquet")):
+                why = "texts of documents that a filter removed were not compared with what is forgotten"
+                yield self._remaining_copy("private texts", folder, None, why, certain=False)
+
+
+def _has_sha256(file: Path, sha256: str) -> bool:
+    return file.is_file() and hash_file(file) == sha256

@@ -1,0 +1,278 @@
+"""The steps of the stage corpus that leave evaluation items out of it, count it and describe it as a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pipeline import layout
+from pipeline.config.configuration import Config, list_count_only_item_files, list_decontamination_item_files
+from pipeline.core.settings import Settings
+from pipeline.corpus.decontamination.settings import (
+    ContaminationThresholds,
+    CountItemsSettings,
+    NgramsSettings,
+    TaskItemsFile,
+)
+from pipeline.corpus.settings import (
+    DISCLOSURE_KEYS,
+    Corpus,
+    DescribedSource,
+    DuplicateSelection,
+    PublishedSource,
+    PublishSettings,
+    StatisticsSettings,
+)
+from pipeline.evaluate.task_file_reader import ItemFile
+from pipeline.report.settings import ProviderStatements
+from pipeline.sources.settings import Genre
+from pipeline.workflow.common_settings import select_matching_values
+from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, wait_for_same_batch
+from pipeline.workflow.steps.declaration import (
+    SOURCES_READ,
+    UNIT_NEEDS,
+    Input,
+    JobInstances,
+    Output,
+    ReportEntry,
+    ResourceNeeds,
+    Step,
+    all_unit_files,
+    untracked_input,
+    wait_for_all_batches,
+    wait_for_input,
+)
+
+# Where a suite is evaluated that the decontamination does not know.
+COUNTING_CORPUS = JobInstances(
+    ("corpus",), lambda c: [(corpus,) for corpus in c.corpus if list_count_only_item_files(c, corpus)]
+)
+
+
+def ngrams_settings(config: Config, i: Wildcards) -> Settings:
+    section = config.corpus[i["corpus"]].decontamination
+    return NgramsSettings(
+        items=_list_task_items_files(list_decontamination_item_files(config, i["corpus"])),
+        **select_matching_values(NgramsSettings, section),
+    )
+
+
+def _list_task_items_files(files: list[ItemFile]) -> list[TaskItemsFile]:
+    return [
+        TaskItemsFile(task=file.task, name=file.path.name, fields=file.fields and [*file.fields], named=file.named)
+        for file in files
+    ]
+
+
+def _decision_settings(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
+    """Return how it is decided what is an item; the sources that cannot hold any are those of this corpus, sorted."""
+    keys = select_matching_values(settings, config.corpus[corpus].decontamination)
+    own = set(config.corpus_sources(corpus)) & set(keys["cannot_hold_items"])
+    return {**keys, "cannot_hold_items": sorted(own)}
+
+
+def count_items_settings(config: Config, i: Wildcards) -> Settings:
+    return CountItemsSettings(
+        corpus=i["corpus"],
+        items=_list_task_items_files(list_count_only_item_files(config, i["corpus"])),
+        **_decision_settings(CountItemsSettings, config, i["corpus"]),
+    )
+
+
+def required_score_batches(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return what a batch of a corpus waits for so that its documents have scores; nothing where they get none."""
+    return [
+        run.batch_record_path(step, w["corpus"], w["source"], w["batch"])
+        for step, _ in _score_steps(run.config, w["corpus"])
+    ]
+
+
+def unit_score_files(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the scores of a unit of a corpus, whose number %unit stands for; nothing where it has none."""
+    places = [place for _, place in _score_steps(run.config, w["corpus"])]
+    return [run.file(place, corpus=w["corpus"], source=w["source"], unit="%unit") for place in places]
+
+
+def _score_steps(config: Config, corpus: str) -> list[tuple[str, layout.PathTemplate]]:
+    steps = {"quality": ("corpus.scores", layout.SCORES), "perplexity": ("corpus.perplexity", layout.PERPLEXITY)}
+    return [step for score, step in steps.items() if getattr(config.corpus[corpus], score)]
+
+
+DEDUPLICATED_BATCH = (
+    SOURCES_READ,
+    wait_for_same_batch("corpus.deduplicate"),
+    untracked_input("documents", layout.FILTERED),
+    untracked_input("deduplicated", layout.DEDUPLICATED),
+)
+
+
+def statistics_settings(config: Config, i: Wildcards) -> Settings:
+    described = [
+        {"name": name, **select_matching_values(DescribedSource, config.source(name))}
+        for name in config.corpus_sources(i["corpus"])
+    ]
+    section = config.corpus[i["corpus"]]
+    rules = [section.rules_for(config.source(name)) for name in config.corpus_sources(i["corpus"])]
+    return StatisticsSettings(
+        corpus=i["corpus"],
+        language_model=section.language_model and Path(section.language_model.path).name,
+        minimum_scores={
+            code: sorted({of_source[code].minimum_score for of_source in rules}) for code in sorted(section.languages)
+        },
+        sources=[DescribedSource.model_validate(entry) for entry in described],
+    )
+
+
+def publish_settings(config: Config, i: Wildcards) -> Settings:
+    section = config.corpus[i["corpus"]]
+    answers = ProviderStatements(config.disclosure, None, None)
+    sources = [config.source(name) for name in config.corpus_sources(i["corpus"])]
+    return PublishSettings(
+        run=config.run.name,
+        corpus=i["corpus"],
+        provider=config.run.provider,
+        contact=config.run.contact,
+        stated={key: text for key in DISCLOSURE_KEYS if (text := answers.text(key))},
+        keep_removed=section.keep_removed,
+        filters=_filter_thresholds(section, {source.genre for source in sources}),
+        sources=[PublishedSource(**select_matching_values(PublishedSource, source)) for source in sources],
+    )
+
+
+def _filter_thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
+    """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
+    rules = "genres" if section.genres else "languages"
+    shown = section.model_dump(
+        mode="json", include={rules: True, "deduplication": set(DuplicateSelection.model_fields)}
+    )
+    if not section.genres:
+        return shown
+    return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
+
+
+def quality_evaluation_files(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return what the classifiers of a corpus are worth; nothing where it has none."""
+    has_quality = run.config.corpus[w["corpus"]].quality
+    return [run.file(layout.QUALITY_EVALUATION, corpus=w["corpus"])] if has_quality else []
+
+
+REMOVING = ("filter", "deduplicate", "decontaminate")
+ALL_REMOVED = all_unit_files("removed", *(layout.REMOVED.fill(step=step) for step in REMOVING))
+
+STEPS = (
+    Step(
+        "corpus.ngrams",
+        CORPUS,
+        "Hash the n-grams of the evaluation items for the corpus {wildcards.corpus}",
+        ngrams_settings,
+        inputs=(
+            Input(
+                "files",
+                lambda run, w: [str(file.path) for file in list_decontamination_item_files(run.config, w["corpus"])],
+            ),
+        ),
+        outputs=(Output("ngrams", layout.ITEM_NGRAMS),),
+    ),
+    Step(
+        "corpus.matches",
+        CORPUS_BATCH,
+        "Search {wildcards.source}, batch {wildcards.batch}, for evaluation items",
+        inputs=(*DEDUPLICATED_BATCH, Input("ngrams", layout.ITEM_NGRAMS)),
+        outputs=(Output("matches", layout.MATCHES),),
+        need=UNIT_NEEDS,
+    ),
+    Step(
+        "corpus.find_items",
+        CORPUS,
+        "Decide which documents of the corpus {wildcards.corpus} hold evaluation items",
+        lambda config, i: ContaminationThresholds(**_decision_settings(ContaminationThresholds, config, i["corpus"])),
+        inputs=(
+            SOURCES_READ,
+            Input("ngrams", layout.ITEM_NGRAMS),
+            wait_for_all_batches("batches", "corpus.matches"),
+            all_unit_files("matches", layout.MATCHES),
+        ),
+        outputs=(
+            Output("hits", layout.CONTAMINATED_FOLDER, is_folder=True),
+            Output("contamination", layout.CONTAMINATION),
+        ),
+        need=ResourceNeeds("corpus"),
+    ),
+    Step(
+        "corpus.decontaminate",
+        CORPUS_BATCH,
+        "Write the final documents of {wildcards.source}, batch {wildcards.batch}",
+        inputs=(
+            *DEDUPLICATED_BATCH,
+            wait_for_input("found", layout.CONTAMINATED_FOLDER),
+            wait_for_input("scored", required_score_batches),
+            untracked_input("hits", layout.CONTAMINATED),
+            untracked_input("scores", unit_score_files),
+        ),
+        outputs=(Output("final", layout.FINAL_DOCUMENTS), Output("removed", layout.REMOVED.fill(step="decontaminate"))),
+        need=UNIT_NEEDS,
+    ),
+    Step(
+        "corpus.count_items",
+        COUNTING_CORPUS,
+        "Count the items of later evaluation suites in the corpus {wildcards.corpus}",
+        count_items_settings,
+        inputs=(
+            SOURCES_READ,
+            Input(
+                "files", lambda run, w: [str(file.path) for file in list_count_only_item_files(run.config, w["corpus"])]
+            ),
+            wait_for_all_batches("batches", "corpus.decontaminate"),
+            all_unit_files("final", layout.FINAL_DOCUMENTS),
+        ),
+        outputs=(Output("contamination", layout.LATER_SUITES),),
+        need=ResourceNeeds("corpus", 60),
+    ),
+    Step(
+        "corpus.statistics",
+        CORPUS,
+        "Count the corpus {wildcards.corpus}: in = kept + removed",
+        statistics_settings,
+        inputs=(
+            SOURCES_READ,
+            wait_for_all_batches("filtered_batches", "corpus.filter"),
+            wait_for_all_batches("deduplicated_batches", "corpus.deduplicate"),
+            wait_for_all_batches("final_batches", "corpus.decontaminate"),
+            all_unit_files("filtered", layout.FILTERED),
+            all_unit_files("deduplicated", layout.DEDUPLICATED),
+            ALL_REMOVED,
+            Input("contamination", layout.CONTAMINATION),
+            Input("quality", quality_evaluation_files),
+            all_unit_files("final", layout.FINAL_DOCUMENTS),
+        ),
+        outputs=(Output("statistics", layout.STATISTICS),),
+        need=ResourceNeeds("corpus", memory_megabytes=4000),
+    ),
+    Step(
+        "corpus.publish",
+        CORPUS,
+        "Describe the corpus {wildcards.corpus} as a data set",
+        publish_settings,
+        inputs=(
+            SOURCES_READ,
+            Input("statistics", layout.STATISTICS),
+            ALL_REMOVED,
+            all_unit_files("final", layout.FINAL_DOCUMENTS),
+        ),
+        outputs=(
+            Output("card", layout.CORPUS.child("README.md")),
+            Output("croissant", layout.CORPUS.child("croissant.json")),
+            Output("dataset", layout.DATASET),
+            Output("sources", layout.CORPUS.child("sources.parquet")),
+            Output(
+                "page",
+                layout.CORPUS.child("dataset.html"),
+                is_target=True,
+                report_entry=ReportEntry("Data sets", {"corpus": "{corpus}"}),
+            ),
+        ),
+        need=ResourceNeeds("corpus", memory_megabytes=4000),
+    ),
+)

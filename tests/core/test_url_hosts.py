@@ -1,0 +1,85 @@
+"""Hosts are compared as browsers read them: the cases are those of the URL Standard and of UTS 46, written anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.core.url_hosts import domain_suffixes, extract_host, split_url, validate_host
+
+STRASSE = "xn--strae-oqa.de"  # straße.de, another name than strasse.de
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://straße.de/a", STRASSE),
+        ("https://STRAẞE.de", STRASSE),
+        ("https://strasse.de/a", "strasse.de"),
+        ("https://xn--strae-oqa.de/a", STRASSE),
+        ("HTTPS://XN--STRAE-OQA.DE", STRASSE),
+        ("https://faß.de", "xn--fa-hia.de"),
+        ("https://βόλος.com", "xn--nxasmm1c.com"),
+        ("https://cafe\u0301.nl", "xn--caf-dma.nl"),
+        ("https:/voorbeeld.nl/x", "voorbeeld.nl"),
+        ("https:voorbeeld.nl/x", "voorbeeld.nl"),
+        ("https:////voorbeeld.nl/x", "voorbeeld.nl"),
+        ("https:\\\\voorbeeld.nl\\x", "voorbeeld.nl"),
+        ("HTTP://VOORBEELD.NL:443/x", "voorbeeld.nl"),
+        ("https://voorbeeld.nl:/x", "voorbeeld.nl"),
+        ("https://jan:geheim@voorbeeld.nl/x", "voorbeeld.nl"),
+        ("https://jan@ander.nl@voorbeeld.nl/x", "voorbeeld.nl"),
+        ("https://voorbeeld.nl\\@ander.nl/x", "voorbeeld.nl"),
+        ("https://voorbeeld.nl?@ander.nl", "voorbeeld.nl"),
+        ("https://voorbeeld.nl#@ander.nl", "voorbeeld.nl"),
+        ("https://voorbeeld.nl./x", "voorbeeld.nl"),
+        ("https://voor%62eeld.nl/x", "voorbeeld.nl"),
+        ("https://stra%C3%9Fe.de", STRASSE),
+        ("https://ｖｏｏｒｂｅｅｌｄ．ｎｌ/x", "voorbeeld.nl"),
+        ("https://voorbeeld。nl", "voorbeeld.nl"),
+        ("https://voor\u00adbeeld.nl", "voorbeeld.nl"),
+        ("https://voor\u200bbeeld.nl", "voorbeeld.nl"),
+        (" https://voor\tbeeld.nl/x\n", "voorbeeld.nl"),
+        ("ht\ntps://voorbeeld.nl", "voorbeeld.nl"),
+        ("https://mijn_site.voorbeeld.nl", "mijn_site.voorbeeld.nl"),
+        ("https://☃.net", "xn--n3h.net"),
+        ("http://0x7F.1/x", "127.0.0.1"),
+        ("http://0300.0250.0.1", "192.168.0.1"),
+        ("http://3232235521", "192.168.0.1"),
+        ("http://１２７.0.0.1", "127.0.0.1"),
+        ("http://[2001:DB8:0:0::1]:80/x", "[2001:db8::1]"),
+        ("http://[::127.0.0.1]", "[::7f00:1]"),
+        ("//voorbeeld.nl/x", "voorbeeld.nl"),
+        ("voorbeeld.nl:8080/x", "voorbeeld.nl"),
+        ("voorbeeld.nl/x", "voorbeeld.nl"),
+        ("gemini://voorbeeld.nl/x", "voorbeeld.nl"),
+        ("file:///tmp/voorbeeld.nl", ""),
+        ("mailto:jan@voorbeeld.nl", ""),
+        ("urn:uuid:voorbeeld.nl", ""),
+        ("/voorbeeld.nl", ""),
+        ("", ""),
+        (None, ""),
+        ("http://[kapot", "[kapot"),
+        ("http://Ka pot.voorbeeld.nl", "ka pot.voorbeeld.nl"),
+        ("http://1.2.3.400", "1.2.3.400"),
+    ],
+)
+def test_the_host_of_an_address(url: str | None, host: str) -> None:
+    assert extract_host(url) == host
+
+
+@pytest.mark.parametrize("host", ["ka pot.nl", "a<b.nl", "1.2.3.400", "0x1.2.3.4.5", "[::1", "a\ufffdb.nl", "a%zz.nl"])
+def test_a_host_that_a_browser_refuses(host: str) -> None:
+    with pytest.raises(ValueError):
+        validate_host(host.replace("[::1", "[::1::"))
+
+
+def test_the_parts_of_an_address_stay_as_they_are_written() -> None:
+    address = split_url("HTTPS:\\\\jan:pw@Voorbeeld.NL:8080/Pad?q#f")
+    assert address == ("https://", "Voorbeeld.NL:8080", "/Pad?q#f", "voorbeeld.nl")
+
+
+def test_a_host_is_in_its_domains_and_an_ip_address_in_none() -> None:
+    assert [*domain_suffixes("a.voorbeeld.nl")] == ["a.voorbeeld.nl", "voorbeeld.nl", "nl"]
+    assert [*domain_suffixes("10.0.0.1")] == ["10.0.0.1"]
+    assert [*domain_suffixes("[::1]")] == ["[::1]"]
+    assert [*domain_suffixes("")] == []

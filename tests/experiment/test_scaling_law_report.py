@@ -1,0 +1,206 @@
+"""The ladder of the runs below a folder: which models are its rungs, what they cost, how the largest is predicted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.cli.application import main
+from pipeline.config.configuration import parse_configuration
+from pipeline.core.errors import InputError
+from pipeline.experiment import scaling_fit
+from pipeline.experiment.scaling_law_report import find_rungs, format_ladder
+from pipeline.model.size import parameter_count
+from pipeline.plan.scaling_laws import ScalingLaw
+
+LAW = ScalingLaw(0.9, 40.0, 300.0, 0.4, 0.4, "bits per byte")
+TRAIN_TOKENS = 1_000_000
+# Width, layers and steps of 1,000 tokens; the parameters of the blocks and norms, counted by hand, for 4 heads of which
+# 2 have keys: layers x (3 width^2 of attention + 8 width^2 of the feed-forward, rounded up, + 2 width) + width.
+MODELS = {
+    "a": (32, 1, 300),
+    "b": (32, 2, 800),
+    "c": (64, 1, 1500),
+    "d": (64, 2, 500),
+    "e": (128, 1, 2500),
+    "f": (128, 2, 1200),
+    "g": (128, 4, 5000),
+}
+
+
+def parameters(width: int, layers: int) -> int:
+    return layers * (3 * width**2 + 3 * width * 4 * width + 2 * width) + width
+
+
+def write(folder: Path, models: dict[str, tuple[int, int, int]], *, index: str = "1" * 64, **losses: float) -> None:
+    """Write what a run leaves behind of its models: the records of two segments each, and the figures of its report."""
+    (folder / "provenance/records").mkdir(parents=True)
+    (folder / "report").mkdir()
+    figures = [figure("tokens.main.train", TRAIN_TOKENS, "tokens", "counted")]
+    for name, (width, layers, steps) in models.items():
+        architecture = {"width": width, "layers": layers, "heads": 4, "key_value_heads": 2}
+        architecture |= {"feed_forward_width": 4 * width}
+        for step in (steps // 2, steps):
+            record(folder, name, step, architecture, steps, index)
+        tokens = 1000 * steps
+        loss = losses.get(name, LAW.loss(parameters(width, layers), tokens))
+        figures += [
+            figure(f"model.{name}.validation_bits_per_byte", loss, "bits per byte", "computed"),
+            figure(f"model.{name}.tokens_seen", tokens, "tokens", "counted"),
+            figure(f"energy.model.{name}", 1000.0 * width, "J", "measured"),
+        ]
+    (folder / "report/figures.json").write_text(json.dumps(figures))
+
+
+def figure(name: str, value: float, unit: str, how: str) -> dict[str, Any]:
+    return {"figure": name, "label": name, "value": value, "unit": unit, "how": how, "from": []}
+
+
+def record(folder: Path, model: str, step: int, architecture: dict[str, int], steps: int, index: str) -> None:
+    content = {
+        "step": "pretrain.segment",
+        "instance": {"model": model, "step": str(step)},
+        "settings": {"architecture": architecture, "training": {"steps": steps}},
+        "inputs": [{"name": "index", "path": "tokens/main/index.json", "sha256": index, "bytes": 1}],
+        "outputs": [],
+        **dict.fromkeys(("code_version", "environment_version", "started", "ended"), ""),
+        **dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_memory_bytes"), 1),
+        "command": [],
+    }
+    (folder / f"provenance/records/pretrain.segment.{model}.{step}.json").write_text(json.dumps(content))
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling_fit.fit_scaling_law, "__kwdefaults__", {"seed": 0, "draws": 20})
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two runs: one with the first three models, the other with the rest."""
+    write(tmp_path / "one", {name: MODELS[name] for name in "abc"})
+    write(tmp_path / "deeper/two", {name: MODELS[name] for name in "defg"})
+    return tmp_path
+
+
+def test_models_of_several_runs_are_rungs_in_the_order_of_their_compute(results: Path) -> None:
+    rungs, left_out = find_rungs(results)
+    assert left_out == []
+    assert [rung.model for rung in rungs] == [f"one/{n}" for n in "ab"] + [
+        "deeper/two/d", "one/c", "deeper/two/f", "deeper/two/e", "deeper/two/g"
+    ]  # fmt: skip
+    for rung in rungs:
+        width, layers, steps = MODELS[rung.model[-1]]
+        assert rung.point[:2] == (parameters(width, layers), 1000 * steps)
+        assert rung.epochs == steps / 1000 and rung.training_flops == 6 * parameters(width, layers) * 1000 * steps
+    alone, _ = find_rungs(results / "one")
+    assert [rung.model for rung in alone] == ["one/a", "one/b", "one/c"]
+
+
+def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_joules(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ladder", str(results), "--hold-out", "largest"]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in printed.splitlines() if line}
+    measured = LAW.loss(parameters(128, 4), 5e6)
+    assert rows["one/a"].endswith("32,000 J measured") and "0.3 " in rows["one/a"] and "15,456" in rows["one/a"]
+    assert "(held out)" in rows["deeper/two/g"] and "(held out)" not in rows["deeper/two/f"]
+    found = re.search(
+        r"two/g, held out: predicted ([\d.]+) \(([\d.]+) to ([\d.]+)\), measured ([\d.]+): (\S+) %", printed
+    )
+    assert found
+    predicted, low, high, told_measured, off = map(float, found.groups())
+    assert predicted == pytest.approx(measured, rel=2e-3) and low <= predicted <= high
+    assert told_measured == pytest.approx(measured, abs=5e-5)
+    assert off == pytest.approx(100 * (predicted / measured - 1), abs=0.01)
+    assert printed.count("outside of the fitted range: parameters 2 x above, tokens 2 x above\n") == 1
+    assert "two/g read theirs over 4 times" in printed
+    assert rows["alpha"].split()[1].startswith("0.4")
+
+
+def test_the_held_out_model_does_not_move_the_law(results: Path) -> None:
+    rungs, _ = find_rungs(results)
+    worse = [*rungs[:-1], rungs[-1]._replace(point=rungs[-1].point._replace(loss=9.0))]
+    laws = [
+        [line for line in format_ladder(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
+        for some in (rungs, worse)
+    ]
+    assert laws[0] == laws[1] and len(laws[0]) == 3
+    assert "measured 9.0000" in format_ladder(worse, hold_out=True)[-2]
+
+
+def test_all_models_are_fitted_where_none_is_held_out_and_compute_is_split(results: Path) -> None:
+    lines = format_ladder(find_rungs(results)[0], hold_out=False)
+    assert not any("held out" in line for line in lines)
+    (split,) = [line for line in lines if "spent best" in line]
+    flops, best_parameters, best_tokens = (float(n) for n in re.findall(r"([\d.]+e[+-]\d+)", split)[:3])
+    assert flops == pytest.approx(6 * best_parameters * best_tokens, rel=0.02)
+
+
+def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(results: Path) -> None:
+    (results / "one/provenance/records/pretrain.segment.a.300.json").unlink()
+    (results / "deeper/two/report/figures.json").unlink()
+    rungs, left_out = find_rungs(results)
+    assert [rung.model for rung in rungs] == ["one/b", "one/c"]
+    assert left_out[-1] == "left out: one/a has done 150 of 300 training steps"
+    assert "deeper/two/d has no model.d.validation_bits_per_byte in the report of its run" in left_out[0]
+    with pytest.raises(InputError, match=r"needs 6 runs at least: here are 2; left out: .*one/a has done 150 of 300"):
+        main(["ladder", str(results)])
+
+
+def test_models_without_their_tokens_are_left_out_and_named(results: Path) -> None:
+    figures = results / "deeper/two/report/figures.json"
+    figures.write_text(figures.read_text().replace('"tokens.', '"other.'))
+    record = results / "one/provenance/records/pretrain.segment.a.300.json"
+    record.write_text(record.read_text().replace('"index"', '"other"'))
+    _, left_out = find_rungs(results)
+    assert any(re.search(r"deeper/two/d has no tokens\..*\.train in the report of its run", one) for one in left_out)
+    assert "left out: one/a has no index of tokens in the record of its last segment" in left_out
+
+
+def test_models_with_experts_are_left_out(results: Path) -> None:
+    name = next(iter(sorted(results.rglob("pretrain.segment.g.*.json"))))
+    content = json.loads(name.read_text())
+    content["settings"]["architecture"] |= {"preset": "qwen3-moe", "experts": 4, "experts_per_token": 2}
+    for path in results.rglob("pretrain.segment.g.*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "settings": content["settings"]}))
+    rungs, left_out = find_rungs(results)
+    assert not any(rung.model.endswith("/g") for rung in rungs) and any("has experts" in line for line in left_out)
+
+
+def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Path) -> None:
+    rungs, _ = find_rungs(results)
+    flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
+    assert (
+        "the fitted loss does not fall with more parameters, so no split of compute is optimal: vary them more"
+        in format_ladder(flat, hold_out=False)
+    )
+
+
+def test_energy_that_is_not_known_is_said(results: Path) -> None:
+    file = results / "one/report/figures.json"
+    file.write_text(json.dumps([f for f in json.loads(file.read_text()) if not f["figure"].startswith("energy")]))
+    lines = format_ladder(find_rungs(results)[0], hold_out=False)
+    assert [line.endswith("not known") for line in lines[1:8]].count(True) == 3
+
+
+def test_losses_of_different_texts_are_of_no_one_law(results: Path) -> None:
+    write(results / "three", {"h": (32, 1, 900)}, index="2" * 64)
+    with pytest.raises(InputError, match=r"one/a and three/h were validated on different tokens.*share a token set"):
+        find_rungs(results)
+
+
+def test_the_ladder_that_is_shipped_has_twelve_models_a_law_can_be_told_from() -> None:
+    raw = yaml.safe_load(Path("config/ladder.yaml").read_text(encoding="utf-8"))
+    models = parse_configuration({**raw, "data": "x"}).models.values()
+    sizes = {parameter_count(model.architecture, 0) for model in models}
+    tokens = {m.training.steps * m.training.batch_size * m.training.sequence_length for m in models}
+    assert len(models) == 12 == len(sizes) * len(tokens)
+    assert min(sizes) == 101_808 and max(sizes) == 787_584 and len(tokens) == 3
+    assert all(model.training.steps % model.training.validation_every == 0 for model in models), "validated at its end"

@@ -1,0 +1,319 @@
+"""Verification finds every changed byte, names the file that was changed, and no other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import layout
+from pipeline.cli.application import main
+from pipeline.core.errors import InputError
+from pipeline.core.records import load_records
+from pipeline.provenance.evidence_attestation import attest_evidence
+from pipeline.provenance.inventory import list_artifacts
+from pipeline.provenance.verify_run import TrustAnchors, _check_statistics, verify_run
+from tests.provenance.conftest import ENVIRONMENT, build, command_of
+
+LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
+SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
+WEIGHTS = "models/base/milestones/10/model.safetensors"
+CHANGES = 50
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, sha256 = template
+    assert verify_run(folder).problems == []
+    assert verify_run(folder, TrustAnchors(sha256)).problems == []
+    assert main(["verify", str(folder), "--crate-sha256", sha256]) == 0
+    whole, unsigned, *_ = capsys.readouterr().out.splitlines()
+    assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
+
+
+def test_a_command_with_the_digest_of_other_settings_is_named(tmp_path: Path) -> None:
+    code = hashlib.sha256(b"pretrain.segment").hexdigest()[:16]
+    command = [*command_of("pretrain.segment", code, ENVIRONMENT)]
+    command[command.index("--settings") + 1] = f"sha256:{'0' * 64}"
+    build(tmp_path, command=command).crate()
+    (problem,) = verify_run(tmp_path).problems
+    assert problem.endswith("contradicts itself: its command has the digest of other settings.")
+
+
+@pytest.mark.parametrize(("wall_seconds", "is_named"), [(5.0, False), (85.0, False), (95.0, True)])
+def test_a_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool, tmp_path: Path) -> None:
+    """By the calendar the job lasts 30 seconds."""
+    build(tmp_path, wall_seconds=wall_seconds).crate()
+    problems = verify_run(tmp_path).problems
+    assert len(problems) == is_named
+    assert all(f"contradicts itself: it took {wall_seconds} s and lasted 30.000 s" in one for one in problems)
+
+
+@pytest.mark.parametrize("seed", range(CHANGES))
+def test_one_changed_byte_names_exactly_that_file(finished: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    files = [*list_artifacts(finished), layout.CRATE]
+    path = files[seed % len(files)] if seed < len(files) else choose.choice(files)
+    content = bytearray((finished / path).read_bytes())
+    content[choose.randrange(len(content))] ^= 1 << choose.randrange(8)
+    (finished / path).write_bytes(content)
+    problems = verify_run(finished).problems
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(f"{path} ")
+
+
+def test_a_missing_and_an_added_file_are_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "tokens/main/train/0.arrow").unlink()
+    (finished / "report/notes.txt").write_text("x")
+    assert verify_run(finished).problems == [
+        "report/notes.txt is unknown: the crate does not list it.",
+        "tokens/main/train/0.arrow is missing, the crate lists it.",
+    ]
+    assert main(["verify", str(finished)]) == 1
+    assert "tokens/main/train/0.arrow is missing" in capsys.readouterr().out
+
+
+def test_scratch_may_change_and_evidence_is_attested_anew_when_a_start_ends(finished: Path) -> None:
+    (finished / "scratch/x").write_text("later")
+    assert verify_run(finished).problems == []
+    (finished / "logs/a.log").write_text("later")
+    (finished / "logs/corpus.filter.log").write_text("a line\nand one more\n")
+    unknown, grown = verify_run(finished).problems
+    assert unknown == "logs/a.log is unknown: no attestation names it."
+    assert grown.startswith("logs/corpus.filter.log was changed: 13 bytes were added to the 7 that line ")
+    assert attest_evidence(finished) == 2 and attest_evidence(finished) == 0
+    assert verify_run(finished).problems == []
+
+
+def test_a_crate_made_anew_after_a_change_still_names_the_changed_file(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    weights = run.folder / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[::-1])
+    run.crate()
+    (problem,) = verify_run(run.folder).problems
+    assert problem.startswith(f"{WEIGHTS} was changed")
+
+
+def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(build_run: Callable[..., Any]) -> None:
+    published = build_run("run").crate()
+    forged = build_run("forged", loss=3.0)
+    forged.crate()
+    assert verify_run(forged.folder).problems == []
+    (problem,) = verify_run(forged.folder, TrustAnchors(published)).problems
+    assert problem.startswith(f"{layout.CRATE} was changed")
+
+
+def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    edit(run.folder / SHARD_RECORD, lambda record: record["inputs"][0].update(sha256="f" * 64))
+    run.crate()
+    report, shard = (problem for problem in verify_run(run.folder).problems if "crate.json" not in problem)
+    assert report.startswith("provenance/records/report.page.json breaks the chain: it read " + SHARD_RECORD)
+    assert shard.startswith(f"{SHARD_RECORD} breaks the chain: it read corpus/main/filtered/laws.0.parquet")
+
+
+def test_what_a_job_was_planned_by_is_as_its_record_says(build_run: Callable[..., Any]) -> None:
+    planned = b'{"configuration": {"run": {"seed": 42}}}'
+    told = {"path": "provenance/frozen/1.json", "sha256": hashlib.sha256(planned).hexdigest()}
+    run = build_run("run", frozen=told)
+    frozen = run.folder / told["path"]
+    frozen.parent.mkdir()
+    frozen.write_bytes(planned)
+    run.crate()
+    assert verify_run(run.folder).problems == []
+    frozen.write_bytes(planned.replace(b"42", b"43"))
+    (problem,) = verify_run(run.folder).problems
+    assert problem.startswith("provenance/frozen/1.json was changed")
+    frozen.unlink()
+    (problem,) = verify_run(run.folder).problems
+    assert problem.startswith("provenance/frozen/1.json is missing, provenance/records/pretrain.segment.base.10.json")
+
+
+def test_a_file_added_to_another_unit_changes_the_manifest_only(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    raw = b"De Grondwet garandeert de grondrechten van iedere ingezetene.\n"
+    run.manifest("laws", {"0": raw, "1": b"een nieuwe wet\n"})
+    run.crate()
+    assert not [
+        problem for problem in verify_run(run.folder).problems if LAWS_RECORD in problem and "manifest" in problem
+    ]
+    run.manifest("laws", {"0": b"een andere wet\n"})
+    run.crate()
+    assert [
+        problem for problem in verify_run(run.folder).problems if problem.startswith(f"{LAWS_RECORD} breaks the chain")
+    ]
+
+
+def test_two_makers_of_one_file_are_told(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    run.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/0.arrow": bytes(range(64))})
+    run.crate()
+    assert "tokens/main/train/0.arrow has two makers" in " ".join(verify_run(run.folder).problems)
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"step": "corpus.filter"}', b"\xff\xfe"])
+def test_a_broken_record_is_a_sentence(finished: Path, broken: bytes) -> None:
+    (finished / LAWS_RECORD).write_bytes(broken)
+    problems = verify_run(finished).problems
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{LAWS_RECORD} is not a valid record")
+
+
+@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"@graph": [{}]}', b'{"@graph": 3}'])
+def test_a_broken_crate_is_a_sentence(finished: Path, broken: bytes) -> None:
+    (finished / layout.CRATE).write_bytes(broken)
+    (finished / "provenance/records/provenance.crate.json").unlink()
+    assert verify_run(finished).problems == [
+        f"{layout.CRATE} is not a valid crate: it cannot be read as RO-Crate metadata."
+    ]
+
+
+def test_without_a_crate_the_records_are_still_checked(finished: Path) -> None:
+    (finished / layout.CRATE).unlink()
+    (finished / "tokens/main/train/0.arrow").write_bytes(b"x")
+    crate, shard = verify_run(finished).problems
+    assert crate.startswith(f"{layout.CRATE} is missing")
+    assert shard.startswith("tokens/main/train/0.arrow was changed")
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        verify_run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda c: c["sources"]["laws"]["stages"][0].update(kept=8), "source laws, filter: 10 in is not 8 kept + 3"),
+        (lambda c: c["sources"]["laws"]["stages"][1].update({"in": 6, "kept": 6}), "6 documents came in, but 7"),
+        (lambda c: c["sources"]["wiki"].update(documents_out=4), "source wiki: 4 documents came out, but 5 were kept"),
+        (lambda c: c["totals"].update(documents_in=16), "documents_in of the sources add up to 15, the total says 16"),
+        (lambda c: c.pop("totals"), "is not valid"),
+    ],
+)
+def test_documents_that_got_lost_in_the_counts_are_told(
+    build_run: Callable[..., Any], change: Callable[[Any], None], sentence: str
+) -> None:
+    run = build_run("run")
+    path = "corpus/main/statistics.json"
+    edit(run.folder / path, change)
+    run.job("corpus.statistics", {"corpus": "main"}, [], {path: (run.folder / path).read_bytes()})
+    run.crate()
+    problems = [problem for problem in verify_run(run.folder).problems if problem.startswith(path)]
+    assert any(sentence in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "provenance/records/x.json",
+        "provenance/attempts/x.json",
+        "corpus/main/pipe",
+        layout.CRATE,
+        "provenance/signer.json",
+    ],
+)
+def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
+    (finished / place).unlink(missing_ok=True)
+    os.mkfifo(finished / place)
+    assert verify_run(finished).problems == [
+        f"{place} is a pipe, a socket or a device, or leads to one: remove it; no file was read."
+    ]
+    if "records" in place:
+        (finished / place).rename(finished / "provenance/records/y.json")
+        with pytest.raises(InputError, match=r"provenance/records/y\.json is missing, or is no file"):
+            load_records(finished)
+
+
+def test_a_file_name_with_a_line_end_is_one_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "corpus/main/a\nall is well").write_text("x")
+    assert main(["verify", str(finished)]) == 1
+    assert "corpus/main/a\\nall is well is unknown" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_no_sentence_has_what_a_terminal_obeys(finished: Path) -> None:
+    for name in ("corpus/main/\x1b[2Jgone", "logs/\x1b]0;title\x07", "corpus/main/\udcff"):
+        (finished / name).write_text("x")
+    problems = verify_run(finished).problems
+    assert len(problems) == 3 and all(problem.isprintable() for problem in problems), problems
+
+
+def test_a_link_to_a_device_is_not_followed(finished: Path) -> None:
+    (finished / layout.ATTESTATION_LOG).unlink()
+    (finished / layout.ATTESTATION_LOG).symlink_to("/dev/zero")
+    assert [problem.split(" is ")[0] for problem in verify_run(finished).problems] == [layout.ATTESTATION_LOG]
+
+
+def test_scratch_that_is_a_file_is_named(finished: Path) -> None:
+    shutil.rmtree(finished / "scratch")
+    (finished / "scratch").write_text("x")
+    assert verify_run(finished).problems == ["scratch is unknown: a results folder has no such file."]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"@graph": ' + "[" * 100_000])
+def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
+    (finished / layout.CRATE).write_text(text)
+    (finished / layout.CRATE_RECORD).unlink(missing_ok=True)
+    assert (
+        f"{layout.CRATE} is not a valid crate: it cannot be read as RO-Crate metadata." in verify_run(finished).problems
+    )
+
+
+def test_counts_without_end_are_no_counts(finished: Path) -> None:
+    path = finished / "corpus/main/statistics.json"
+    path.write_text(re.sub(r'"documents_in": \d+', '"documents_in": Infinity', path.read_text()))
+    assert _check_statistics(finished, "corpus/main/statistics.json") == [
+        "corpus/main/statistics.json is not valid: it does not hold the counts of a corpus."
+    ]
+
+
+def as_one_who_obeys_permissions(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Verify a run as a user to whom permissions apply: also root, without the right to pass over them."""
+    words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    words += [sys.executable, "-m", "pipeline", "verify", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        ("models/base", 1),
+        ("corpus/main", 1),
+        ("report/index.html", 1),
+        ("corpus/main/hidden", 1),
+        ("", 2),
+        ("provenance", 2),
+        ("provenance/records", 2),
+        ("provenance/attempts", 2),
+        (layout.CRATE, 2),
+        (layout.ATTESTATION_LOG, 2),
+    ],
+)
+def test_what_the_user_may_not_read_is_named_and_never_taken_as_right(finished: Path, place: str, code: int) -> None:
+    if not (finished / place).exists():
+        (finished / place).mkdir()
+        (finished / place / "payload").write_text("x")
+    (finished / place).chmod(0)
+    try:
+        done = as_one_who_obeys_permissions(finished)
+    finally:
+        (finished / place).chmod(0o755)
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == code, said
+    assert f"{place or 'it'} may not be read by this user: verify the run as one who may" in said[0]
+    assert (len(said) == 1) if code == 2 else " 1 problem in " in said[1]

@@ -1,0 +1,87 @@
+"""What an allocation runs, where it runs without Slurm: its own jobs, once each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.slurm.executor import allocation_runner
+from pipeline.slurm.executor.allocation_runner import AllocationTask
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(path: Path, sha256: str) -> subprocess.CompletedProcess[str]:
+    """Run an allocation's file as its batch script does."""
+    words = [sys.executable, "-m", "pipeline.slurm.executor.allocation_runner", str(path), sha256]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+
+
+def task(folder: Path, name: str, then: str = "true", **environment: str) -> AllocationTask:
+    """Return a task that notes each of its runs."""
+    return AllocationTask(name, f'echo "${{WHAT:-}}" >> {folder}/{name}; {then}', [], environment, [f"{name}.out"])
+
+
+def runs(folder: Path, name: str) -> list[str]:
+    """Return what a task has noted."""
+    return (folder / name).read_text().splitlines()
+
+
+def test_each_job_runs_with_its_own_environment_and_its_end_is_written_down(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    done = run(path, allocation_runner.write_allocation(path, [task(tmp_path, "a", WHAT="é 'x'"), task(tmp_path, "b")]))
+    assert done.returncode == 0, done.stderr
+    assert runs(tmp_path, "a") == ["é 'x'"] and allocation_runner.read_exit_codes(path) == {0: 0, 1: 0}
+    assert allocation_runner.list_finished_outputs(tmp_path) == ["a.out", "b.out"]
+
+
+def test_put_back_into_the_queue_it_runs_only_what_is_not_done(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    sha256 = allocation_runner.write_allocation(
+        path, [task(tmp_path, "a"), task(tmp_path, "b", f"[ $(wc -l < {tmp_path}/b) = 2 ]")]
+    )
+    first = run(path, sha256)
+    assert first.returncode == 1 and "b ended with exit code 1" in first.stderr
+    assert allocation_runner.list_finished_outputs(tmp_path) == ["a.out"]
+    assert run(path, sha256).returncode == 0
+    assert (len(runs(tmp_path, "a")), len(runs(tmp_path, "b"))) == (1, 2)
+
+
+def test_the_end_of_a_job_that_was_killed_is_that_of_a_shell(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    assert run(path, allocation_runner.write_allocation(path, [task(tmp_path, "a", "kill -9 $$")])).returncode == 137
+
+
+def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a")])
+    path.write_text(path.read_text().replace("true", "rm -rf x"))
+    done = run(path, sha256)
+    assert done.returncode == 2 and "has changed since its submission" in done.stderr and not (tmp_path / "a").exists()
+
+
+def test_a_file_that_was_cut_off_has_no_outputs(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    allocation_runner.write_allocation(path, [task(tmp_path, "a")])
+    path.write_text(path.read_text()[:9])  # its snakemake was killed, so nothing was submitted
+    assert allocation_runner.list_finished_outputs(tmp_path) == []
+
+
+@pytest.mark.parametrize("cut", ["1", "1 ", "", "x 0"])
+def test_a_line_that_was_cut_off_is_no_end(cut: str, tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    allocation_runner.exit_codes_file(path).write_text(f"0 0\n{cut}")
+    assert allocation_runner.read_exit_codes(path) == {0: 0}
+
+
+def test_its_start_imports_nothing_but_the_standard_library() -> None:
+    listed = (
+        "import sys; import pipeline.slurm.executor.allocation_runner; print(*{n.split('.')[0] for n in sys.modules})"
+    )
+    names = subprocess.run([sys.executable, "-c", listed], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    site = {"sitecustomize", "usercustomize", "distutils-precedence"}
+    foreign = {name for name in names if name not in sys.stdlib_module_names and not name.startswith("_")} - site
+    assert foreign <= {"pipeline"}
