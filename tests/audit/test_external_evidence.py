@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import FileEntry, Record
 from pipeline.job import reach
 from pipeline.job.versions import code_version
-from tests.audit.test_code_differences import commit, record, repository
+from tests.audit.test_commit_differences import commit, record, repository
 from tests.conftest import ROOT, Project
 
 __all__ = ["repository"]
@@ -93,7 +93,7 @@ def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
     """Return what is said of the code of a commit in a folder whose own code runs, if it has any."""
     question = (
         "from pipeline.audit.external_evidence import compare_code_versions; "
-        "from tests.audit.test_code_differences import record; "
+        "from tests.audit.test_commit_differences import record; "
         f"print(compare_code_versions([record({commit!r})]).format_lines()[0])"
     )
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT), **environment}
