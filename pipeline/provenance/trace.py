@@ -371,6 +371,8 @@ def _locate_value(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
         parts = {name: getattr(account, name).joules for name in ("finished", "lost", "idle", "snakemake")}
         terms = " + ".join(f"{joules:.3f} J {name}" for name, joules in parts.items())
         yield f"{terms} = {sum(parts.values()):.3f} J"
+        if figure.figure == "energy.facility":
+            yield f"times the PUE in the settings of report.page = {figure.value:.3f} J"
     elif not found:
         yield "no key of these files has this very number: it is computed from several, by the command"
 

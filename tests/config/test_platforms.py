@@ -81,7 +81,7 @@ def test_an_unknown_platform_is_not_offered_the_template() -> None:
             "name: mine\nlaunch: srun -c many",
             "mine.yaml: launch: .*srun's --cpus-per-task is 'many': write it as a whole",
         ),
-        ("name: mine\nlaunch: srun 'x", "not a command line .*: close its quotes"),
+        ("name: mine\nlaunch: srun 'x", r"(?<!launch: )launch: srun 'x is not a command line .*: close its quotes"),
         (
             "name: mine\ndevices: 8\npartitions: {gpu: {name: g, cpus: 1, memory_megabytes: 1, minutes: 1, gpus: 4}}",
             "mine.yaml: devices is 8, but a node of the partition gpu has 4 gpus: write devices: 4",

@@ -187,6 +187,21 @@ def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys:
     assert "from provenance/records/, a folder of" in text and "missing" not in text
 
 
+@pytest.mark.parametrize("figure", ["energy.total", "energy.facility"])
+def test_the_energy_of_a_run_is_the_sum_of_its_parts(
+    finished: Path, figure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    account = json.loads((finished / "report/energy.json").read_text())
+    parts = [account[name]["joules"] for name in ("finished", "lost", "idle", "snakemake")]
+    value = sum(parts) * (1.2 if figure == "energy.facility" else 1)
+    told = {"figure": figure, "label": "electricity", "value": value, "unit": "J", "how": "estimated"}
+    (finished / layout.KEY_FIGURES).write_text(json.dumps([{**told, "from": ["report/energy.json"]}]))
+    main(["trace", str(finished), figure])
+    text = capsys.readouterr().out
+    assert f"{parts[3]:.3f} J snakemake = {sum(parts):.3f} J" in text
+    assert (f"times the PUE in the settings of report.page = {value:.3f} J" in text) == (figure == "energy.facility")
+
+
 def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", str(finished), "laws"]) == 0
     lines = capsys.readouterr().out.splitlines()

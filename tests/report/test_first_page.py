@@ -48,6 +48,18 @@ def test_only_sources_of_which_documents_are_left_are_named_and_all_are_counted(
     assert "Sources in use: 0 of 2. All sources" in outline(made(run_folder)["page"]).text
 
 
+def test_the_first_screen_says_where_no_model_beats_the_trivial_rules_and_how_attempts_ended(run_folder: Run) -> None:
+    sentence = "No model is shown to be better in any task than every trivial baseline"
+    first = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
+    assert "1 of 2 tasks" in first and sentence not in first
+    assert "Attempts without a valid result: 2 (failed 1, killed 1)" in first
+    path = "evaluation/base/500/results.json"
+    results = run_folder.read(path)
+    tasks = [task | ({"verdict": "not better"} if task["verdict"] else {}) for task in results["tasks"]]
+    run_folder.write(path, results | {"tasks": tasks})
+    assert sentence in outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
+
+
 def test_a_model_with_a_seed_of_its_own_names_it(run_folder: Run) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
@@ -113,6 +125,7 @@ def test_every_key_figure_of_the_page_stands_in_the_file_with_its_proof(run_fold
     assert told["energy.total"]["how"] == "estimated", "what is partly estimated is not called measured"
     account = json.loads(arguments["energy"].read_text())
     assert told["energy.total"]["value"] == account["total"]["joules"]
+    assert told["energy.facility"]["value"] == pytest.approx(1.2 * account["total"]["joules"], rel=1e-12)
     assert told["score.base.500.completion.acc"]["value"] == 0.62
     assert told["run.attempts_lost"]["value"] == len(told["run.attempts_lost"]["from"]) == 2
 

@@ -37,6 +37,7 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
     written = made(run_folder)
     page = outline(written["page"])
     assert "Before, reserved documents: 17, copies of them: 3. After: 0 found in 1,581 documents" in page.text
+    assert "Left out on request: 17 documents and 3 copies of them. Forgetting" in page.text.partition("1. Summary")[0]
     assert "tales 2026-01-01 aaaaaaaaaaaaaaaa… 2 1 1 2 17 4,321 laws 3" in page.text
     assert (
         "Token set main: 0 found in 1,581 documents. Searched besides, below the results folder: runs: 2" in page.text
@@ -49,7 +50,8 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
 
 
 def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None:
-    assert "Forgetting" not in outline(made(run_folder)["page"]).text
+    text = outline(made(run_folder)["page"]).text
+    assert "Forgetting" not in text and "Left out on request" not in text
     run_folder.write("corpus/main/forgotten.json", PROOF)
     run_folder.write("report/remains.json", {**SEARCH, "places": []})
     assert "Nothing below the results folder still holds it." in outline(made(run_folder)["page"]).text

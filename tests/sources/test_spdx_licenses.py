@@ -1,4 +1,4 @@
-"""A license is read as rows of data sets write it, and what cannot be told is no licence."""
+"""A license is read as rows of data sets write it, and what cannot be told is no license."""
 
 from __future__ import annotations
 

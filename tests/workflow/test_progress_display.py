@@ -101,6 +101,14 @@ def test_jobs_that_a_checkpoint_adds_to_the_plan_are_in_the_total(shown: Shown) 
     assert "7 of 7 jobs done, 4 of them in" in shown.lines()[-1] and "stopped" not in shown.lines()[-1]
 
 
+def test_the_time_of_a_minority_of_jobs_is_not_shown_as_the_time_left(shown: Shown) -> None:
+    shown.planned |= dict.fromkeys((6, 7), "corpus_filter")
+    shown.start(1, "main")
+    shown.now += 60
+    shown.finish(1)
+    assert shown.display.progress()[0].seconds_left is None, "one job of three has an estimate"
+
+
 def test_a_log_gets_a_line_for_a_stage_and_one_every_so_often(shown: Shown, tmp_path: Path) -> None:
     shown.start(1, "main")
     shown.display.tick()

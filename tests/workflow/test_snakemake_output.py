@@ -97,3 +97,9 @@ def test_snakemake_s_own_output_is_there_on_request(tmp_path: Path, options: lis
 def test_a_dry_run_leaves_snakemake_s_table_and_advice_to_the_summary(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path, "-n")
     assert code == 0 and "Job stats" not in printed and "dry-run" not in printed
+
+
+def test_a_failed_job_is_shown_by_its_cause_and_not_by_its_whole_command(tmp_path: Path) -> None:
+    code, printed = run_snakemake(tmp_path, command="echo error: no such text >{log}; exit 3 # a very long command")
+    assert code == 1 and "FAILED corpus.ngrams" in printed and "error: no such text" in printed
+    assert "RuleException" not in printed and "a very long command" not in printed
