@@ -87,6 +87,7 @@ class ProgressDisplay:
         self._lock = threading.RLock()
         self._described: dict[int, tuple[str, str]] = {}  # rule and name of each job that was announced
         self._running: dict[int, JobProgress] = {}
+        self._running_of = Counter[str]()  # by rule
         self._failed: dict[int, FailedJob] = {}
         self._planned, self._before = Counter[str](), Counter[str]()
         self._finished, self._finished_when_counted = Counter[str](), Counter[str]()
@@ -135,9 +136,9 @@ class ProgressDisplay:
             self._finished_jobs.remove(number)
             self._finished[rule] -= 1
         if rule in STAGE_OF:
+            self._running_of[rule] += number not in self._running
             self._running[number] = JobProgress(name=job_name(rule, wildcards), started=self._clock())
-            running = sum(self._described[other][0] == rule for other in self._running)
-            if running > self._planned[rule] - self._finished_since_count()[rule]:
+            if self._running_of[rule] > self._planned[rule] - self._finished_since_count()[rule]:
                 self._count()  # a job that needed no run does now, because its input changed
 
     def _finish(self, number: int) -> None:
@@ -145,6 +146,7 @@ class ProgressDisplay:
         self._failed.pop(number, None)
         if (job := self._running.pop(number, None)) is None:
             return
+        self._running_of[rule] -= 1
         seconds = self._clock() - job.started
         self._finished[rule] += 1
         self._finished_jobs.add(number)
@@ -157,8 +159,8 @@ class ProgressDisplay:
 
     def _fail(self, values: dict[str, Any]) -> None:
         number = values["jobid"]
-        _, name = self._described.get(number, ("", values["rule_name"]))
-        self._running.pop(number, None)
+        rule, name = self._described.get(number, ("", values["rule_name"]))
+        self._running_of[rule] -= self._running.pop(number, None) is not None
         logs = [*map(str, values["log"])]
         causes = [(log, lines) for log in logs if (lines := failure_cause(Path(log)))]
         log, lines = causes[0] if causes else (logs[0] if logs else None, [])

@@ -31,13 +31,14 @@ class Shown:
 
     def __init__(self, directory: Path) -> None:
         self.now, self.stream = 1000.0, io.StringIO()
-        self.planned, self.others = dict(PLANNED), dict(OTHERS)
+        self.planned, self.others, self.times_counted = dict(PLANNED), dict(OTHERS), 0
         self.display = ProgressDisplay(
             run_config(directory), self.count, self.stream, log="snakemake.log", clock=lambda: self.now
         )
 
     def count(self, without: Collection[int]) -> tuple[Counter[str], Counter[str]]:
         """Return the jobs to run and the others by rule, as Snakemake's plan has them now."""
+        self.times_counted += 1
         planned, others = (
             Counter(rule for number, rule in jobs.items() if number not in without)
             for jobs in (self.planned, self.others)
@@ -125,6 +126,7 @@ def test_a_log_gets_a_line_for_a_stage_and_one_every_so_often(shown: Shown, tmp_
         "stage corpus is complete; small: 5 of 5 jobs done",
     ]
     shown.display.end()
+    assert shown.times_counted == 1, "a plan of thousands of jobs is not counted at each start"
     assert shown.lines()[-1] == "small: 5 of 5 jobs done, 2 of them in 40.0 s"
     written = RunProgress.load(tmp_path)
     assert written and written.status(1e9) == "finished" and written.training_steps == {"base": 100}
