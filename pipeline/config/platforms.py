@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -23,7 +24,43 @@ class Allocation(Settings):
     gpus: int = Field(default=0, ge=0, description="GPUs that are billed at least")
 
 
-class Partition(Settings):
+PartitionKind = Literal["cpu", "gpu", "evaluation"]
+# Of sbatch, those that Polder sets by itself, from the plan of each job; and the five that have keys of their own.
+OWN_OPTIONS = (
+    *("array", "chdir", "comment", "cpus-per-task", "error", "export", "gres", "job-name", "mem", "nodes", "ntasks"),
+    *("ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue", "signal", "time"),
+    *("test-only", "wait", "wrap", "account", "qos", "constraint", "reservation"),
+)
+
+
+class JobOptions(Settings):
+    """What a site wants of the jobs of a partition, as options of sbatch. None of it reaches a step."""
+
+    account: str | None = Field(
+        default=None,
+        pattern=r"^[\w.@+-]+$",
+        description="who pays; none: slurm.account or the user's default",
+    )
+    qos: str | None = Field(default=None, pattern=r"^[\w.,+-]+$", description="the quality of service")
+    constraint: str | None = Field(default=None, pattern=r"^[^\s'\"]+$", description="features of the nodes")
+    reservation: str | None = Field(default=None, pattern=r"^[\w.,+-]+$", description="the reservation of nodes")
+    options: list[str] = Field(default=[], description="further options of sbatch, such as --exclude=gcn7")
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: list[str]) -> list[str]:
+        for option in options:
+            name = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", option)
+            if not name:
+                raise ValueError(f"{option!r} is not an option of sbatch in its long form, such as --exclude=gcn7")
+            if name[1] in OWN_OPTIONS:
+                key = name[1] if name[1] in OWN_OPTIONS[-4:] else None
+                way_out = f"write {key}: beside options" if key else "leave it out: Polder sets it for each job"
+                raise ValueError(f"{option}: {way_out}")
+        return options
+
+
+class Partition(JobOptions):
     """A partition of Slurm and one of its nodes."""
 
     name: str = Field(description="the partition's name in Slurm")
@@ -54,7 +91,7 @@ class Platform(Settings):
         default=None, description="what training must find there; none takes GPUs where there are any, else the CPU"
     )
     devices: int = Field(default=1, ge=1, description="of one node")
-    partitions: dict[Literal["cpu", "gpu", "evaluation"], Partition] = Field(
+    partitions: dict[PartitionKind, Partition] = Field(
         default={},
         description="where jobs go: training to gpu where there is one, evaluation to evaluation, else to gpu where "
         "there is one, all else to cpu",
@@ -139,6 +176,11 @@ class Platform(Settings):
                 f"{gpu.gpus}, or leave gpus out where training is on cores"
             )
         return self
+
+    def partition_kind(self, kind: PartitionKind) -> PartitionKind:
+        """Return the partition that work of a kind goes to: without one of its own, that of training, else cpu."""
+        asked: list[PartitionKind] = [kind, "gpu"] if kind == "evaluation" else [kind]
+        return next((one for one in asked if one in self.partitions), "cpu")
 
     def merge_emission_settings(self, written: Energy) -> Energy:
         """Return PUE and carbon intensity: what the run has written itself, else the site's, else the defaults."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from pipeline.config.platforms import Platform
+from pipeline.config.platforms import JobOptions, PartitionKind, Platform
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import Corpus, Perplexity
 from pipeline.energy.settings import Energy
@@ -28,7 +28,10 @@ class Slurm(Settings):
     """How a run uses Slurm. None of it reaches a step, so a change reruns nothing."""
 
     account: str | None = Field(
-        default=None, pattern=r"^[\w.-]+$", description="who pays; none takes the user's default account"
+        default=None, pattern=r"^[\w.@+-]+$", description="who pays; none takes the user's default account"
+    )
+    partitions: dict[PartitionKind, JobOptions] = Field(
+        default={}, description="options of jobs by partition; each comes before the same key of the platform's file"
     )
     nodes: int = Field(default=1, ge=1, description="that a model is trained on, at most; no result depends on it")
     evaluation_nodes: int = Field(
@@ -130,6 +133,15 @@ class Sections(Settings):
     def source(self, name: str) -> Source:
         """Return the source of that name."""
         return next(source for source in self.sources if source.name == name)
+
+    def job_options(self, kind: PartitionKind) -> JobOptions:
+        """Return the options of the jobs of a partition: those of the section slurm, else of the platform's file."""
+        entry = self.platform.partitions.get(kind)
+        keys = set(JobOptions.model_fields)
+        site = entry.model_dump(include=keys, exclude_unset=True) if entry else {}
+        own = self.slurm.partitions.get(kind, JobOptions()).model_dump(exclude_unset=True)
+        general = {"account": self.slurm.account} if self.slurm.account else {}
+        return JobOptions.model_validate({**site, **general, **own})
 
     @property
     def launch(self) -> str | None:

@@ -232,6 +232,16 @@ def _check_energy_policies(config: Sections) -> None:
             )
 
 
+def _check_partition_options(config: Sections) -> None:
+    platform = config.platform
+    for kind in config.slurm.partitions:
+        if (used := platform.partition_kind(kind)) != kind:
+            raise ValueError(
+                f"slurm.partitions.{kind}: platform {platform.name} has no partition {kind}, its jobs go to {used}: "
+                f"write slurm.partitions.{used}"
+            )
+
+
 def check_retrain_models(config: Sections) -> None:
     """Check that what may be trained again is a model of this run, or an experiment, whose cells it stands for.
 
@@ -257,5 +267,6 @@ def check_sections(config: Sections) -> None:
         _check_memorization,
         _check_data_categories,
         _check_energy_policies,
+        _check_partition_options,
     ):
         agrees(config)

@@ -39,6 +39,7 @@ from pipeline.job import run_snapshot
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.slurm import invocations, job_energy, sacct
 from pipeline.slurm.executor.interface import UNFINISHED_STATES
+from pipeline.slurm.executor.slurm_commands import QUERY_SECONDS, run_slurm_command
 from pipeline.slurm.invocations import SlurmInvocation
 from pipeline.slurm.output_parsing import list_hosts
 
@@ -47,9 +48,8 @@ TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later
 
 def query_cpu_counts() -> dict[str, int]:
     """Return the number of logical processors of each node of this cluster; empty if Slurm does not answer."""
-    words = ["sinfo", "--noheader", "--Node", "--format=%N|%c"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        done = run_slurm_command(["sinfo", "--noheader", "--Node", "--format=%N|%c"], QUERY_SECONDS)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return {}
     rows = (line.split("|") for line in done.stdout.splitlines())

@@ -46,7 +46,6 @@ def register_executor(
     host = ExecutorHost(
         log_folder=run_directory / layout.SLURM_LOGS,
         command_prefix=prefix,
-        account=settings.account,
         queue_limit=settings.queue,
         start_minutes=settings.start_minutes,
         image_advice="write container: IMAGE into the platform's file (docs/howto/use-a-container.md)",

@@ -104,7 +104,7 @@ def list_waiting_jobs(run_directory: Path) -> list[str]:
     except SlurmError:
         queue = None
     return [
-        f"job {number} ({job.comment}) waits in the queue: {slurm_commands.explain_wait(number, job)} ({job.reason})"
+        f"job {number} ({job.comment}) waits in the queue: {slurm_commands.explain_wait([number], job.reason)}"
         for number, job in sorted((queue or {}).items())
         if job.state == "PENDING"
     ]
@@ -243,8 +243,11 @@ def _has_slurm() -> bool:
     """Return whether this machine belongs to a cluster, even if its controller is down."""
     if not all(map(shutil.which, ("squeue", "scontrol"))):
         return False
-    # Commands that are installed without a configured cluster stop with this word.
-    return "fatal:" not in subprocess.run(["scontrol", "ping"], capture_output=True, text=True).stderr
+    try:  # Commands that are installed without a configured cluster stop with this word.
+        said = slurm_commands.run_slurm_command(["scontrol", "ping"], slurm_commands.QUERY_SECONDS).stderr
+    except subprocess.TimeoutExpired:
+        return True
+    return "fatal:" not in said
 
 
 def check_cluster(run_directory: Path, dead: list[SlurmInvocation], warn: Warn, seconds_between: float) -> None:

@@ -7,21 +7,21 @@ network between two nodes of the training partition.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pipeline.config.configuration import Config
-from pipeline.config.platforms import Partition, Platform
+from pipeline.config.platforms import Partition, PartitionKind, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
 from pipeline.slurm import job_software, site_checks
 from pipeline.slurm.executor.slurm_commands import query_configuration
+from pipeline.slurm.executor.slurm_environment import clean_environment
 from pipeline.slurm.site_checks import SiteFinding
 from pipeline.workflow import preflight
 
@@ -96,7 +96,8 @@ def _srun_words(entry: Partition | None, account: str | None, wait_seconds: int)
     ]
     words += [f"--partition={entry.name}"] if entry else []
     words += [f"--gres=gpu:{entry.gpus}"] if entry and entry.gpus else []
-    return words + ([f"--account={account}"] if account else [])
+    words += [f"--account={account}"] if account else []
+    return words + (site_checks.format_job_options(entry) if entry else [])
 
 
 def _job_python(platform: Platform) -> str:
@@ -111,7 +112,7 @@ def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
         InputError: it did not start in time, or failed.
     """
     variables = platform_files.platform_variables(platform.model_dump())
-    environment = {**variables, **job_software.image_variables(platform), **os.environ}
+    environment = {**variables, **job_software.image_variables(platform), **clean_environment()}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
@@ -197,6 +198,14 @@ def _run_findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFi
     yield site_checks.check_commands()
     yield from site_checks.check_partitions(config.platform, config.slurm.nodes)
     yield from site_checks.check_partition_sizes(config.platform)
-    yield site_checks.check_account(config.slurm.account)
-    yield from site_checks.check_scratch(config.platform, config.slurm.account)
+    platform = config.platform
+    kinds: list[PartitionKind] = sorted({platform.partition_kind(kind) for kind in get_args(PartitionKind)})
+    wanted = {kind: config.job_options(kind) for kind in kinds}
+    for account in dict.fromkeys(options.account for options in wanted.values()):
+        yield site_checks.check_account(account)
+    trains = platform.partition_kind("gpu")
+    for kind, options in wanted.items():
+        nodes = config.slurm.nodes if kind == trains else 1
+        yield site_checks.check_submission(kind, platform.partitions.get(kind), options, nodes)
+    yield from site_checks.check_scratch(platform, config.slurm.account)
     yield site_checks.check_writable("the folder of the results", config.directory)

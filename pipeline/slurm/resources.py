@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.config.platforms import Allocation, Partition
+from pipeline.config.platforms import Allocation, JobOptions, Partition, PartitionKind
 from pipeline.forecast.workload import segment_flops
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.processes.launch_command import launcher_name, parse_cpus_per_task
@@ -97,7 +97,7 @@ class StepResources:
             "runtime": runtime,
             "mem_mb": mem_mb,
             "cpus_per_task": cpus_per_task,
-            **self._partition_resources(partition),
+            **self._partition_resources("cpu"),
         }
 
     def memory_megabytes_of(self, step: str, need: ResourceNeeds, wildcards: Mapping[str, str]) -> int:
@@ -149,15 +149,15 @@ class StepResources:
             return self._cap(int(held * devices), growth, partition.memory_megabytes if partition else None)
 
         def options(wildcards: Mapping[str, str]) -> str:
-            return self._sbatch_options(extra, policy=self.config.models[wildcards["model"]].training.energy_policy)
+            policy = self.config.models[wildcards["model"]].training.energy_policy
+            return self._sbatch_options("gpu", extra, policy=policy)
 
         return {
             "staging": platform.node_disk or "",
             "runtime": runtime,
             "mem_mb": mem_mb,
             **self._process_resources(step, nodes),
-            **({"constraint": platform.node_disk_constraint} if platform.node_disk_constraint else {}),
-            **self._partition_resources(partition),
+            **self._partition_resources("gpu", constraint=platform.node_disk_constraint),
             "slurm_extra": options,
         }
 
@@ -180,7 +180,9 @@ class StepResources:
             logs = layout.LOG.path_with_wildcards(
                 self.dag.run, job=f"{step}.{wildcards['model']}.{wildcards['step']}.rank-%t"
             )
-            words = f"srun --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
+            words = (
+                f"srun --export=ALL --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
+            )
             return (platform.launch or "").replace("srun", words, 1)
 
         cpus = parse_cpus_per_task(platform.launch) or (1 if by_srun else devices)
@@ -189,8 +191,8 @@ class StepResources:
     def _evaluation_resources(self, step: str) -> dict[str, Any]:
         """Return the resources of an evaluation: one device with its share of a node, or whole nodes."""
         nodes = self.config.slurm.evaluation_nodes if step == "evaluate.suites" else 0
-        partition = self._partition("gpu") if nodes else self.config.platform.partitions.get("evaluation")
-        partition = partition or self._partition("gpu")
+        kind: PartitionKind = "gpu" if nodes else "evaluation"
+        partition = self._partition(kind)
         gpus, devices = partition.gpus if partition else 0, self.config.platform.devices
         shape: dict[str, Any] = {"launch": "", "platform": self.config.platform.name}
         extra: list[str] = []
@@ -211,7 +213,7 @@ class StepResources:
             growth = self._compute_request_growth(step, wildcards, attempt).memory
             return self._cap(int(held), growth, partition.memory_megabytes if partition else None)
 
-        return {"runtime": runtime, "mem_mb": mem_mb, **shape, **self._partition_resources(partition, *extra)}
+        return {"runtime": runtime, "mem_mb": mem_mb, **shape, **self._partition_resources(kind, *extra)}
 
     def _evaluated_model_bytes(self, wildcards: Mapping[str, str]) -> float:
         """Return the memory of a model that is evaluated on a CPU: twice its weights in fp32."""
@@ -221,29 +223,40 @@ class StepResources:
             return self._count_parameters(model) * 8
         return self.config.baseline_bytes(str(baseline)) * 4
 
-    def _partition(self, kind: Literal["cpu", "gpu"]) -> Partition | None:
-        """Return the partition of a kind, or the default one; None if the platform's file has no partitions."""
-        partitions = self.config.platform.partitions
-        return partitions.get(kind) or partitions.get("cpu")
+    def _partition(self, kind: PartitionKind) -> Partition | None:
+        """Return the partition that work of a kind goes to; None if the platform's file has no partitions."""
+        return self.config.platform.partitions.get(self.config.platform.partition_kind(kind))
 
-    def _partition_resources(self, partition: Partition | None, *extra: str) -> dict[str, Any]:
-        """Return the partition, if it is known, its smallest billed allocation, and the options of sbatch.
+    def _partition_resources(self, kind: PartitionKind, *extra: str, constraint: str | None = None) -> dict[str, Any]:
+        """Return partition, account, QOS, constraint, reservation, smallest billed allocation, and options of sbatch.
 
-        Jobs that ask for less than the smallest allocation may share it. With --requeue, a job that is preempted or
-        loses its node waits in the queue again. EAR measures all jobs.
+        What is not known is left out. Jobs that ask for less than the smallest allocation may share it.
         """
-        placed: dict[str, Any] = {"slurm_extra": self._sbatch_options(*extra)}
-        if partition:
-            placed["slurm_partition"] = partition.name
-        if partition and partition.allocation:
-            placed["allocation_cpus"] = partition.allocation.cpus
-            placed["allocation_mem_mb"] = partition.allocation.memory_megabytes
-        return placed
+        partition, options = self._partition(kind), self._job_options(kind)
+        allocation = partition.allocation if partition else None
+        placed = {
+            "slurm_extra": self._sbatch_options(kind, *extra),
+            "slurm_partition": partition.name if partition else None,
+            "slurm_account": options.account,
+            "qos": options.qos,
+            "constraint": "&".join(name for name in (options.constraint, constraint) if name),
+            "reservation": options.reservation,
+            "allocation_cpus": allocation.cpus if allocation else None,
+            "allocation_mem_mb": allocation.memory_megabytes if allocation else None,
+        }
+        return {key: value for key, value in placed.items() if value}
 
-    def _sbatch_options(self, *extra: str, policy: str | None = None) -> str:
-        """Return the options of sbatch; those of an energy policy replace those of EAR."""
+    def _job_options(self, kind: PartitionKind) -> JobOptions:
+        return self.config.job_options(self.config.platform.partition_kind(kind))
+
+    def _sbatch_options(self, kind: PartitionKind, *extra: str, policy: str | None = None) -> str:
+        """Return the options of sbatch; those of an energy policy replace those of EAR.
+
+        With --requeue, a job that is preempted or loses its node waits in the queue again. EAR measures all jobs.
+        """
         energy = self.config.platform.energy_policies[policy] if policy else self.config.platform.ear
-        return " ".join(["--requeue", *extra, *([energy] if energy else [])])
+        own = map(shlex.quote, self._job_options(kind).options)
+        return " ".join(["--requeue", *extra, *([energy] if energy else []), *own])
 
     @staticmethod
     def _compute_request_growth(step: str, wildcards: Mapping[str, str], attempt: int) -> RequestGrowth:

@@ -5,7 +5,6 @@ A requeued job has several allocations; `sacct -D` lists all of them, and their 
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections import defaultdict
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_joules
 from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause
+from pipeline.slurm.executor.slurm_commands import run_slurm_command
 from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
 
 FIELDS = (
@@ -209,8 +209,7 @@ def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
     words = ["sacct", "--duplicates", "--noheader", "--parsable2", "--noconvert", f"--name={','.join(names)}"]
     words += [f"--starttime={since.astimezone():%Y-%m-%dT%H:%M:%S}", f"--format={','.join(FIELDS)}"]
     try:
-        environment = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+        done = run_slurm_command(words, 300, SLURM_TIME_FORMAT="%s")
     except FileNotFoundError:
         raise InputError("there is no sacct here: collect the accounting on a node that has Slurm") from None
     except subprocess.TimeoutExpired:

@@ -6,18 +6,18 @@ Each result is a `SiteFinding`; one that is not ok says what to do.
 from __future__ import annotations
 
 import getpass
-import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.platforms import Platform
+from pipeline.config.platforms import JobOptions, Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
+from pipeline.slurm.executor.slurm_commands import judge_batch, run_slurm_command
 from pipeline.slurm.output_parsing import count_gpus, parse_minutes, parse_state
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")
@@ -51,14 +51,14 @@ class PartitionLimits:
     gpus: int
 
 
-def run_command(*words: str, environment: Mapping[str, str] = os.environ) -> str:
+def run_command(*words: str) -> str:
     """Return the output of a command.
 
     Raises:
         InputError: it fails, with its last line.
     """
     try:
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+        done = run_slurm_command(words, COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{words[0]} does not answer ({error})") from None
     if done.returncode:
@@ -184,6 +184,36 @@ def check_account(name: str | None) -> SiteFinding:
         way_out = f"write slurm: {{account: …}} with one of {', '.join(accounts)}"
         return SiteFinding(False, f"there is no account {name} for this user", way_out)
     return SiteFinding(True, f"account {name}")
+
+
+def format_job_options(options: JobOptions) -> list[str]:
+    """Return the options of sbatch and srun that a site wants of the jobs of a partition."""
+    given = options.model_dump(include={"account", "qos", "constraint", "reservation"}, exclude_none=True)
+    return [*(f"--{key}={value}" for key, value in given.items()), *options.options]
+
+
+def check_submission(kind: str, partition: Partition | None, options: JobOptions, nodes: int = 1) -> SiteFinding:
+    """Let sbatch judge a job of a minute without submitting it: account, QOS, constraint, reservation, options, GPUs.
+
+    Args:
+        kind: the key of the partition in the platform's file.
+        partition: of the platform's file; None is Slurm's default.
+        options: of the jobs of this partition.
+        nodes: of the job.
+    """
+    words = [f"--partition={partition.name}"] if partition else []
+    words += [f"--gres=gpu:{partition.gpus}"] if partition and partition.gpus else []
+    words += [f"--nodes={nodes}", "--time=1", *format_job_options(options)]
+    answer = judge_batch(words)
+    shown = " ".join(words)
+    if answer.outcome == "taken":
+        return SiteFinding(True, f"Slurm would take a job of {kind}: sbatch {shown}")
+    if answer.outcome != "refused":  # a limit that passes, or a controller that is away: the submission waits for it
+        return SiteFinding(None, f"whether Slurm would take a job of {kind} ({answer.said})")
+    where = f"account, qos, constraint, reservation or options of slurm.partitions.{kind}"
+    return SiteFinding(
+        False, f"Slurm would refuse the jobs of {kind} ({answer.said}; sbatch {shown})", f"change {where}"
+    )
 
 
 def check_writable(what: str, path: str | Path) -> SiteFinding:

@@ -420,7 +420,7 @@ JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 AcctGatherEnergyType={energy}
 AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageEnforce=associations,limits
+AccountingStorageEnforce=associations,limits,qos
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={self._database}
 AccountingStoragePass={munge}

@@ -129,7 +129,7 @@ def test_who_follows_a_run_is_told_which_of_its_jobs_wait(
     held_job(cluster, "of-another-run")
     job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
     assert main(["follow", str(tmp_path), "--once"]) == 0
-    why = f"it is held: scontrol release {job} (JobHeldUser)"
+    why = f"held: scontrol release {job} (JobHeldUser)"
     assert capsys.readouterr().out.splitlines() == [f"job {job} ((null)) waits in the queue: {why}"]
     start.end(tmp_path)
     assert main(["follow", str(tmp_path), "--once"]) == 0 and not capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import yaml
 from pipeline.config import platforms
 from pipeline.config.configuration import parse_configuration
 from pipeline.config.platforms import Platform
+from pipeline.config.sections import Slurm
+from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.slurm import resources
 from pipeline.slurm.executor.job_requests import RequestGrowth
+from pipeline.slurm.executor.slurm_commands import sbatch_options
 from pipeline.slurm.resources import StepResources
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
@@ -35,8 +39,8 @@ ASKING = [name for name, step in STEPS.items() if step.need is not None]
 
 def requests(platform: dict[str, Any], **slurm: Any) -> StepResources:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
-    config = parse_configuration({**raw, "slurm": slurm}).model_copy(
-        update={"platform": Platform.model_validate(platform)}
+    config = parse_configuration(raw).model_copy(
+        update={"platform": Platform.model_validate(platform), "slurm": Slurm.model_validate(slurm)}
     )
     return StepResources(config, Dag(config))
 
@@ -48,7 +52,7 @@ def test_training_has_one_task_per_device_of_each_node() -> None:
     options = "--requeue --signal=USR1@300 --open-mode=append --ntasks-per-node=4"
     assert asked["slurm_extra"](SEGMENT) == options
     launch = asked["launch"](SEGMENT)
-    assert launch.startswith("srun --nodes=3 --ntasks=12 ") and launch.endswith(" --cpus-per-task=16")
+    assert launch.startswith("srun --export=ALL --nodes=3 --ntasks=12 ") and launch.endswith(" --cpus-per-task=16")
     assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
 
 
@@ -130,7 +134,9 @@ def test_evaluation_on_whole_nodes_has_a_process_on_each_device() -> None:
     assert (asked["nodes"], asked["tasks"], asked["mpi"], asked["gres"]) == (2, 8, "srun", "gpu:4")
     assert asked["slurm_extra"] == "--requeue --ntasks-per-node=4" and asked["slurm_partition"] == "gpu_h100"
     launch = asked["launch"](SEGMENT)
-    assert launch.startswith("srun --nodes=2 --ntasks=8 ") and "evaluate.suites.base.8.rank-%t.log" in launch
+    assert (
+        launch.startswith("srun --export=ALL --nodes=2 --ntasks=8 ") and "evaluate.suites.base.8.rank-%t.log" in launch
+    )
     assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
     alone = requests(GPUS, evaluation_nodes=2)("evaluate.baselines")
     assert alone["gres"] == "gpu:1" and "tasks" not in alone and alone["launch"] == ""
@@ -188,6 +194,50 @@ def test_training_asks_for_the_nodes_that_have_a_disk() -> None:
     asked = requests({**GPUS, "node_disk": "$TMPDIR", "node_disk_constraint": "scratch-node"})
     assert asked("pretrain.segment")["constraint"] == "scratch-node"
     assert "constraint" not in asked("evaluate.suites") and "constraint" not in requests(GPUS)("pretrain.segment")
+
+
+def test_jobs_ask_for_what_their_partition_wants_and_the_run_comes_before_the_platform() -> None:
+    partitions = {kind: dict(entry) for kind, entry in GPUS["partitions"].items()}
+    partitions["gpu"] |= {"constraint": "h100", "qos": "site", "options": ["--exclude=gcn7"]}
+    own = {
+        "gpu": {"account": "ajs@h100", "qos": "long"},
+        "cpu": {"reservation": "course", "options": ["--comment-x=a b"]},
+    }
+    asked = requests({**GPUS, "partitions": partitions, "node_disk_constraint": "disk"}, account="ajs", partitions=own)
+    training, suites, corpus = (asked(step) for step in ("pretrain.segment", "evaluate.suites", "corpus.filter"))
+    assert {key: training.get(key) for key in ("slurm_account", "qos", "constraint", "reservation")} == {
+        "slurm_account": "ajs@h100",
+        "qos": "long",
+        "constraint": "h100&disk",
+        "reservation": None,
+    }
+    assert training["slurm_extra"](SEGMENT).endswith(" --exclude=gcn7")
+    assert suites["constraint"] == "h100" and suites["qos"] == "long" and suites["slurm_account"] == "ajs@h100"
+    assert corpus["slurm_account"] == "ajs" and corpus["reservation"] == "course" and "qos" not in corpus
+    assert sbatch_options(corpus)[-2:] == ["--requeue", "--comment-x=a b"]
+    assert "--account=ajs" in sbatch_options(corpus) and "--reservation=course" in sbatch_options(corpus)
+    assert "slurm_account" not in requests(GPUS)("corpus.filter")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "words"),
+    [
+        ({"evaluation": {"qos": "long"}}, "machine has no partition evaluation, its jobs go to gpu: write slurm.part"),
+        ({"gpu": {"options": ["-x gcn7"]}}, "'-x gcn7' is not an option of sbatch in its long form"),
+        ({"gpu": {"options": ["--mem=5"]}}, "--mem=5: leave it out: Polder sets it for each job"),
+        ({"gpu": {"options": ["--qos=long"]}}, "--qos=long: write qos: beside options"),
+        ({"gpu": {"account": "a b"}}, "account"),
+        ({"gpu": {"Qos": "long"}}, "Qos"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    partitions: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
+    (tmp_path / "machine.yaml").write_text(yaml.safe_dump(GPUS))
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    with pytest.raises(InputError, match=re.escape(words)):
+        parse_configuration({**raw, "platform": "machine", "slurm": {"partitions": partitions}})
 
 
 @pytest.mark.parametrize(

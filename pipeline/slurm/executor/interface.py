@@ -48,7 +48,6 @@ class ExecutorHost:
     Attributes:
         log_folder: the folder of Slurm's logs.
         command_prefix: the first words of every job's command.
-        account: Slurm's account; None is the user's default account.
         queue_limit: the maximum number of allocations in Slurm's queue.
         start_minutes: minutes that a job may wait for its start before a warning.
         image_advice: what to do instead of `--sdm apptainer`, as the end of a sentence.
@@ -59,7 +58,6 @@ class ExecutorHost:
 
     log_folder: Path
     command_prefix: str
-    account: str | None
     queue_limit: int
     start_minutes: float
     image_advice: str

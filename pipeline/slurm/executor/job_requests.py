@@ -18,8 +18,9 @@ from pipeline.slurm.executor import snakemake_private
 from pipeline.slurm.executor.allocation_runner import AllocationTask
 from pipeline.slurm.executor.interface import Cause
 
-ONE_TASK = ("--nodes=1", "--ntasks=1")
-EXCLUSIVE_RESOURCES = {"mpi", "gres", "nodes", "constraint", "qos"}  # of these a job has its allocation to itself
+ONE_TASK = ("--export=ALL", "--nodes=1", "--ntasks=1")
+EXCLUSIVE_RESOURCES = {"mpi", "gres", "nodes"}  # of these a job has its allocation to itself
+SHARED_OPTIONS = ("slurm_account", "qos", "constraint", "reservation", "slurm_extra")  # equal within an allocation
 THREAD_LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "GOTO")
 MAX_MINUTES_RATIO = 4  # longest to shortest time limit in a group, because the group ends with its longest job
 GROWTH_FACTOR = 2.0  # of each failure by memory or by time
@@ -29,7 +30,10 @@ _causes: dict[str, Counter[Cause]] = {}  # of the jobs of this process, by name;
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """The request of one job, and the smallest allocation of its partition; None if the platform's file has none."""
+    """The request of one job, and the smallest allocation of its partition; None if the platform's file has none.
+
+    `options` are the options of sbatch that all jobs of an allocation must share.
+    """
 
     partition: str
     cpus: int
@@ -38,6 +42,7 @@ class ResourceRequest:
     allocation_cpus: int | None
     allocation_memory_megabytes: int | None
     alone: bool = False
+    options: tuple[str, ...] = ()
 
 
 def count_smallest_allocations(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
@@ -54,7 +59,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
     its own if it asks for it, and if its partition bills exact requests.
     """
     groups: list[list[int]] = []
-    open_groups: dict[tuple[str, int, int | None], list[tuple[list[int], int, int | None]]] = {}
+    open_groups: dict[tuple[Any, ...], list[tuple[list[int], int, int | None]]] = {}
     by_size = sorted(range(len(requests)), key=lambda n: (-requests[n].minutes, -requests[n].cpus, n))
     for number in by_size:
         request = requests[number]
@@ -62,7 +67,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
         if request.alone or size is None:
             groups.append([number])
             continue
-        candidates = open_groups.setdefault((request.partition, size, memory), [])
+        candidates = open_groups.setdefault((request.partition, request.options, size, memory), [])
         for group, cpus, megabytes in candidates:
             joined = [*(requests[other] for other in group), request]
             if (
@@ -121,6 +126,7 @@ def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> Prepared
         allocation_cpus=resources.get("allocation_cpus"),
         allocation_memory_megabytes=resources.get("allocation_mem_mb"),
         alone=not EXCLUSIVE_RESOURCES.isdisjoint(resources),
+        options=tuple(str(resources.get(key) or "") for key in SHARED_OPTIONS),
     )
     log = logs / f"rule_{job.rule.name}" / "_".join(wildcards) / "%j.log"
     return PreparedJob(job, task, resources, request, log)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pipeline.slurm.executor.interface import SlurmError
+from pipeline.slurm.executor.slurm_environment import clean_environment
 
 SBATCH_SECONDS = 300
 # slurm_errno.c: the messages of sbatch when its request may not have arrived.
@@ -31,23 +32,28 @@ PERMANENT_LIMIT = re.compile(r"PerJob|MaxWall|TimeLimit|NodeLimit|MaxNode|MaxCpu
 
 QUERY_SECONDS = 120
 CANCEL_TRIES, CANCEL_SECONDS = 3, 10.0
-# Why a job waits (squeue(1), JOB REASON CODES), and what the user can do.
+# Why jobs wait (squeue(1), JOB REASON CODES), and what the user can do.
 WAIT_REASONS = {
-    "PartitionTimeLimit": "it asks for more time than its partition gives",
-    "PartitionNodeLimit": "it asks for more nodes than its partition gives",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition starts no jobs",
-    "BadConstraints": "no node has what it asks for",
-    "ReqNodeNotAvail": "nodes that it needs are down or reserved",
-    "InvalidAccount": "its account is not valid",
-    "AssocMaxJobsLimit": "its account has as many jobs as it may have",
-    "QOSMaxJobsPerUserLimit": "its QOS allows a user no more jobs at once",
-    "JobHeldAdmin": "an administrator holds it: contact them",
-    "JobHeldUser": "it is held: scontrol release {job}",
-    "launch_failed_requeued_held": "its start failed and Slurm holds it: scontrol release {job}",
+    "PartitionTimeLimit": "more time is asked for than the partition gives",
+    "PartitionNodeLimit": "more nodes are asked for than the partition gives",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition starts no jobs",
+    "BadConstraints": "no node has what is asked for",
+    "ReqNodeNotAvail": "nodes that are needed are down or reserved",
+    "Nodes required for job are DOWN": "the nodes are down, drained or reserved",
+    "InvalidAccount": "the account is not valid",
+    "InvalidQOS": "the QOS is not valid",
+    "AssocMaxJobsLimit": "the account has as many jobs as it may have",
+    "QOSMaxJobsPerUserLimit": "the QOS allows a user no more jobs at once",
+    "JobHeldAdmin": "held by an administrator: contact them",
+    "JobHeldUser": "held: scontrol release {job}",
+    "launch_failed_requeued_held": "the start failed and Slurm holds the job: scontrol release {job}",
     "Resources": "other jobs have the nodes",
     "Priority": "other jobs come first",
 }
+# Of these only time has to pass, and not much of it before a job starts or another reason is given.
+USUAL_REASONS = {"None", "Resources", "Priority", "BeginTime", "Cleaning", "Prolog", "Dependency", "Licenses"}
+SHOWN_JOBS = 4  # of a group that waits for the same reason
 
 SubmissionOutcome = Literal["taken", "full", "silent", "refused"]
 
@@ -59,6 +65,19 @@ class SubmissionAnswer:
     outcome: SubmissionOutcome
     number: str = ""
     said: str = ""
+
+
+def run_slurm_command(
+    words: Sequence[str], seconds: float, *, script: str | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm without the options of the user's environment, and with these variables.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it does not answer in so many seconds.
+    """
+    environment = {**clean_environment(), **variables}
+    return subprocess.run(words, input=script, env=environment, capture_output=True, text=True, timeout=seconds)
 
 
 def parse_sbatch_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
@@ -88,6 +107,7 @@ def sbatch_options(resources: Mapping[str, Any]) -> list[str]:
         "--gres": resources.get("gres"),
         "--constraint": resources.get("constraint"),
         "--qos": resources.get("qos"),
+        "--reservation": resources.get("reservation"),
     }
     return [f"{name}={value}" for name, value in given.items() if value] + shlex.split(
         resources.get("slurm_extra") or ""
@@ -98,12 +118,24 @@ def submit_batch(words: Sequence[str], script: str, workdir: Path) -> Submission
     """Submit a batch script with these options of sbatch and return the outcome."""
     command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={workdir}", *words]
     try:
-        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=SBATCH_SECONDS)
+        done = run_slurm_command(command, SBATCH_SECONDS, script=script)
     except subprocess.TimeoutExpired:
         return SubmissionAnswer("silent", said=f"sbatch has not answered for {SBATCH_SECONDS} seconds")
     except OSError as error:
         return SubmissionAnswer("refused", said=f"sbatch cannot be started ({error.strerror})")
     return parse_sbatch_answer(done.returncode, done.stdout, done.stderr)
+
+
+def judge_batch(words: Sequence[str]) -> SubmissionAnswer:
+    """Return what sbatch would answer to a job with these options, without a submission."""
+    command = ["sbatch", "--test-only", *words, "--wrap=true"]
+    try:
+        done = run_slurm_command(command, QUERY_SECONDS)
+    except subprocess.TimeoutExpired:
+        return SubmissionAnswer("silent", said=f"sbatch has not answered for {QUERY_SECONDS} seconds")
+    except OSError as error:
+        return SubmissionAnswer("refused", said=f"sbatch cannot be started ({error.strerror})")
+    return parse_sbatch_answer(done.returncode, "0" if done.returncode == 0 else "", done.stderr)
 
 
 class QueuedJob(NamedTuple):
@@ -124,9 +156,7 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob]
     """
     words = ["squeue", "--noheader", f"--name={','.join(names)}", "--format=%A|%T|%r|%k"]
     try:
-        done = subprocess.run(
-            [*words, *(["--states=all"] if ended else [])], capture_output=True, text=True, timeout=QUERY_SECONDS
-        )
+        done = run_slurm_command([*words, *(["--states=all"] if ended else [])], QUERY_SECONDS)
     except FileNotFoundError:
         raise SlurmError("there is no squeue, but jobs of this run may exist: use a node that has Slurm") from None
     except subprocess.TimeoutExpired:
@@ -141,7 +171,7 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob]
 def query_configuration() -> str:
     """Return what `scontrol show config` prints; nothing if there is no Slurm, or it does not answer."""
     try:
-        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=QUERY_SECONDS)
+        done = run_slurm_command(["scontrol", "show", "config"], QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
@@ -150,8 +180,7 @@ def query_configuration() -> str:
 def query_exit_code(number: str) -> int | None:
     """Return the exit code of an ended job; None if Slurm has forgotten it."""
     try:
-        words = ["scontrol", "--oneliner", "show", "job", number]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=QUERY_SECONDS)
+        done = run_slurm_command(["scontrol", "--oneliner", "show", "job", number], QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"\bExitCode=(\d+):", done.stdout)
@@ -164,7 +193,7 @@ def cancel_jobs(name: str) -> str:
     for attempt in range(CANCEL_TRIES):
         time.sleep(CANCEL_SECONDS if attempt else 0)
         try:
-            done = subprocess.run(["scancel", f"--name={name}"], capture_output=True, text=True, timeout=QUERY_SECONDS)
+            done = run_slurm_command(["scancel", f"--name={name}"], QUERY_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             problem = str(error)
             continue
@@ -174,39 +203,55 @@ def cancel_jobs(name: str) -> str:
     return problem
 
 
-def explain_wait(number: str, job: QueuedJob) -> str:
-    """Return why a job waits, and what the user can do."""
+def explain_wait(numbers: Sequence[str], reason: str) -> str:
+    """Return why these jobs wait, what the user can do, and Slurm's own word for it."""
     # Slurm adds the nodes to some reasons: ReqNodeNotAvail, UnavailableNodes:gcn4
-    return WAIT_REASONS.get(job.reason.split(",")[0], "see squeue --start").format(job=number)
+    known = WAIT_REASONS.get(reason.split(",")[0], "see squeue --start").format(job=",".join(numbers))
+    return f"{known} ({reason})"
 
 
 class WaitMonitor:
-    """Warn of jobs that wait too long for their start.
+    """Warn of jobs that wait: at once where time alone does not help, else where they wait too long.
+
+    Jobs that wait for the same reason are one sentence, which is not repeated for those that come to wait for it later.
 
     Args:
-        seconds: how long a job may wait before the warning, which is given once for each time in the queue.
+        seconds: how long a job may wait for its turn before the warning, once for each time in the queue.
         warn: prints a sentence.
     """
 
     def __init__(self, seconds: float, warn: Callable[[str], None]) -> None:
         self.seconds, self.warn = seconds, warn
         self._since: dict[str, float] = {}
-        self._reported: set[str] = set()
+        self._late: set[str] = set()
+        self._unusual: set[str] = set()
 
     def update(self, queue: Mapping[str, QueuedJob]) -> None:
-        """Warn of the jobs that have waited too long; call it with every answer of squeue."""
+        """Warn of the jobs that wait; call it with every answer of squeue."""
         now = time.monotonic()
         pending = {number: job for number, job in queue.items() if job.state == "PENDING"}
         self._since = {number: self._since.get(number, now) for number in pending}
-        self._reported &= pending.keys()
-        for number, job in pending.items():
-            waited = now - self._since[number]
-            if waited < self.seconds or number in self._reported:
-                continue
-            self._reported.add(number)
-            why = explain_wait(number, job)
-            self.warn(
-                f"job {number} ({job.comment}) has waited {waited / 60:.0f} minutes for its start: {why} "
-                f"({job.reason}); wait, or end snakemake (Ctrl-C cancels its jobs), change what the job asks for and "
-                "start again"
-            )
+        self._late &= pending.keys()
+        by_reason: dict[str, list[str]] = {}
+        for number, job in sorted(pending.items(), key=lambda one: int(one[0])):
+            by_reason.setdefault(job.reason, []).append(number)
+        for reason, numbers in by_reason.items():
+            late = [number for number in numbers if now - self._since[number] >= self.seconds]
+            if reason.split(",")[0] not in USUAL_REASONS | self._unusual:
+                self._unusual.add(reason.split(",")[0])
+                self._late |= {*late}
+                self.warn(f"{self._describe(numbers, pending)}: {explain_wait(numbers, reason)}")
+            elif late := [number for number in late if number not in self._late]:
+                self._late |= {*late}
+                minutes = (now - min(self._since[number] for number in late)) / 60
+                self.warn(
+                    f"{self._describe(late, pending)}, {minutes:.0f} minutes now: {explain_wait(late, reason)}; wait, "
+                    "or end snakemake (Ctrl-C cancels its jobs), change what is asked for and start again"
+                )
+
+    @staticmethod
+    def _describe(numbers: Sequence[str], jobs: Mapping[str, QueuedJob]) -> str:
+        if len(numbers) == 1:
+            return f"job {numbers[0]} ({jobs[numbers[0]].comment}) waits for its start"
+        more = f" and {len(numbers) - SHOWN_JOBS} more" if len(numbers) > SHOWN_JOBS else ""
+        return f"{len(numbers)} jobs wait for their start ({', '.join(numbers[:SHOWN_JOBS])}{more})"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 import time
 import uuid
@@ -36,11 +37,14 @@ from pipeline.slurm.executor.job_requests import (
     prepare_job,
 )
 from pipeline.slurm.executor.slurm_commands import SubmissionAnswer, WaitMonitor
+from pipeline.slurm.executor.slurm_environment import list_ignored_options
 
 KILLED_CODE = 128 + 9  # if nobody cancelled the job, Slurm or the kernel killed it for lack of memory
 MAX_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
-SECONDS_BETWEEN_WARNINGS = 3600.0  # about one lasting condition
+EXIT_CODE = re.compile(
+    r"(ended|Exited) with exit code \d+$"
+)  # lines of `allocation_runner` and srun, which follow the cause
 WAIT_MESSAGES = {
     "silent": "Slurm did not confirm the submission of {what}: waiting until it does",
     "full": "Slurm's limits do not admit {what} and later jobs now: waiting until they do, or until you ask for less",
@@ -79,8 +83,15 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._over: dict[str, str] = {}  # states of allocations that squeue has forgotten
         self._asked_seconds = float("-inf")
         self._count = 0
+        self._warned: set[str] = set()  # lasting conditions
+        self._causes: set[str] = set()  # last lines of Slurm's logs that were shown
         self._waiting = WaitMonitor(60.0 * self.host.start_minutes, self.logger.warning)
         self._thread = threading.Thread(target=self._submit_all, name="submission", daemon=True)
+        if ignored := list_ignored_options(os.environ):
+            self.logger.warning(
+                f"{', '.join(ignored)} of this shell: not used for jobs; write what you need into slurm.account or "
+                "slurm.partitions of the configuration"
+            )
 
     # From Snakemake's job to a task
 
@@ -149,13 +160,11 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             f"--comment={what}",
         ]
         words += [f"--output={first.log.absolute()}", "--open-mode=append"]
-        words += [f"--account={self.host.account}"] if self.host.account else []
-        pause, warned_seconds = self.pause_seconds, float("-inf")
+        pause = self.pause_seconds
         while not self._ended:
             answer = slurm_commands.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
-            if answer.outcome in ("silent", "full") and time.monotonic() > warned_seconds + SECONDS_BETWEEN_WARNINGS:
-                warned_seconds = time.monotonic()
-                self.logger.warning(f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
+            if answer.outcome in WAIT_MESSAGES:
+                self._warn_once(answer.outcome, f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
             if answer.outcome == "silent":
                 answer = self._resolve_unanswered_submission(answer, pause)
             if answer.outcome == "taken":
@@ -194,6 +203,12 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             aux = {"path": path, "place": place, "size": len(group), "log": log, "what": one.task.what}
             self.report_job_submission(SubmittedJobInfo(one.job, external_jobid=number, aux=aux))
 
+    def _warn_once(self, condition: str, sentence: str) -> None:
+        """Warn of a lasting condition, once for this invocation."""
+        if condition not in self._warned:
+            self._warned.add(condition)
+            self.logger.warning(sentence)
+
     def _sleep(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._ended, timeout=seconds)
@@ -209,7 +224,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
             causes = await asyncio.to_thread(self._failure_causes, failed, over)
         except SlurmError as error:  # the query is repeated
-            self.logger.warning(str(error))
+            self._warn_once("accounting", str(error))
             over, causes = {}, {}
         for info in active_jobs:
             number = str(info.external_jobid)
@@ -281,7 +296,22 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             msg = f"The step refused its inputs, and is not retried: see its log. {msg}"
         if code == os.EX_IOERR:
             msg = f"A disk or a quota is full: free space, then run snakemake again. {msg}"
-        self.report_job_error(info, msg=msg, aux_logs=[info.aux["log"]])
+        self.report_job_error(info, msg=f"{msg}{self._quote_slurm_log(info)}", aux_logs=[info.aux["log"]])
+
+    def _quote_slurm_log(self, info: SubmittedJobInfo) -> str:
+        """Return the last line of Slurm's own log where the step wrote none; each cause is shown once."""
+        if any(path.is_file() and path.stat().st_size for path in map(Path, info.job.log)):
+            return ""
+        try:
+            lines = Path(info.aux["log"]).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        last = next((line.strip() for line in reversed(lines) if line.strip() and not EXIT_CODE.search(line)), "")
+        cause = re.sub(r"\d+", "", last)  # numbers of jobs, nodes and times differ
+        if not last or cause in self._causes:
+            return ""
+        self._causes.add(cause)
+        return f"Slurm's own log ends with: {last}\n"
 
     # The end
 

@@ -148,31 +148,63 @@ def test_while_controller_and_database_are_away_jobs_run_on(storm: Storm) -> Non
     assert (storm.tries("patient"), storm.submissions("patient")) == (1, 1)
 
 
-def test_a_job_that_does_not_start_is_told_with_the_reason_once(
+def held_jobs(cluster: Cluster, name: str, number: int) -> list[str]:
+    words = (f"--job-name={name}", "--comment=rule_patient", "--output=/dev/null", "--wrap=true")
+    return [cluster.ask("sbatch", "--parsable", "--hold", *words) for _ in range(number)]
+
+
+def test_jobs_that_time_alone_does_not_start_are_told_at_once_and_together(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("--job-name=never", "--comment=rule_patient", "--output=/dev/null", "--wrap=true")
-    job = cluster.ask("sbatch", "--parsable", "--hold", *words)
+    (first,) = held_jobs(cluster, "never", 1)
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     said: list[str] = []
-    waiting = WaitMonitor(60.0, said.append)
+    waiting = WaitMonitor(0.0, said.append)
     waiting.update(slurm_commands.query_jobs(["never"]) or {})
-    assert said == [], "it has only begun to wait"
+    assert said == [f"job {first} (rule_patient) waits for its start: held: scontrol release {first} (JobHeldUser)"]
+    more = held_jobs(cluster, "never", 5)
+    together = WaitMonitor(60.0, said.append)
+    for _ in range(2):
+        together.update(slurm_commands.query_jobs(["never"]) or {})
+    numbers = [first, *more]
+    assert said[1:] == [
+        f"6 jobs wait for their start ({', '.join(numbers[:4])} and 2 more): held: scontrol release "
+        f"{','.join(numbers)} (JobHeldUser)"
+    ]
+
+
+def queue_of(reasons: list[str]) -> dict[str, QueuedJob]:
+    return {str(number): QueuedJob("PENDING", reason, f"rule_{number}") for number, reason in enumerate(reasons, 1)}
+
+
+def test_jobs_whose_turn_comes_are_told_once_when_they_wait_too_long() -> None:
+    said: list[str] = []
+    waiting = WaitMonitor(60.0, said.append)
+    waiting.update(queue_of(["Priority", "Resources", "None"]))
+    assert said == [], "they have only begun to wait"
     waiting.seconds = 0.0
     for _ in range(2):
-        waiting.update(slurm_commands.query_jobs(["never"]) or {})
-    (sentence,) = said
-    assert sentence.startswith(f"job {job} (rule_patient) has waited 0 minutes for its start: it is held")
-    assert f"scontrol release {job}" in sentence
-
-
-def test_nodes_that_are_not_there_are_told() -> None:
-    said: list[str] = []
-    WaitMonitor(0.0, said.append).update(
-        {"7": QueuedJob("PENDING", "ReqNodeNotAvail, UnavailableNodes:node2", "rule_patient")}
+        waiting.update(queue_of(["Priority", "Resources", "Resources"]))
+    first, second = said
+    assert first.startswith(
+        "job 1 (rule_1) waits for its start, 0 minutes now: other jobs come first (Priority); wait,"
     )
-    (sentence,) = said
-    assert "nodes that it needs are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)" in sentence
+    assert second.startswith("2 jobs wait for their start (2, 3), 0 minutes now: other jobs have the nodes (Resources)")
+    waiting.update({"1": QueuedJob("RUNNING", "None", "rule_1")})
+    waiting.update(queue_of(["Priority"]))
+    assert said[2:] == [first], "it is in the queue once more"
+
+
+def test_a_reason_is_told_once_whatever_nodes_slurm_names() -> None:
+    said: list[str] = []
+    waiting = WaitMonitor(60.0, said.append)
+    waiting.update(queue_of(["ReqNodeNotAvail, UnavailableNodes:node2", "PartitionDown"]))
+    waiting.update(queue_of(["ReqNodeNotAvail, UnavailableNodes:node[2-3]", "PartitionDown", "PartitionDown"]))
+    why = "nodes that are needed are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)"
+    assert said == [
+        f"job 1 (rule_1) waits for its start: {why}",
+        "job 2 (rule_2) waits for its start: the partition is down (PartitionDown)",
+    ]
 
 
 def test_a_full_scratch_costs_checkpoints_and_not_the_training(

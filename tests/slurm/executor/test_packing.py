@@ -30,6 +30,11 @@ def test_other_partitions_other_times_and_who_asks_for_it_stay_apart():
     assert pack_jobs(jobs) == [[0, 7], [1], [2], [3], [4], [5], [6]]
 
 
+def test_jobs_of_one_account_and_qos_lie_together():
+    mine, other = (replace(ONE_CORE, options=(account, "long")) for account in ("ajs@cpu", "ajs@h100"))
+    assert pack_jobs([mine, other, ONE_CORE, mine, other]) == [[0, 3], [1, 4], [2]]
+
+
 def test_jobs_of_like_times_lie_together():
     short, long = replace(ONE_CORE, cpus=12, minutes=30), replace(ONE_CORE, cpus=12, minutes=100)
     assert pack_jobs([short, long, short, long]) == [[0, 2], [1, 3]]
@@ -50,6 +55,7 @@ requests = st.builds(
     allocation_cpus=st.sampled_from([None, 16, 24]),
     allocation_memory_megabytes=st.sampled_from([None, 28_000, 43_008]),
     alone=st.booleans(),
+    options=st.sampled_from([(), ("ajs@cpu", "long")]),
 )
 
 
@@ -64,5 +70,5 @@ def test_every_job_has_one_place_and_no_group_is_billed_for_more_than_its_larges
             sum(j.cpus for j in members), sum(j.memory_megabytes for j in members), size, memory
         )
         assert together == max(count_smallest_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
-        assert not any(job.alone for job in members)
+        assert not any(job.alone for job in members) and len({job.options for job in members}) == 1
         assert max(job.minutes for job in members) <= MAX_MINUTES_RATIO * min(job.minutes for job in members)

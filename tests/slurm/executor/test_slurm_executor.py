@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,6 +73,31 @@ rule refused:
     output: "refused.done"
     resources: runtime=5, mem_mb=100, slurm_partition="cpu"
     shell: "echo >> refused.tries; exit 2"
+"""
+)
+# Three jobs whose steps never start, one that says why it fails, and one that says it to Slurm alone.
+SILENT = (
+    REGISTERED
+    + """
+rule all:
+    input: "1.lost", "2.lost", "3.lost", "own.done", "other.done"
+
+rule lost:
+    output: "{number}.lost"
+    log: "{number}.log"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo node {wildcards.number} has no such shell >&2; exit 1"
+
+rule own:
+    output: "own.done"
+    log: "own.log"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo mine > {log}; echo noise >&2; exit 1"
+
+rule other:
+    output: "other.done"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo the disk is gone >&2; exit 1"
 """
 )
 FORGETS = """#!/bin/sh
@@ -256,3 +282,35 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
     words = f"{name} is 99.0.1, but the executor for Slurm supports .*: install envs"
     with pytest.raises(InputError, match=words):
         executor_registration.register_executor(Slurm(), Path("results"), "")
+
+
+@pytest.mark.slurm
+def test_what_slurm_says_of_a_job_whose_log_is_empty_is_shown_once_per_cause(cluster: Cluster, tmp_path: Path) -> None:
+    run, log = start(cluster, tmp_path, SILENT, options=("--retries=1",))
+    wait_until(lambda: run.poll() is not None, "the run ends", 420)
+    text = log.read_text()
+    shown = re.findall(r"Slurm's own log ends with: (.*)", text)
+    assert sorted(re.sub(r"\d", "N", line) for line in shown) == ["node N has no such shell", "the disk is gone"], text
+    assert len(re.findall(r"Slurm's job \d+ ended as FAILED, exit code 1", text)) == 10, "each of both tries"
+
+
+@pytest.mark.slurm
+def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tmp_path: Path) -> None:
+    options = 'slurm_account="polder", qos="normal", slurm_extra="--exclude=node2"'
+    packed = MANY.replace('slurm_partition="cpu", allocation', f'slurm_partition="cpu", {options}, allocation')
+    run, _ = start(
+        cluster, tmp_path, packed.replace("until grep -q 'Slurm.s limits do not admit' log; do sleep 0.1; done;", "")
+    )
+    wait_until(lambda: run.poll() is not None, "the run ends", 420)
+    tries = [(tmp_path / f"{number}.tries").read_text().split() for number in range(6)]
+    allocations = {first[0] for first in tries}
+    assert len(allocations) == 2, "four jobs of one core, and the other two"
+    rows = cluster.ask(
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        f"--jobs={','.join(allocations)}",
+        "--format=QOS,Account,NodeList",
+    )
+    assert {*rows.splitlines()} == {"normal|polder|node1"}
