@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from pipeline.config.configuration_file import load_configuration
-from pipeline.core.records import load_records
+from pipeline.core.job_records import load_records
 from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, fit_cpu_rates
 from pipeline.slurm.corpus_estimate import CorpusPlan
 

@@ -37,7 +37,7 @@ from pipeline.config.configuration import parse_configuration  # noqa: E402
 from pipeline.config.platforms import Platform  # noqa: E402
 from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
-from pipeline.core.records import Attempt, BatchRecord, Record  # noqa: E402
+from pipeline.core.job_records import Attempt, BatchRecord, Record  # noqa: E402
 from pipeline.layout import PathTemplate  # noqa: E402
 from pipeline.workflow.dag import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.job import reach, versions
 
 FULL_COMMIT = 40

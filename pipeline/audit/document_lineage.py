@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import escape_to_one_line
-from pipeline.core.records import Record, load_records
+from pipeline.core.job_records import Record, load_records
 from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_reasons import explain_removal
 from pipeline.corpus.settings import Deduplication

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.audit.commit_differences import CommitTree, recorded_commit
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Record, read_records
+from pipeline.core.job_records import Record, read_records
 
 RAW_PREFIX = "data:"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import FileEntry, Record
+from pipeline.core.job_records import FileEntry, Record
 from pipeline.corpus.filter import filter_blocks
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.settings import FilterSettings

@@ -33,7 +33,7 @@ from pipeline.core.command_line_text import (
 )
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Attempt, FileEntry, Record, load_records
+from pipeline.core.job_records import Attempt, FileEntry, Record, load_records
 from pipeline.job import versions
 from pipeline.job.job_execution import expand_paths, list_files
 from pipeline.job.reach import file_of

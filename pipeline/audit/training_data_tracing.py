@@ -20,7 +20,7 @@ from pipeline.audit.training_documents import TrainingAudit
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import pluralize
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import FileEntry, Record, load_records, map_producers
+from pipeline.core.job_records import FileEntry, Record, load_records, map_producers
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.documents import id_hash
 from pipeline.tokenizer.encoder import Encoder, load_encoder

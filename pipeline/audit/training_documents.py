@@ -18,7 +18,7 @@ import numpy as np
 from pipeline import layout
 from pipeline.audit.document_lineage import trace_document
 from pipeline.core.errors import InputError
-from pipeline.core.records import SEGMENT_STEP, load_records
+from pipeline.core.job_records import SEGMENT_STEP, load_records
 from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics

@@ -22,8 +22,8 @@ from pipeline.core.command_line_text import shorten_command
 from pipeline.core.disk_space import disk_full_error, is_disk_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
-from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTESTATION_LOG
 
 if TYPE_CHECKING:

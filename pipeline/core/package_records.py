@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.core.atomic_files import compact_json, write_atomically
 from pipeline.core.errors import InputError
-from pipeline.core.records import FileReference, Record
+from pipeline.core.job_records import FileReference, Record
 from pipeline.layout import ENVIRONMENT
 
 

@@ -16,7 +16,7 @@ from pipeline import layout
 from pipeline.core.batch_schedule import BatchSchedule, median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.experiment.run_overview import RunSummary, find_last_segments, find_runs, run_folder
 
 VARIED_KEYS = {

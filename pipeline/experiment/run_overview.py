@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns, escape_to_one_line, pluralize, truncate_text
-from pipeline.core.records import SEGMENT_STEP, Record, load_records
+from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.trace import ReportFigure, read_figures

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.experiment.run_overview import find_last_segments, find_runs, run_folder
 from pipeline.experiment.scaling_fit import PARAMETERS, LossPrediction, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.model.settings import Architecture

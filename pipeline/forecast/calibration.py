@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Attempt, Record
+from pipeline.core.job_records import Attempt, Record
 from pipeline.energy.energy_accounting_file import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (

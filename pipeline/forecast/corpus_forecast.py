@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline import layout
-from pipeline.core.records import Record, load_records
+from pipeline.core.job_records import Record, load_records
 from pipeline.corpus.document_streams import KEPT_SCHEMA
 from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
 from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, KEY_BYTES

@@ -18,8 +18,8 @@ from types import FrameType
 from pipeline.core.command_line_text import settings_digest
 from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
-from pipeline.core.records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, share_startup_cpu_time
 from pipeline.job.attempt import RunningAttempt
 from pipeline.job.job_execution import Job, expand_paths, list_files

@@ -23,12 +23,12 @@ from pipeline.core.command_line_text import expand_numbered_path
 from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path, truncate_and_remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import hash_each_file
+from pipeline.core.job_records import FileEntry, Record, ReusedResult, find_producers
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
-from pipeline.core.records import FileEntry, Record, ReusedResult, find_producers
 from pipeline.core.settings import Settings, merge_settings
-from pipeline.job import package_environments, reused_results, run_snapshot, versions
+from pipeline.job import identical_job_reuse, package_environments, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
@@ -236,7 +236,7 @@ class Job:
         if getattr(settings, "keep_removed", False):  # private texts are outside of the results
             return None
         of_job = self.code_version, self.environment_version
-        found = reused_results.find_reusable_result(
+        found = identical_job_reuse.find_reusable_result(
             self.record_path, self.instance, settings.result_settings(), of_job, inputs
         )
         if found is None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.records import FileReference
+from pipeline.core.job_records import FileReference
 
 SNAPSHOT_VARIABLE = "PIPELINE_FROZEN"  # SHA256:FILE, for the jobs of this start
 

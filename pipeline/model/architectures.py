@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any, Literal
 
 ARCHITECTURES = {
-    "llama": "pipeline.model.llama",
-    "qwen3": "pipeline.model.qwen3",
-    "qwen3_moe": "pipeline.model.qwen3_moe",
+    "llama": "pipeline.model.llama_shape",
+    "qwen3": "pipeline.model.qwen3_shape",
+    "qwen3_moe": "pipeline.model.qwen3_moe_shape",
 }
 """By name, the module that declares its `SHAPE`."""
 

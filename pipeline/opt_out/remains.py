@@ -30,7 +30,7 @@ from pipeline.opt_out.document_matching import (
     union_hashes,
 )
 from pipeline.opt_out.entries import contains_hashes
-from pipeline.opt_out.other_runs_state import find_archives, list_runs
+from pipeline.opt_out.other_runs_fingerprint import find_archives, list_runs
 from pipeline.opt_out.run_folder_search import ForgottenDocuments, RemainingCopy, RunSearch, read_shard_ids
 from pipeline.opt_out.settings import RemainsSettings
 

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from pipeline import layout
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Record, read_job_files
+from pipeline.core.job_records import Record, read_job_files
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
 from pipeline.opt_out.entries import contains_hashes
-from pipeline.opt_out.other_runs_state import private_folder
+from pipeline.opt_out.other_runs_fingerprint import private_folder
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings
 

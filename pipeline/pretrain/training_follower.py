@@ -17,7 +17,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.command_line_text import command_option
 from pipeline.core.errors import InputError
-from pipeline.core.records import SEGMENT_STEP, Attempt, Record
+from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record
 from pipeline.energy.readings import format_current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW_RATIO, TensorBoardWriter, read_metrics
 

@@ -15,8 +15,8 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.command_line_text import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.errors import InputError
+from pipeline.core.job_records import Record, load_records
 from pipeline.core.package_records import read_environment
-from pipeline.core.records import Record, load_records
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
     compare_file_contents,

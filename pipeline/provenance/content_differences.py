@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import FileEntry, Record
+from pipeline.core.job_records import FileEntry, Record
 
 ABSENT = "nothing"
 MAX_LINES = 8

@@ -16,7 +16,7 @@ from pipeline import layout
 from pipeline.core.attestation_log import checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Attempt, Record, load_attempts, load_records
+from pipeline.core.job_records import Attempt, Record, load_attempts, load_records
 from pipeline.energy.energy_accounting_file import read_energy_accounting
 from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (

@@ -20,8 +20,8 @@ from pipeline.core.command_line_text import (
     shorten_command,
 )
 from pipeline.core.errors import InputError
+from pipeline.core.job_records import Attempt, Record, map_producers
 from pipeline.core.package_records import read_environment
-from pipeline.core.records import Attempt, Record, map_producers
 from pipeline.energy.energy_accounting_file import JOULE, EnergyAccounting, EnergyFigure
 from pipeline.provenance.crate_graph import CrateFiles, reference, references
 

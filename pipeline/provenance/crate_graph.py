@@ -14,7 +14,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import FileEntry, Record, map_producers
+from pipeline.core.job_records import FileEntry, Record, map_producers
 
 Entity = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"

@@ -23,9 +23,9 @@ from pipeline.core.attestation_log import (
 )
 from pipeline.core.command_line_text import DIGEST_PREFIX, command_option
 from pipeline.core.errors import InputError
+from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
 from pipeline.core.lock_owner import LockOwner
-from pipeline.core.records import Attempt, Record
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
 from pipeline.provenance.evidence_attestation import Attestation, describe_change, newest_attestations
 from pipeline.provenance.inventory import (

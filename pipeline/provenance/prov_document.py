@@ -10,7 +10,7 @@ from urllib.parse import quote
 from prov.model import PROV, ProvDocument
 
 from pipeline.core.command_line_text import command_option
-from pipeline.core.records import Attempt, FileEntry, Record
+from pipeline.core.job_records import Attempt, FileEntry, Record
 
 VOCABULARY = "https://schema.org/"
 

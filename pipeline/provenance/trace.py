@@ -21,7 +21,7 @@ from pipeline.core.command_line_text import compress_numbered_paths
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import pluralize
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
+from pipeline.core.job_records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
 from pipeline.energy.energy_accounting_file import (
     JOULE,

@@ -17,8 +17,8 @@ from pipeline.core.attestation_log import LogCheckpoint
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import escape_to_one_line, pluralize
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
-from pipeline.core.records import FileEntry, Record, map_producers, read_records
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import CHECKPOINT_IDENTIFIER
 from pipeline.provenance.evidence_check import EvidenceCheck, check_record

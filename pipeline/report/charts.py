@@ -15,8 +15,8 @@ from itertools import cycle, pairwise
 from markupsafe import Markup
 
 from pipeline.core.formatting import truncate_text
+from pipeline.core.job_records import Record
 from pipeline.core.markup import format_number, html_element
-from pipeline.core.records import Record
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 10, 44

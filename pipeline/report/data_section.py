@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.corpus.document_streams import format_licenses
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.report.run_reader import Artefact, Json, RunReader

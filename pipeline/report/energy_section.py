@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
-from pipeline.core.records import is_training_segment
+from pipeline.core.job_records import is_training_segment
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series

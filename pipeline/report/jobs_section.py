@@ -10,8 +10,8 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from pipeline import layout
+from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record
 from pipeline.core.markup import format_bytes, format_number
-from pipeline.core.records import SEGMENT_STEP, Attempt, Record
 from pipeline.report.amount_formatting import format_duration
 from pipeline.report.run_reader import Artefact, Json, RunReader, link_job
 from pipeline.report.training_section import known_values_by_step

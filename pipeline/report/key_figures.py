@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.job_records import Record
 from pipeline.core.markup import format_bytes, format_number
-from pipeline.core.records import Record
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_sums

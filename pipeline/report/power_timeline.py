@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from pipeline.core.formatting import truncate_text
 from pipeline.core.markup import format_number, html_element
-from pipeline.energy.attribution.interval_corrections import merge_spans
+from pipeline.energy.attribution.clock_and_name_corrections import merge_spans
 from pipeline.energy.energy_accounting_file import EnergyAccounting, NodePowerPeriod
 from pipeline.report.charts import (
     BOX_CHARACTERS,
@@ -247,7 +247,7 @@ def _draw_panel(panel: Panel, components: Sequence[str], axis: Axis, top: float)
     return [*parts, _draw_label(4, top + 14, truncate_text(panel.name, BOX_CHARACTERS), "start")]
 
 
-def _format_time(time: float) -> str:
+def _format_utc_datetime(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -261,7 +261,9 @@ def _draw_bars(bars: Sequence[Bar], axis: Axis, top: float, gettext: Callable[[s
     for bar in bars:
         x, end = axis.place(bar.started), axis.place(bar.ended)
         fate, to = gettext("lost" if bar.lost else "finished"), gettext("to")
-        description = f"{bar.step}, {fate}: {_format_time(bar.started)} {to} {_format_time(bar.ended)} UTC"
+        description = (
+            f"{bar.step}, {fate}: {_format_utc_datetime(bar.started)} {to} {_format_utc_datetime(bar.ended)} UTC"
+        )
         kind, height = ("gone", 6) if bar.lost else ("kept", 13)
         place = {"x": f"{x:.1f}", "y": f"{rows[bar.step] + 16 - height:.1f}", "width": f"{max(end - x, 1.5):.1f}"}
         parts.append(html_element("rect", html_element("title", description), class_=kind, **place, height=height))
@@ -290,13 +292,14 @@ def draw_timeline(reader: RunReader, account: EnergyAccounting, gettext: Callabl
     bottom = top + ROW * len({bar.step for bar in bars})
     for (_, before), (after, _) in pairwise(axis.pieces):
         x = axis.place(before) + axis.cut / 2
-        description = f"{gettext('nothing ran from')} {_format_time(before)} {gettext('to')} {_format_time(after)} UTC"
+        times = f"{_format_utc_datetime(before)} {gettext('to')} {_format_utc_datetime(after)}"
+        description = f"{gettext('nothing ran from')} {times} UTC"
         parts.append(
             html_element("path", html_element("title", description), class_="cut", d=f"M{x:.1f} {TOP}V{bottom:.1f}")
         )
     parts += [_draw_label(x, bottom + 18, text, "middle") for x, text in axis.ticks()]
     peak = max((panel.peak for panel in power), default=0.0)
-    first, last = _format_time(axis.pieces[0][0]), _format_time(axis.pieces[-1][1])
+    first, last = _format_utc_datetime(axis.pieces[0][0]), _format_utc_datetime(axis.pieces[-1][1])
     description = f"{gettext('Timeline from')} {first} {gettext('to')} {last} UTC; "
     description += (
         f"{gettext('peak power of a node:')} {format_number(float(peak), 3)} W"

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
+from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, read_job_files
 from pipeline.core.package_records import read_environment
-from pipeline.core.records import SEGMENT_STEP, Attempt, Record, read_job_files
 from pipeline.energy.external_meters.meter_tables import read_external_readings
 from pipeline.layout import PathTemplate
 

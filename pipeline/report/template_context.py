@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.core.settings import merge_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
 from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.batch_schedule import median_step_seconds
-from pipeline.core.records import Record, is_training_segment
+from pipeline.core.job_records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart

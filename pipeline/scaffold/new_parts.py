@@ -184,18 +184,18 @@ def architecture_edits(name: str) -> NewPart:
     """
     _check_name(name, "[a-z][a-z0-9_]*", "lower case letters, digits and _")
     values = {"name": name, "class_name": "".join(map(str.capitalize, name.split("_")))}
-    model, test = f"pipeline/model/{name}", f"tests/model/test_{name}.py"
+    model, test = f"pipeline/model/{name}", f"tests/model/test_{name}_shape.py"
     line = f'"{name}": "pipeline.model.{name}'
     return NewPart(
         (
-            NewFile(f"{model}.py", _render("architecture/shape.py.jinja", **values)),
+            NewFile(f"{model}_shape.py", _render("architecture/shape.py.jinja", **values)),
             NewFile(f"{model}_network.py", _render("architecture/network.py.jinja", **values)),
-            CollectionItem("pipeline/model/architectures.py", "ARCHITECTURES", f'    {line}",\n'),
+            CollectionItem("pipeline/model/architectures.py", "ARCHITECTURES", f'    {line}_shape",\n'),
             CollectionItem("pipeline/model/networks.py", "NETWORKS", f'    {line}_network",\n'),
             NewFile(test, _render("architecture/test.py.jinja", **values)),
         ),
         (
-            f"Write what a layer computes in {model}_network.py, and its size in {model}.py.",
+            f"Write what a layer computes in {model}_network.py, and its size in {model}_shape.py.",
             f"python -m pytest {test} tests/model/test_architectures.py",
             f"Choose it in a configuration: architecture: {{preset: {name}-tiny}}",
         ),

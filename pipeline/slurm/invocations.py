@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.errors import InputError
-from pipeline.core.records import Attempt, read_job_files
+from pipeline.core.job_records import Attempt, read_job_files
 from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation_runner, slurm_commands
 from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER

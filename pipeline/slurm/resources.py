@@ -278,7 +278,7 @@ class StepResources:
         if reads == "nothing":
             return []
         if reads == "file":
-            return [int(self.dag.large_file_bytes(wildcards))]
+            return [int(self.dag.split_raw_file_bytes(wildcards))]
         if reads == "batch":
             return self._batch_bytes(wildcards["source"], wildcards["batch"])
         sources = [source.name for source in config.sources]

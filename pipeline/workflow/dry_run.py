@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import BatchRecord, Record
+from pipeline.core.job_records import BatchRecord, Record
 from pipeline.layout import SOURCE_UNITS
 from pipeline.sources.settings import Source
 from pipeline.workflow import preflight

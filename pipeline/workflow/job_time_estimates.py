@@ -11,7 +11,7 @@ from statistics import fmean
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.layout import PLAN, RECORDS
 from pipeline.workflow.steps import STEPS
 
@@ -41,7 +41,7 @@ class JobTimes:
             self._recorded[step] = self._seconds_from_records(step)
         return self._recorded[step] if self._recorded[step] is not None else self._seconds_from_plan(step)
 
-    def total_seconds(self, jobs: Mapping[str, int]) -> tuple[float, list[str]]:
+    def sum_job_seconds(self, jobs: Mapping[str, int]) -> tuple[float, list[str]]:
         """Return the sum of the durations of jobs, by step and number, and the steps without an estimate."""
         means = {step: self.mean_seconds(step) for step, number in jobs.items() if number}
         known = sum(mean * jobs[step] for step, mean in means.items() if mean is not None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns, pluralize
-from pipeline.core.records import BatchRecord, Record
+from pipeline.core.job_records import BatchRecord, Record
 from pipeline.core.settings import flatten_settings
 from pipeline.report.amount_formatting import format_duration
 from pipeline.workflow.dag import Dag

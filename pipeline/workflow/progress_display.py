@@ -223,7 +223,7 @@ class ProgressDisplay:
         """
         left = self._planned - self._finished_since_count()
         remaining = {STEP_OF[rule].name: number for rule, number in left.items() if rule in STEP_OF}
-        seconds, unknown = self._times.total_seconds(remaining)
+        seconds, unknown = self._times.sum_job_seconds(remaining)
         if 2 * sum(remaining[step] for step in unknown) > sum(remaining.values()):
             return None, unknown  # the time of the minority says little
         elapsed = [now - job.started for job in progress.running]

@@ -23,7 +23,7 @@ from pipeline.core.batch_schedule import StepRange
 from pipeline.core.command_line_text import planned_settings_digest
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import Attempt, FileEntry, Record, Versions, outputs_exist, read_job_files
+from pipeline.core.job_records import Attempt, FileEntry, Record, Versions, outputs_exist, read_job_files
 from pipeline.core.settings import flatten_settings
 from pipeline.model.settings import Architecture
 from pipeline.model.size import learning_rate_factor

@@ -145,7 +145,7 @@ class RunFiles(ABC):
         listed = self.config.source_units(wildcards["source"])
         return str(listed.files[listed.large_files[wildcards["file"]][0]])
 
-    def large_file_bytes(self, wildcards: Wildcards) -> int:
+    def split_raw_file_bytes(self, wildcards: Wildcards) -> int:
         """Return the size of a file that is cut into parts."""
         return Path(self.large_raw_file(wildcards)).stat().st_size
 

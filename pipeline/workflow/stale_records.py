@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.records import BatchRecord, Record, outputs_exist
+from pipeline.core.job_records import BatchRecord, Record, outputs_exist
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import has_metadata
 from pipeline.workflow.steps import STAGES, STEPS

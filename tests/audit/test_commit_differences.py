@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.audit.commit_differences import explain_code_changes
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from tests.record_content import record_content
 
 STEP = "from pipeline.room.other import used, unused\ndef run():\n    return used()\n"

@@ -16,7 +16,7 @@ import pytest
 from pipeline.audit.external_evidence import compare_code_versions, compare_external_evidence, compare_raw_files
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.core.records import FileEntry, Record
+from pipeline.core.job_records import FileEntry, Record
 from pipeline.job import reach
 from pipeline.job.versions import code_version
 from tests.audit.test_commit_differences import commit, record, repository

@@ -19,7 +19,7 @@ from pipeline.audit import reproduce as again_module
 from pipeline.audit.reproduce import sample_records
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.core.records import load_records
+from pipeline.core.job_records import load_records
 from tests.conftest import Project, rewrite
 
 pytestmark = pytest.mark.usefixtures("warm_commands")

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.errors import InputError
+from pipeline.core.job_records import Record
 from pipeline.core.package_records import read_environment, write_environment
-from pipeline.core.records import Record
 from tests.record_content import record_content
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.forecast import corpus_forecast
 from pipeline.forecast.corpus_forecast import (
     BENCHMARK_RATES,

@@ -65,7 +65,7 @@ def test_an_architecture_declares_what_the_registries_promise() -> None:
 def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
     steps = ("plan.estimate", "pretrain.segment")
     planned, trained = ({file for file, _ in reach(f"pipeline.{step}").statements()} for step in steps)
-    shape_file, network_file = (ROOT / f"pipeline/model/{name}.py" for name in ("llama", "llama_network"))
+    shape_file, network_file = (ROOT / f"pipeline/model/{name}.py" for name in ("llama_shape", "llama_network"))
     assert shape_file in planned and network_file not in planned
     assert {shape_file, network_file} <= trained
 

@@ -21,7 +21,7 @@ from pipeline.corpus.documents import write_removed
 from pipeline.corpus.duplicates.signature_files import SignatureWriter
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.model.settings import Architecture
-from pipeline.opt_out import other_runs_state, remains
+from pipeline.opt_out import other_runs_fingerprint, remains
 from pipeline.opt_out.settings import RemainsSettings
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings, Training
@@ -272,8 +272,8 @@ def test_archives_are_searched(made: Runs, kind: str, tmp_path: Path) -> None:
 
 def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> None:
     def state() -> dict[str, str]:
-        other_runs_state.hash_other_runs.cache_clear()
-        return other_runs_state.hash_other_runs(made.results, "new")
+        other_runs_fingerprint.hash_other_runs.cache_clear()
+        return other_runs_fingerprint.hash_other_runs(made.results, "new")
 
     assert state() == {}
     old = made.run("old", [GONE])
@@ -283,7 +283,7 @@ def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> Non
     assert state() == first
     for begun in (
         old / layout.RECORDS / ".partial-a.7-x.json",
-        other_runs_state.private_folder(made.results, "old") / ".partial-a.parquet",
+        other_runs_fingerprint.private_folder(made.results, "old") / ".partial-a.parquet",
     ):
         begun.parent.mkdir(parents=True, exist_ok=True)
         begun.touch()  # by a job that runs there

@@ -15,8 +15,8 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.command_line_text import shorten_command
+from pipeline.core.job_records import Attempt, Record
 from pipeline.core.package_records import write_environment
-from pipeline.core.records import Attempt, Record
 from pipeline.provenance import signing
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence_attestation import attest_evidence

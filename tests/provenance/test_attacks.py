@@ -20,7 +20,7 @@ import pytest
 from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
-from pipeline.core.records import Attempt, Record
+from pipeline.core.job_records import Attempt, Record
 from pipeline.provenance import signing, verify_attestations
 from pipeline.provenance.evidence_attestation import attest_batch_removal, attest_evidence
 from pipeline.provenance.settings import Provenance

@@ -17,8 +17,8 @@ from pipeline.core import attestation_log
 from pipeline.core.attestation_log import EVIDENCE_ATTESTED, checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_records import load_records
 from pipeline.core.lock_owner import LockOwner
-from pipeline.core.records import load_records
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
 from pipeline.provenance import signing
 from pipeline.provenance.evidence_attestation import attest_evidence

@@ -19,7 +19,7 @@ import pytest
 from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.core.records import load_records
+from pipeline.core.job_records import load_records
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.inventory import list_artifacts
 from pipeline.provenance.verify_run import TrustAnchors, _check_statistics, verify_run

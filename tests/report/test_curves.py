@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.report.training_section import find_parent_checkpoint
 from tests.record_content import record_content
 from tests.report.example import HOSTILE, Run, task

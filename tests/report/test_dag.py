@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.report.charts import arrange_rows, draw_step_graph, find_step_edges
 from tests.record_content import record_content
 from tests.report.example import HOSTILE

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.core.records import load_records
+from pipeline.core.job_records import load_records
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from tests.conftest import Project
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from pipeline.core.records import Record
+from pipeline.core.job_records import Record
 from pipeline.provenance.verify_run import verify_run
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, REPORT, TOKENIZER, TRAINING, rewrite_in, touch

@@ -35,6 +35,6 @@ def test_jobs_of_this_invocation_count_before_records_and_these_before_the_plan(
     write_record(run, "other", 6.0)
     (run / "provenance/records/corpus.ngrams.half.json").write_text("{")
     times = JobTimes(config)
-    assert times.total_seconds({"corpus.ngrams": 3, "report.page": 1, "plan.estimate": 0}) == (15, ["report.page"])
+    assert times.sum_job_seconds({"corpus.ngrams": 3, "report.page": 1, "plan.estimate": 0}) == (15, ["report.page"])
     times.add("corpus.ngrams", 10.0)
     assert times.mean_seconds("corpus.ngrams") == 10

@@ -254,7 +254,7 @@ def is_plausible_reading(reading: Reading, node: str, origin: str, seconds: floa
     return True
 
 
-def collect_rate_series(
+def collect_meter_power_series(
     lines: Iterable[tuple[float, float, Sequence[Reading]]], node: str, origin: str, problems: Problems
 ) -> dict[SeriesKey, RateSeries]:
     """Return the readings of one origin, such as a job's meter on a node, by series; intervals do not overlap."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.energy.attribution.interval_corrections import (
+from pipeline.energy.attribution.clock_and_name_corrections import (
     add_unmetered_jobs,
     align_clocks,
     find_machine_names,
@@ -28,7 +28,7 @@ from pipeline.energy.attribution.job_usage_intervals import (
     RateSeries,
     SeriesKey,
     add_intervals,
-    collect_rate_series,
+    collect_meter_power_series,
     drop_impossible_intervals,
     drop_stuck_counters,
     format_names,
@@ -270,7 +270,7 @@ class _NodeInputs:
             real = ~np.isnan(node_cpu)
             self.node_cpu[node].append(RateSeries(job.name, started[real], ended[real], node_cpu[real]))
             readings = ((line.started, line.ended, line.readings) for line in lines)
-            for kind, stream in collect_rate_series(readings, node, job.name, problems).items():
+            for kind, stream in collect_meter_power_series(readings, node, job.name, problems).items():
                 self.streams[node][kind].append(stream)
 
     def attribute_energy(
@@ -281,7 +281,9 @@ class _NodeInputs:
         known = {slurm_job_number(job.slurm_job) for job in self.jobs if job.slurm_job}
         mine = [one for one in external if one.job is not None and slurm_job_number(one.job) in known]
         for one in (one for one in external if one.job is None or one in mine):
-            series = collect_rate_series([(one.started, one.ended, one.readings)], node, _job_label(one), problems)
+            series = collect_meter_power_series(
+                [(one.started, one.ended, one.readings)], node, _job_label(one), problems
+            )
             for kind, stream in series.items():
                 streams[kind].append(stream)
         for kind in sorted(streams, key=str):

@@ -139,7 +139,7 @@ class FsdpBackend:
                 moments = {moment: torch.zeros_like(parameter) for moment in held}
                 self.optimizer.state[parameter] = {"step": counter, **moments}
 
-    def _local_batch(self, batch: Batch) -> Batch:
+    def _select_local_targets(self, batch: Batch) -> Batch:
         """Return the batch with the targets of this process's positions; the model splits the input itself."""
         if self.context is None:
             return batch
@@ -158,12 +158,14 @@ class FsdpBackend:
         expert_parallel.set_load_balancing(self.model, self.training.load_balancing_loss, tokens, sharers)
         if self.pipeline:
             return self._count_once(
-                self.pipeline.accumulate_gradients([self._local_batch(batch) for batch in micro_batches], tokens)
+                self.pipeline.accumulate_gradients(
+                    [self._select_local_targets(batch) for batch in micro_batches], tokens
+                )
             )
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
             self.model.set_requires_all_reduce(number == len(micro_batches))
-            loss = self.model(*self._local_batch(batch))
+            loss = self.model(*self._select_local_targets(batch))
             torch.autograd.backward(loss / tokens)
             total += loss.detach()
         return self._count_once(total)
@@ -207,7 +209,7 @@ class FsdpBackend:
     @torch.no_grad()
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
-        own = self._local_batch(batch)
+        own = self._select_local_targets(batch)
         loss_BT = self._count_once(self.pipeline.token_losses(own) if self.pipeline else token_losses(self.model, own))
         if self.context is None:
             return loss_BT

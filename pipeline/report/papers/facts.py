@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
-from pipeline.core.records import Attempt, Record, is_training_segment
 from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.config.configuration import Config
-from pipeline.core.records import Versions
+from pipeline.core.job_records import Versions
 from pipeline.core.settings import Settings
 from pipeline.layout import SOURCES_COMPLETE, PathTemplate
 from pipeline.workflow.run_files import RunFiles, Wildcards

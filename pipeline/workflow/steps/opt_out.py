@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.opt_out.other_runs_state import hash_other_runs
+from pipeline.opt_out.other_runs_fingerprint import hash_other_runs
 from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, collect_line_rules
 from pipeline.sources.settings import EntriesSettings
 from pipeline.workflow.common_settings import add_names_model_hash, minhash_signature_settings, select_matching_values

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.core.records import Versions
+from pipeline.core.job_records import Versions
 from pipeline.core.settings import Settings, flatten_settings
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings

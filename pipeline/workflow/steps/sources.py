@@ -134,7 +134,7 @@ STEPS = (
         inputs=(Input("file", RunFiles.large_raw_file),),
         outputs=(Output("parts", layout.FILE_PARTS, is_folder=True),),
         need=ResourceNeeds("file"),
-        parameters={"bytes": RunFiles.large_file_bytes},
+        parameters={"bytes": RunFiles.split_raw_file_bytes},
     ),
     Step(
         "sources.dataset",

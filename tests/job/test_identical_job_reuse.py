@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.records import FileEntry
-from pipeline.job import reused_results
+from pipeline.core.job_records import FileEntry
+from pipeline.job import identical_job_reuse
 from tests.record_content import record_content
 
 OWN = {"corpus": "b", "source": "s", "unit": "0"}
@@ -22,18 +22,18 @@ DESCRIBED: dict[str, Any] = {
 }
 
 
-def find(path: Path, instance: dict[str, str], **changes: Any) -> reused_results.ReusableResult | None:
+def find(path: Path, instance: dict[str, str], **changes: Any) -> identical_job_reuse.ReusableResult | None:
     described = {**DESCRIBED, **changes}
     versions = described["code_version"], described["environment_version"]
     inputs = [FileEntry(**entry) for entry in described["inputs"]]
-    return reused_results.find_reusable_result(path, instance, described["settings"], versions, inputs)
+    return identical_job_reuse.find_reusable_result(path, instance, described["settings"], versions, inputs)
 
 
 class Done:
     """A run in which a unit of the corpus `a` was done, and the job of the same unit of `b`."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        reused_results._index_record_names.cache_clear()
+        identical_job_reuse._index_record_names.cache_clear()
         self.run = folder
         self.records = folder / "provenance/records"
         self.records.mkdir(parents=True)
@@ -53,7 +53,7 @@ class Done:
 
     def find(
         self, name: str = "corpus.decontaminate.b.s.0.json", **changes: Any
-    ) -> reused_results.ReusableResult | None:
+    ) -> identical_job_reuse.ReusableResult | None:
         return find(self.records / name, OWN, **changes)
 
 

@@ -21,8 +21,8 @@ from pipeline.model.architectures import DeviceWork
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.mixture_of_experts import permute_rows
 from pipeline.model.networks import initial_state, parameter_shapes
-from pipeline.model.qwen3_moe import PRESETS
 from pipeline.model.qwen3_moe_network import Qwen3Moe, huggingface_config, huggingface_name
+from pipeline.model.qwen3_moe_shape import PRESETS
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, active_parameter_count, flops_per_token, parameter_count
 

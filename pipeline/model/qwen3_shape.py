@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.model import llama
+from pipeline.model import llama_shape
 from pipeline.model.architectures import DeviceWork, Shape
-from pipeline.model.llama import flops_per_token
+from pipeline.model.llama_shape import flops_per_token
 from pipeline.model.settings import Architecture
 from pipeline.model.size import replicated_key_value_heads
 
@@ -21,7 +21,7 @@ _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6}
 
 
 def _make_preset(layers: int, width: int, feed_forward_width: int, heads: int, *, tied: bool) -> dict[str, Any]:
-    shape = llama.make_preset(layers, width, feed_forward_width, heads, 8)
+    shape = llama_shape.make_preset(layers, width, feed_forward_width, heads, 8)
     return {**_ALL, **shape, "head_width": 128, "tie_embeddings": tied}
 
 
@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of trainable parameters: a Llama's, and the norms of queries and keys in each layer."""
     norms = 2 * architecture.layers * architecture.head_dimension
-    return llama.parameter_count(architecture, vocabulary_size) + norms
+    return llama_shape.parameter_count(architecture, vocabulary_size) + norms
 
 
 def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
@@ -51,7 +51,7 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     blocks = 1 if work.recomputation else a.layers
     heads = a.heads + replicated_key_value_heads(a, work.tensor, work.context)
     before_norms = work.tokens * work.element_bytes * blocks * heads * a.head_dimension
-    return llama.activation_bytes(a, vocabulary_size, work) + before_norms
+    return llama_shape.activation_bytes(a, vocabulary_size, work) + before_norms
 
 
 SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes)

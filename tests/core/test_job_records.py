@@ -15,7 +15,7 @@ import pytest
 from pipeline import layout
 from pipeline.core.command_line_text import command_option, shorten_command
 from pipeline.core.errors import InputError
-from pipeline.core.records import (
+from pipeline.core.job_records import (
     SEGMENT_STEP,
     Attempt,
     BatchFile,

@@ -9,8 +9,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.model.architectures import DeviceWork, list_presets
 from pipeline.model.execution_options import set_execution_options
-from pipeline.model.llama import LOSS_PARTS, LOSS_ROWS, PRESETS
 from pipeline.model.llama_network import Llama, huggingface_config, huggingface_name
+from pipeline.model.llama_shape import LOSS_PARTS, LOSS_ROWS, PRESETS
 from pipeline.model.loss import LEAST_ROWS, PARTS
 from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.model import llama, qwen3
+from pipeline.model import llama_shape, qwen3_shape
 from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.settings import Architecture
 
@@ -16,7 +16,7 @@ _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6, "experts": 128, "expert
 
 
 def _make_preset(layers: int, width: int, expert_width: int, heads: int) -> dict[str, Any]:
-    return {**_ALL, **llama.make_preset(layers, width, expert_width, heads, 4), "head_width": 128}
+    return {**_ALL, **llama_shape.make_preset(layers, width, expert_width, heads, 4), "head_width": 128}
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def _router_parameter_count(architecture: Architecture) -> int:
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of trainable parameters: of all experts."""
-    return qwen3.parameter_count(
+    return qwen3_shape.parameter_count(
         _dense_equivalent(architecture, architecture.experts), vocabulary_size
     ) + _router_parameter_count(architecture)
 
@@ -51,7 +51,7 @@ def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
 def active_parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return how many of them one token uses: of the experts that it visits."""
     dense = _dense_equivalent(architecture, architecture.experts_per_token)
-    return qwen3.parameter_count(dense, vocabulary_size) + _router_parameter_count(architecture)
+    return qwen3_shape.parameter_count(dense, vocabulary_size) + _router_parameter_count(architecture)
 
 
 def flops_per_token(
@@ -59,7 +59,7 @@ def flops_per_token(
 ) -> int:
     """Return the floating-point operations that training on one token takes: with the experts that it visits."""
     dense = _dense_equivalent(architecture, architecture.experts_per_token)
-    of_dense = llama.flops_per_token(dense, vocabulary_size, sequence_length, recomputation=recomputation)
+    of_dense = llama_shape.flops_per_token(dense, vocabulary_size, sequence_length, recomputation=recomputation)
     return of_dense + (8 if recomputation else 6) * _router_parameter_count(architecture)
 
 
@@ -72,7 +72,7 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     all experts, and the mean of the processes that divide them, of which one gets more the less its load is balanced.
     """
     a, chosen = architecture, architecture.experts_per_token or 0
-    dense = qwen3.activation_bytes(_dense_equivalent(a, chosen), vocabulary_size, work)
+    dense = qwen3_shape.activation_bytes(_dense_equivalent(a, chosen), vocabulary_size, work)
     blocks = 1 if work.recomputation else a.layers
     of_token = 3 * work.element_bytes * chosen * a.width + 4 * (a.experts or 0) + 32 * chosen
     return dense + work.tokens * blocks * of_token

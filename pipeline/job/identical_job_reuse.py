@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import FileEntry, Record, ReusedResult
+from pipeline.core.job_records import FileEntry, Record, ReusedResult
 
 # Instance keys whose value is a name of the user. A source, a unit, a shard and a training step affect the result.
 USER_NAMED_KEYS = ("corpus", "tokenizer", "tokens", "model")

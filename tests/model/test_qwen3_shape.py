@@ -16,8 +16,8 @@ from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.architectures import DeviceWork
 from pipeline.model.networks import get_network, initial_state, initial_weight, parameter_shapes
-from pipeline.model.qwen3 import PRESETS
 from pipeline.model.qwen3_network import Qwen3, huggingface_config, huggingface_name
+from pipeline.model.qwen3_shape import PRESETS
 from pipeline.model.settings import Architecture
 from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 

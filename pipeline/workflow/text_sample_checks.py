@@ -29,7 +29,7 @@ TEXT_SHARE = 0.05
 """Of the bytes of raw files at least is text, so that larger files need no sample; compressed ones have more."""
 
 
-def find_text_problems(config: Config, models: Collection[str]) -> Iterator[str]:
+def find_contradicted_settings(config: Config, models: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each setting that a sample of the raw text contradicts.
 
     Args:
@@ -38,13 +38,13 @@ def find_text_problems(config: Config, models: Collection[str]) -> Iterator[str]
     for source in config.sources:
         is_read = MANIFEST.path(config.directory, source=source.name).is_file()
         if source.license_key is None and source.dataset is None and not is_read:
-            yield from _license_problem(config, config.source_units(source.name))
+            yield from _find_contradicted_licenses(config, config.source_units(source.name))
     for corpus in config.corpus:
         listed = [config.source_units(name) for name in config.corpus_sources(corpus)]
         yield from _size_problems(corpus, [*_text_bytes_needed_by_settings(config, corpus, models)], listed)
 
 
-def _license_problem(config: Config, listed: SourceUnits) -> Iterator[str]:
+def _find_contradicted_licenses(config: Config, listed: SourceUnits) -> Iterator[str]:
     source = listed.source
     documents = [
         document for name in islice(listed.files, LICENSE_FILES) for document in _read_first_documents(listed, name)
