@@ -40,6 +40,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 # The libraries read these when they are imported. A test that asks the network by mistake would try for half an hour.
 os.environ |= dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
+# MKL reads this at its first product: an evaluation in this process sets it too late where a test before had one.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 # How long one example takes tells of the machine and of what else runs on it.
 settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -182,7 +182,7 @@ class _DocumentLineage:
 
     def _describe_masked_data(self, corpus: str, unit: str) -> None:
         """Describe how many items of each kind of personal data were masked, without their content."""
-        from pipeline.audit.recounted_masks import describe_masked_data  # the filter's libraries take seconds
+        from pipeline.audit.document_mask_recount import describe_masked_data  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
         path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)

@@ -91,7 +91,7 @@ def align_columns(rows: list[list[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def wrap_columns(rows: list[list[str]], width: int = 160) -> list[str]:
+def format_table_in_blocks(rows: list[list[str]], width: int = 160) -> list[str]:
     """Return a table as lines of at most `width` characters; columns that do not fit follow in further blocks."""
     widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
     blocks: list[list[int]] = [[]]

@@ -65,12 +65,12 @@ def extract_host(url: str | None) -> str:
 def normalize_host(host: str) -> str:
     """Normalize a host: ASCII, lower case, without a final dot; IPv6 in brackets."""
     try:
-        return validate_host(host)
+        return normalize_valid_host(host)
     except ValueError:
         return host.lower().rstrip(".")
 
 
-def validate_host(host: str) -> str:
+def normalize_valid_host(host: str) -> str:
     """Normalize a valid host.
 
     Raises:

@@ -51,7 +51,7 @@ class RawFiles:
         shares = settings.document_bytes, settings.broken_share
         return cls(settings.source, files, settings.field_names(), *shares, unit["is_part"])
 
-    def read_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
+    def read_file_documents(self, name: str, path: Path) -> Iterator[RawDocument]:
         """Yield the documents of a file, including unreadable ones.
 
         Raises:
@@ -120,7 +120,7 @@ class RawFiles:
     def _count_broken_records(self, name: str, path: Path) -> tuple[int, int, str]:
         number = bad = 0
         first = ""
-        for document in self.read_documents(name, path):
+        for document in self.read_file_documents(name, path):
             number += 1
             if document.reason in BROKEN_REASONS:
                 bad += 1

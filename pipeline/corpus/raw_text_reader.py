@@ -38,7 +38,7 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
         if data:
             yield from data
         for name, path in sorted(self.raw.files)[rank::world_size]:
-            raw = self.raw.read_documents(name, path)
+            raw = self.raw.read_file_documents(name, path)
             while True:
                 with self.track_time():
                     document = next(raw, None)

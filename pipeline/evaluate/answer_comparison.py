@@ -17,9 +17,9 @@ from scipy import stats
 from pipeline import layout
 from pipeline.core.confidence_intervals import proportion_interval
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
-from pipeline.evaluate.baseline_comparison import holm_correction
 from pipeline.evaluate.differences import add_corrected_p_values, compare_checkpoints
 from pipeline.evaluate.item_results import ItemAnswers, ItemKey
+from pipeline.evaluate.trivial_baseline_tests import holm_correction
 
 
 def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:

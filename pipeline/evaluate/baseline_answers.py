@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.baseline_comparison import SLOR, normalize_log_probabilities, tie_averaged_credit
 from pipeline.evaluate.item_results import (
     ANSWER_BITS,
     BITS,
@@ -25,6 +24,7 @@ from pipeline.evaluate.item_results import (
 from pipeline.evaluate.score_intervals import ItemStatistics, item_statistics
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.text_metrics import READABILITY, UNTESTED
+from pipeline.evaluate.trivial_baseline_tests import SLOR, normalize_log_probabilities, tie_averaged_credit
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

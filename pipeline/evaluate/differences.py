@@ -28,11 +28,11 @@ from pipeline.core.confidence_intervals import (
     simulated_coverage,
 )
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
-from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
 from pipeline.evaluate.item_results import BITS, ItemKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
 from pipeline.evaluate.score_trends import find_trends
 from pipeline.evaluate.settings import DifferencesSettings
+from pipeline.evaluate.trivial_baseline_tests import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
 
 POWER = 0.8
 NORMAL_REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
@@ -40,7 +40,7 @@ POWER_REACH = float(stats.norm.ppf(POWER))  # standard errors from a just signif
 DETECTABLE_REACH = NORMAL_REACH + POWER_REACH
 
 
-def pair_checkpoints(
+def pair_last_checkpoints(
     checkpoints: list[EvaluatedCheckpoint],
 ) -> Iterator[tuple[EvaluatedCheckpoint, EvaluatedCheckpoint]]:
     """Yield the pairs to compare: the last checkpoints of any two models, and the last two of each model."""
@@ -257,7 +257,7 @@ def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path
         InputError: a file is no item table.
     """
     checkpoints = [read_checkpoint_answers(path) for path in answers]
-    rows = [row for pair in pair_checkpoints(checkpoints) for row in compare_checkpoints(*pair)]
+    rows = [row for pair in pair_last_checkpoints(checkpoints) for row in compare_checkpoints(*pair)]
     add_corrected_p_values(rows)
     for row in rows:
         sides = {row["a"]["model"], row["b"]["model"]}

@@ -17,9 +17,9 @@ from scipy import stats
 
 from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
-from pipeline.evaluate.baseline_comparison import LEVEL, holm_correction, sign_flip_p_value
 from pipeline.evaluate.item_results import ANSWER_BITS, BITS, ItemKey, ScoreKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, jackknife_pseudovalues, sum_clusters
+from pipeline.evaluate.trivial_baseline_tests import LEVEL, holm_correction, sign_flip_p_value
 
 LEAST_CHECKPOINTS = 3  # checkpoints: of two, any noise is in order half of the time
 MOST_ENUMERATED = 8  # checkpoints, of which all orders are tried

@@ -140,7 +140,7 @@ def evaluate_checkpoint(
     collected.not_asked.extend(failed)
     for entry in failed:
         print_skipped_task(entry)
-    require_answers(collected)
+    require_any_answered_task(collected)
     write_items(answers, collected.measured)
     counts = write_results(results, settings.model, settings.step, collected)
     return {**counts, "deterministic": is_deterministic()}
@@ -210,7 +210,7 @@ def answer_suites(
                     print_skipped_task(entry)
                 print(f"{suite.name}: {len(measured)} tasks, {examples} examples", flush=True)
     if is_first:
-        require_answers(collected)
+        require_any_answered_task(collected)
     return collected
 
 
@@ -227,7 +227,7 @@ def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAn
     return entries
 
 
-def require_answers(collected: SuiteAnswers) -> None:
+def require_any_answered_task(collected: SuiteAnswers) -> None:
     """Raise InputError with the first reason if all tasks failed."""
     if not collected.measured and (reasons := [one["reason"] for one in collected.not_asked if "reason" in one]):
         raise InputError(reasons[0])

@@ -14,17 +14,6 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.baseline_answers import BaselineAnswers, score_rule_baselines
-from pipeline.evaluate.baseline_comparison import (
-    SLOR,
-    ChoiceScorer,
-    add_verdicts,
-    compare_bits_with_baselines,
-    compare_corpus_metric_with_baselines,
-    compare_with_baselines,
-    find_constant_answer,
-    is_mostly_truncated,
-    normalize_log_probabilities,
-)
 from pipeline.evaluate.item_results import (
     ANSWER_BITS,
     BITS,
@@ -46,6 +35,17 @@ from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_loader import failed_task_entry
 from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, normalize_task_unicode
+from pipeline.evaluate.trivial_baseline_tests import (
+    SLOR,
+    ChoiceScorer,
+    add_verdicts,
+    compare_bits_with_baselines,
+    compare_corpus_metric_with_baselines,
+    compare_with_baselines,
+    find_constant_answer,
+    is_mostly_truncated,
+    normalize_log_probabilities,
+)
 from pipeline.tokens.ngram_models import NgramModels, ScoredTokens
 
 if TYPE_CHECKING:

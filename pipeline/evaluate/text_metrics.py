@@ -262,7 +262,7 @@ LIKELIHOOD_TASKS = ("loglikelihood", "loglikelihood_rolling")
 """Types of tasks without comparison of texts: bytes and words are counted in the text that the model reads."""
 
 
-class _NormalizingFilter:
+class _NfcFilter:
     """A filter of answers that normalizes them and the items to NFC before."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -287,4 +287,4 @@ def normalize_task_unicode(task: Task) -> None:
             made = [
                 partial(make.func, *make.args, **normalize_nfc_recursively(make.keywords)) for make in ensemble.filters
             ]
-            ensemble.filters = [partial(_NormalizingFilter, make) for make in made]
+            ensemble.filters = [partial(_NfcFilter, make) for make in made]

@@ -11,7 +11,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.formulas import tensor_parallel_degrees, work_per_pipeline_rank
 from pipeline.plan.settings import MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
-from pipeline.plan.step_operations import count_key_value_heads_read
+from pipeline.plan.training_step_operations import count_key_value_heads_read
 from pipeline.plan.training_time import list_missing_figures
 
 PRESETS = ("llama3-1b", "llama3-3b", "llama3-8b", "gptnl-30b", "llama3-70b")

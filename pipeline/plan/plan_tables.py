@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.core.formatting import align_columns, wrap_columns
+from pipeline.core.formatting import align_columns, format_table_in_blocks
 from pipeline.plan.alternative_models import BATCH_SIZE, SEQUENCE_LENGTH, TOKENS_PER_PARAMETER
 from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
 from pipeline.plan.training_time import FORMULAS as RUN_TIME
@@ -74,7 +74,7 @@ def format_plan(plan: dict[str, Any]) -> str:
         ]
         for key in keys
     ]
-    lines = wrap_columns(rows)
+    lines = format_table_in_blocks(rows)
     assumed = {**plan["platform"], **plan["energy"]}
     stated = [f"{key} {value:g}" for key, value in assumed.items() if isinstance(value, int | float)]
     missing = [key for key, value in assumed.items() if value is None]

@@ -1,6 +1,6 @@
 """Estimate the time of a training step on one device of a mesh, by operations, bytes and the rates of the machine.
 
-This module knows no architecture: `pipeline.plan.step_operations` counts the work of a model.
+This module knows no architecture: `pipeline.plan.training_step_operations` counts the work of a model.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.core.batch_schedule import StepRange
 from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
-from pipeline.plan import formulas, step_operations
+from pipeline.plan import formulas, training_step_operations
 from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
 from pipeline.plan.step_time import Machine, StepTime, estimate_step_time
 from pipeline.plan.strategies import STRATEGIES
@@ -86,9 +86,9 @@ def estimate_step(model: ModelPlan, platform: PlatformPlan, devices: int, stretc
         platform.network_bytes_per_second or math.inf,
         platform.devices,
     )
-    mesh = step_operations.make_device_mesh(model.training, devices, platform.devices)
+    mesh = training_step_operations.make_device_mesh(model.training, devices, platform.devices)
     training = _ramp_stage_training(model.training, stretch) if stretch else model.training
-    work = step_operations.count_step_work(
+    work = training_step_operations.count_step_work(
         model.architecture, model.vocabulary_size, training, mesh, divided=model.training
     )
     return estimate_step_time(work, mesh, machine)

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated_with_clean
-from pipeline.evaluate.baseline_comparison import is_mostly_truncated
 from pipeline.evaluate.item_results import ScoreKey, read_item_answers
 from pipeline.evaluate.score_trends import LEAST_CHECKPOINTS
+from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report.charts import Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.training_section import find_parent_checkpoint

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from pipeline.core import markup
 from pipeline.energy.energy_accounting_file import validate_accounting
-from pipeline.evaluate.baseline_comparison import is_mostly_truncated
+from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report import amount_formatting, charts, footprint, training_section
 from pipeline.report.energy_section import compute_energy_accounting
 from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS

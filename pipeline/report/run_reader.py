@@ -14,7 +14,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
 from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, read_job_files
 from pipeline.core.package_records import read_environment
-from pipeline.energy.external_meters.meter_tables import read_external_readings
+from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.layout import PathTemplate
 
 Json = dict[str, Any]
@@ -95,7 +95,7 @@ class RunReader:
         self.remains = self._read_artefacts(layout.REMAINS, "tokens", "places")
         self.plan = next(iter(self._read_artefacts(layout.PLAN)), Artefact("plan", "", {}))
         self.readings = self._list_folder(layout.READINGS, ".jsonl")
-        self.external_readings = read_external_readings(folder)
+        self.external_readings = collect_external_readings(folder)
         signers = [path for path in [layout.SIGNER.path(folder)] if path.is_file()]
         self.signer: Json | None = next(
             (one.content for one in self._read_evidence(signers, "owner", "algorithm", "key_sha256", "timestamp")), None

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.core.url_hosts import validate_host
+from pipeline.core.url_hosts import normalize_valid_host
 from pipeline.sources.raw_documents import FieldNames, iso_date
 from pipeline.sources.spdx_licenses import canonical_license
 
@@ -56,7 +56,7 @@ def normalize_domain(domain: str) -> str:
     try:
         if not bare or any(sign in bare for sign in "/ *,%") or (":" in bare and bare[0] != "["):
             raise ValueError("an invalid character")
-        host = validate_host(bare)
+        host = normalize_valid_host(bare)
         if not re.fullmatch(r"[a-z0-9._-]+|\[.+\]", host):  # browsers accept a;b.nl, but no page has such a host
             raise ValueError("an invalid character")
         return host

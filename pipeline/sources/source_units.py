@@ -44,7 +44,7 @@ def part_name(part: int) -> str:
     return f"{part:05d}.parquet"
 
 
-def count_parts(size: int, unit_bytes: int) -> int:
+def count_file_parts(size: int, unit_bytes: int) -> int:
     """Return the number of parts of a file of `size` bytes; 1 does not split it."""
     return max(-(-size // unit_bytes), 1)
 
@@ -191,7 +191,7 @@ def divide_files(
     """
     divided: dict[str, dict[str, Path]] = {}
     for name, path in files.items():
-        if (count := count_parts(sizes[name], unit_bytes)) == 1:
+        if (count := count_file_parts(sizes[name], unit_bytes)) == 1:
             divided.setdefault(str(assign_unit(name, units)), {})[name] = path
         for part in range(count) if count > 1 else ():
             # The file's number and five digits of the part, so that no other file moves it.
@@ -257,7 +257,7 @@ class SourceUnits:
         """The split files: number to (name, parts)."""
         large: dict[str, tuple[str, int]] = {}
         for name, size in self.sizes.items() if self.source.dataset is None else ():
-            if (parts := count_parts(size, self.source.unit_bytes)) > 1:
+            if (parts := count_file_parts(size, self.source.unit_bytes)) > 1:
                 if (number := file_number(name)) in large:
                     raise InputError(
                         f"source {self.source.name}: {name} and {large[number][0]} get the same number: rename one"

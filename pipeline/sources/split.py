@@ -12,7 +12,7 @@ from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import SplitSettings
-from pipeline.sources.source_units import PartWriter, count_parts, write_parts_in_order
+from pipeline.sources.source_units import PartWriter, count_file_parts, write_parts_in_order
 
 
 def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
         InputError: the file is damaged, or the number of parts differs from the plan.
     """
     size = file.stat().st_size
-    number = count_parts(size, settings.unit_bytes)
+    number = count_file_parts(size, settings.unit_bytes)
     if number != settings.parts:
         raise InputError(
             f"source {settings.source}: {settings.file_name} has {number} parts now and had {settings.parts} when "

@@ -58,7 +58,7 @@ class StreamShares:
         self._root = heap[0][1] if heap else None
         return splits[::-1]
 
-    def count_visits(self, sequences: int) -> list[int]:
+    def count_sequences_by_stream(self, sequences: int) -> list[int]:
         """Return the visits of each stream after this many sequences, (streams,); their sum is `sequences`."""
         counts = [0] * len(self._nodes)
         bounds = [(2 * sequences * bound + self._total) // (2 * self._total) for bound in self._sums]
@@ -96,14 +96,14 @@ class StreamOrder:
         self._shares = [StreamShares(weights, min(batches.batch_sizes)) for _, weights in phases]
         self._before = [[0] * len(sizes)]
         for (start, end), shares in zip(pairwise(self._starts), self._shares, strict=False):
-            found = shares.count_visits(batches.count_sequences(end) - batches.count_sequences(start))
+            found = shares.count_sequences_by_stream(batches.count_sequences(end) - batches.count_sequences(start))
             self._before.append([a + b for a, b in zip(self._before[-1], found, strict=True)])
 
     def count_sequences_before(self, step: int) -> list[int]:
         """Return the number of sequences of each stream in the data steps before this one, (streams,)."""
         phase = bisect_right(self._starts, step) - 1
         sequences = self._batches.count_sequences
-        stream_counts = self._shares[phase].count_visits(sequences(step) - sequences(self._starts[phase]))
+        stream_counts = self._shares[phase].count_sequences_by_stream(sequences(step) - sequences(self._starts[phase]))
         return [a + b for a, b in zip(self._before[phase], stream_counts, strict=True)]
 
     def batch_sequences(self, step: int) -> Integers:

@@ -13,7 +13,7 @@ from pipeline.job import package_environments, versions
 from pipeline.job.attempt import anonymized_git_state
 from pipeline.job.package_environments import Environment
 from pipeline.layout import BATCH, RECORD
-from pipeline.workflow.protected_training import FinishedTraining
+from pipeline.workflow.finished_training_protection import FinishedTraining
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 

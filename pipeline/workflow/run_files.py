@@ -15,7 +15,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.command_line_text import compress_numbered_paths
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.layout import PathTemplate
-from pipeline.workflow.protected_training import FinishedTraining, hash_tokens
+from pipeline.workflow.finished_training_protection import FinishedTraining, hash_tokens
 
 Wildcards = Mapping[str, str]
 """The values of the wildcards of one job."""

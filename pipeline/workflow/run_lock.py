@@ -166,7 +166,7 @@ def _clear_snakemake_locks(holder: LockOwner, warn: Warn) -> None:
             warn(f"{file} belongs to a killed snakemake of this run: it is cleared")
 
 
-def _release_at_exit(lock: RunLock) -> None:
+def _register_release_at_exit(lock: RunLock) -> None:
     """Release the lock when this process ends, also by SIGTERM or SIGHUP."""
     atexit.register(lock.release)
 
@@ -217,7 +217,7 @@ def acquire_run_lock(run_directory: Path, warn: Warn) -> RunLock:
         ) from None
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): free space, or check the file system") from None
-    _release_at_exit(lock)
+    _register_release_at_exit(lock)
     for holder in lock.dead:
         warn(f"the lock of {holder} is cleared: that process is dead")
         _clear_snakemake_locks(holder, warn)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import wrap_columns
+from pipeline.core.formatting import format_table_in_blocks
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
@@ -91,7 +91,7 @@ def _format_table(traced: dict[str, PeakMemory]) -> list[str]:
             label = key.removesuffix("_bytes").replace("_", " ")
             rows.append([label, *(format_quantity(key, getattr(memory, key)) for memory in traced.values())])
     rows.append(["peak in", *(_format_peak(memory) for memory in traced.values())])
-    return [*wrap_columns(rows), CAVEAT.format(share=memory_estimate.USABLE_SHARE)]
+    return [*format_table_in_blocks(rows), CAVEAT.format(share=memory_estimate.USABLE_SHARE)]
 
 
 def _format_peak(memory: PeakMemory) -> str:

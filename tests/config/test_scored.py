@@ -13,7 +13,7 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
-from pipeline.workflow.steps.corpus_decontamination import (
+from pipeline.workflow.steps.corpus_after_deduplication import (
     quality_evaluation_files,
     required_score_batches,
     unit_score_files,

@@ -14,9 +14,9 @@ from pipeline.core.formatting import (
     escape_invisible,
     escape_standard_output,
     escape_to_one_line,
+    format_table_in_blocks,
     is_invisible,
     pluralize,
-    wrap_columns,
 )
 
 
@@ -63,13 +63,13 @@ def test_errors_and_all_that_a_command_prints_are_without_what_is_hidden(capsys:
 
 def test_columns_that_have_no_room_follow_below_with_the_names_of_the_rows() -> None:
     rows = [["estimated", "one", "two", "three"], ["time", "1 s", "22 s", "333 s"]]
-    assert wrap_columns(rows, 30) == align_columns(rows)
-    assert wrap_columns(rows, 20) == [
+    assert format_table_in_blocks(rows, 30) == align_columns(rows)
+    assert format_table_in_blocks(rows, 20) == [
         "estimated  one  two",
         "time       1 s  22 s",
         "",
         "estimated  three",
         "time       333 s",
     ]
-    assert wrap_columns(rows, 5)[:3] == ["estimated  one", "time       1 s", ""]  # one column always has room
-    assert wrap_columns([["alone"], ["x"]]) == ["alone", "x"]
+    assert format_table_in_blocks(rows, 5)[:3] == ["estimated  one", "time       1 s", ""]  # one column always has room
+    assert format_table_in_blocks([["alone"], ["x"]]) == ["alone", "x"]

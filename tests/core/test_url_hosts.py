@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.url_hosts import domain_suffixes, extract_host, split_url, validate_host
+from pipeline.core.url_hosts import domain_suffixes, extract_host, normalize_valid_host, split_url
 
 STRASSE = "xn--strae-oqa.de"  # straße.de, another name than strasse.de
 
@@ -70,7 +70,7 @@ def test_the_host_of_an_address(url: str | None, host: str) -> None:
 @pytest.mark.parametrize("host", ["ka pot.nl", "a<b.nl", "1.2.3.400", "0x1.2.3.4.5", "[::1", "a\ufffdb.nl", "a%zz.nl"])
 def test_a_host_that_a_browser_refuses(host: str) -> None:
     with pytest.raises(ValueError):
-        validate_host(host.replace("[::1", "[::1::"))
+        normalize_valid_host(host.replace("[::1", "[::1::"))
 
 
 def test_the_parts_of_an_address_stay_as_they_are_written() -> None:

@@ -16,7 +16,6 @@ from scipy import stats
 from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.evaluate import score_intervals
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
-from pipeline.evaluate.baseline_comparison import compare_corpus_metric_with_baselines, randomization_p_value
 from pipeline.evaluate.differences import add_corrected_p_values, compare_checkpoints
 from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.score_intervals import (
@@ -28,6 +27,7 @@ from pipeline.evaluate.score_intervals import (
     sum_clusters,
 )
 from pipeline.evaluate.score_trends import find_trends
+from pipeline.evaluate.trivial_baseline_tests import compare_corpus_metric_with_baselines, randomization_p_value
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from pipeline.evaluate.differences import (
     compare_graded_metrics,
     detectable_share_difference,
     mcnemar_p_value,
-    pair_checkpoints,
+    pair_last_checkpoints,
     paired_shares_interval,
 )
 from pipeline.evaluate.item_results import SCHEMA, MeasuredTask, TaskItem, write_items
@@ -66,10 +66,10 @@ def test_a_table_done_by_hand(tmp_path: Path) -> None:
 
 def test_compared_are_the_last_of_each_two_models_and_the_last_two_of_each() -> None:
     given = [checkpoint(model, step) for model, step in (("b", 5), ("a", 20), ("a", 100), ("a", 3), ("c", 1))]
-    found = [((one.model, one.step), (other.model, other.step)) for one, other in pair_checkpoints(given)]
+    found = [((one.model, one.step), (other.model, other.step)) for one, other in pair_last_checkpoints(given)]
     last = [("a", 100), ("b", 5), ("c", 1)]
     assert found == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
-    assert [*pair_checkpoints(given[:1])] == []
+    assert [*pair_last_checkpoints(given[:1])] == []
 
 
 def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> None:

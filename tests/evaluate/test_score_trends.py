@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.evaluate import baseline_comparison, differences
+from pipeline.evaluate import differences, trivial_baseline_tests
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import ANSWER_BITS
 from pipeline.evaluate.score_trends import find_trends, item_noise, rank_trend, step_noise
@@ -24,7 +24,7 @@ Matrix = np.ndarray[Any, Any]
 @pytest.fixture
 def few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of hundreds of pages each p-value may be coarser than that of one."""
-    monkeypatch.setattr(baseline_comparison, "PERMUTATIONS", 1000)
+    monkeypatch.setattr(trivial_baseline_tests, "PERMUTATIONS", 1000)
 
 
 def answered(of_tasks: dict[str, Matrix], texts: Matrix | None = None, model: str = "m") -> list[EvaluatedCheckpoint]:

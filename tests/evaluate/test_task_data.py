@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import binomtest
 
 from pipeline.evaluate.baseline_answers import read_checkpoint_answers
-from pipeline.evaluate.baseline_comparison import baseline_credits
 from pipeline.evaluate.item_results import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.task_file_reader import read_data_rows, read_fewshot_file_name, read_task_config
 from pipeline.evaluate.text_metrics import lix, normalize_answer, rouge_l
+from pipeline.evaluate.trivial_baseline_tests import baseline_credits
 from tests.evaluate.test_suites import evaluate
 
 TASKS = Path(__file__).parents[2] / "config" / "tasks"

@@ -12,10 +12,10 @@ import pytest
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate import text_metrics
-from pipeline.evaluate.baseline_comparison import find_constant_answer, majority_credits, normalize_log_probabilities
 from pipeline.evaluate.item_results import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import score_text
+from pipeline.evaluate.trivial_baseline_tests import find_constant_answer, majority_credits, normalize_log_probabilities
 from tests.evaluate.test_baseline_answers import asked
 
 FORMS = ("NFC", "NFD")

@@ -16,10 +16,10 @@ import yaml
 from pipeline.config.configuration import list_decontamination_item_files, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.baseline_comparison import add_verdicts, compare_bits_with_baselines
 from pipeline.evaluate.item_results import TaskItem
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
 from pipeline.evaluate.task_file_reader import ItemFile, list_item_files, list_suite_files
+from pipeline.evaluate.trivial_baseline_tests import add_verdicts, compare_bits_with_baselines
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [

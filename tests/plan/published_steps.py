@@ -7,8 +7,8 @@ import math
 from typing import NamedTuple
 
 from pipeline.model.settings import Architecture
-from pipeline.plan import step_operations
 from pipeline.plan import step_time as model
+from pipeline.plan import training_step_operations
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, estimate_step_time
 
@@ -161,8 +161,10 @@ def reached(row: Throughput, machine: Machine = H100) -> float:
     training = TrainingPlan(
         **row._asdict() | {"precision": "bf16", "steps": 1, "strategy": "full_shard", "gradient_reduction": "bf16"}
     )
-    mesh = step_operations.make_device_mesh(training, row.devices, machine.devices)
-    step = estimate_step_time(step_operations.count_step_work(architecture, 50_368, training, mesh), mesh, machine)
+    mesh = training_step_operations.make_device_mesh(training, row.devices, machine.devices)
+    step = estimate_step_time(
+        training_step_operations.count_step_work(architecture, 50_368, training, mesh), mesh, machine
+    )
     return row.batch_size * row.sequence_length / step.seconds / row.devices
 
 

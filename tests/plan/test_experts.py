@@ -15,8 +15,8 @@ from pipeline.model.size import active_parameter_count, flops_per_token, paramet
 from pipeline.plan import formulas
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings, TrainingPlan
-from pipeline.plan.step_operations import count_step_work, make_device_mesh
 from pipeline.plan.step_time import DeviceMesh, StepWork, estimate_step_time
+from pipeline.plan.training_step_operations import count_step_work, make_device_mesh
 from pipeline.pretrain.parallel.optimizer import orthogonalize
 from tests.plan.published_steps import H100
 from tests.plan.test_training_time import CLUSTER

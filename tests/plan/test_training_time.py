@@ -11,8 +11,8 @@ from pipeline.core.platform_files import PLATFORMS
 from pipeline.model.settings import Architecture
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings, ModelPlan, PlatformPlan
-from pipeline.plan.step_operations import count_step_work, make_device_mesh
 from pipeline.plan.step_time import Machine, estimate_step_time
+from pipeline.plan.training_step_operations import count_step_work, make_device_mesh
 from pipeline.plan.training_time import (
     HOW_TO_MEASURE,
     PUBLISHED_TRAININGS,

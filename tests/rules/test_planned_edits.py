@@ -57,12 +57,12 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     ),
     "the meters": lambda p: rewrite_in(p, "pipeline/energy/node_meter.py", "NodeMeter.end"),
     "the order of a command line": lambda p: p.edit(
-        "pipeline/workflow/steps/tokenization.py",
+        "pipeline/workflow/steps/tokenizer_and_tokens.py",
         '(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS)',
         '(SOURCES_READ, TOKENIZER_OF_TOKENS, Input("train", TRAIN))',
     ),
     "what a job says when it begins": lambda p: p.edit(
-        "pipeline/workflow/steps/tokenization.py", '"Index the token set', '"Count the token set'
+        "pipeline/workflow/steps/tokenizer_and_tokens.py", '"Index the token set', '"Count the token set'
     ),
     "a Slurm resource": lambda p: p.edit(
         "rules/steps.smk", "resources: **made.resources", 'resources: **{**made.resources, "runtime": 33}'

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.__main__ import main
-from pipeline.energy.external_meters.meter_tables import read_external_readings
+from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.slurm import accounting, invocations
 from pipeline.slurm.sacct import FIELDS
 
@@ -96,7 +96,7 @@ def test_slurms_and_ears_energies_stand_side_by_side_by_node(tools: Callable[...
     assert book["total"]["slurm_energy_joules"] == 30_000 and book["total"]["ear_energy_joules"] == 40_000
     assert book["ear"] == [{"node": "n1", "seconds": 100, "watts": 400, "gpu_watts": 0, "joules": 40_000}]
     assert {entry["whole_node"] for entry in book["external_readings"]} == {True}
-    assert len(read_external_readings(here.run)) == 2 and here.problems() == []
+    assert len(collect_external_readings(here.run)) == 2 and here.problems() == []
     assert accounting.collect_accounting(here.run) == 0, "what is final is not asked again"
 
 
@@ -114,7 +114,7 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     here.sacct(here.began + SECONDS, "0")
     assert accounting.collect_accounting(here.run) == 1
     assert here.book()["energy_final"] is False and here.meters() == {"slurm": [None]}
-    problems = read_external_readings(here.run).problems
+    problems = collect_external_readings(here.run).problems
     assert "job 7: EAR has no energy of n1 yet: it is queried again" in problems
     assert "job 7: Slurm's plugin ipmi has no energy yet: it is queried again" in problems
     assert "the energy of 1 jobs of Slurm (such as 7) is not final" in problems[-1]
@@ -123,7 +123,7 @@ def test_an_energy_that_is_late_is_asked_for_again(tools: Callable[..., Tools]) 
     assert accounting.collect_accounting(here.run) == 0, "it is no new job"
     assert here.book()["energy_final"] is True and here.meters() == {"slurm": [30_000], "ear": [40_000]}
     assert not [
-        problem for problem in read_external_readings(here.run).problems if "again" in problem or "final" in problem
+        problem for problem in collect_external_readings(here.run).problems if "again" in problem or "final" in problem
     ]
 
 
@@ -189,7 +189,7 @@ def test_an_sacct_that_is_away_stops_nothing_and_the_tables_are_read(
     told = capsys.readouterr().err
     for said in ("sacct gives no accounting (Connection refused)", "ear.csv, line 3: the row is truncated", "late.csv"):
         assert said in told and any(said in problem for problem in here.problems())
-    found = read_external_readings(here.run)
+    found = collect_external_readings(here.run)
     energies = {r.meter: r.joules for book in found for r in book.readings if r.component == "node"}
     assert energies == {"ear": 24_000, "smart_meter": 18_000}
     assert set(here.problems()) <= set(found.problems)
@@ -221,5 +221,5 @@ def test_a_damaged_book_takes_nothing_from_the_others(tools: Callable[..., Tools
     here.ear()
     accounting.collect_accounting(here.run)
     (here.run / layout.ACCOUNTING / "far.8.json").write_text("{")
-    found = read_external_readings(here.run)
+    found = collect_external_readings(here.run)
     assert len(found) == 2 and "far.8.json is damaged: delete it" in found.problems[0]

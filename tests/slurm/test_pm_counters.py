@@ -18,7 +18,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
-from pipeline.energy.external_meters.meter_tables import read_external_readings
+from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.energy.power_model import PowerModel
 from pipeline.slurm import invocations, job_energy
 from pipeline.slurm.accounting import collect_accounting
@@ -120,12 +120,14 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     jobs[submit(f"srun sleep {SECONDS}", "--nodes=2")] = {"node1": "stated", "node2": "stated"}
     wait_until(lambda: not cray.jobs(), "it has ended")
     wait_until(
-        lambda: collect_accounting(tmp_path) >= 0 and len({book.job for book in read_external_readings(tmp_path)}) == 3,
+        lambda: (
+            collect_accounting(tmp_path) >= 0 and len({book.job for book in collect_external_readings(tmp_path)}) == 3
+        ),
         "all are known",
     )
 
     assert job_energy.query_meters([]).plugin == "pm_counters", "as scontrol says"
-    books = read_external_readings(tmp_path)
+    books = collect_external_readings(tmp_path)
     print(*(f"{book.job} {book.node} {book.readings[0].joules} J" for book in books), sep="\n")
     assert {book.readings[0].plugin for book in books} == {"acct_gather_energy/pm_counters"}
     assert {(book.readings[0].component, book.whole_node) for book in books} == {("node", True)}

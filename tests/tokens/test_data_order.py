@@ -51,9 +51,9 @@ def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
 @given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
 def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
     shares = StreamShares([Fraction(weight) for weight in weights], batch_size)
-    before = shares.count_visits(start * batch_size)
+    before = shares.count_sequences_by_stream(start * batch_size)
     for step in range(start + 1, start + 20):
-        counts = shares.count_visits(step * batch_size)
+        counts = shares.count_sequences_by_stream(step * batch_size)
         assert sum(counts) == step * batch_size
         assert all(new >= old for new, old in zip(counts, before, strict=True))
         for weight, count in zip(weights, counts, strict=True):
@@ -68,7 +68,7 @@ def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
     apart = [
         abs(count - Fraction(step * weight, 10))
         for step in range(1000)
-        for weight, count in zip((5, 3, 2), shares.count_visits(step), strict=True)
+        for weight, count in zip((5, 3, 2), shares.count_sequences_by_stream(step), strict=True)
     ]
     assert max(apart) < 1
 

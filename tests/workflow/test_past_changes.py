@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline.pretrain.settings import SegmentSettings, Training
-from pipeline.workflow.protected_training import list_finished_step_changes
-from tests.workflow.test_protected_training import ARCHITECTURE, TRAINING
+from pipeline.workflow.finished_training_protection import list_finished_step_changes
+from tests.workflow.test_finished_training_protection import ARCHITECTURE, TRAINING
 
 
 def segment(first: int = 20, last: int = 40, **changes: Any) -> SegmentSettings:

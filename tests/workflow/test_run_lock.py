@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run_lock, "WATCH_SECONDS", 1.0)
     monkeypatch.setattr(run_lock, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(
-        run_lock, "_release_at_exit", lambda held: None
+        run_lock, "_register_release_at_exit", lambda held: None
     )  # pytest's own signals and end stay as they are
     return tmp_path
 

@@ -24,12 +24,12 @@ class ProseMeasures(DocumentMeasures[Quality]):
     @cached_property
     def is_word_W(self) -> npt.NDArray[np.bool_]:
         """Whether each word is not only punctuation."""
-        return np.asarray(self.words.kinds_W & MARKS == 0)
+        return np.asarray(self.words.word_kinds_W & MARKS == 0)
 
     @cached_property
     def total_word_count(self) -> int:
         """The number of words, including punctuation; at least 1."""
-        return max(1, len(self.words.kinds_W))
+        return max(1, len(self.words.word_kinds_W))
 
     @cached_property
     def lines(self) -> list[str]:
@@ -44,7 +44,7 @@ class ProseMeasures(DocumentMeasures[Quality]):
     @cached_property
     def alphabetic_word_count(self) -> int:
         """The number of words with a letter."""
-        return int((self.words.kinds_W & LETTER != 0).sum())
+        return int((self.words.word_kinds_W & LETTER != 0).sum())
 
     def word_count(self) -> int:
         """Return the number of words that are not punctuation."""

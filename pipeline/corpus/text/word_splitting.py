@@ -154,7 +154,7 @@ class WordSequence:
         return self.vocabulary.lengths.buffer()[self.numbers_W]
 
     @property
-    def kinds_W(self) -> Numbers:
+    def word_kinds_W(self) -> Numbers:
         """The property bits of each word: MARKS, LETTER, STOP, CLOSING."""
         return self.vocabulary.kinds.buffer()[self.numbers_W]
 
@@ -176,9 +176,9 @@ class WordSequence:
         """Return the number of sentences per line: a stop ends a sentence if a word follows in the line."""
         line_W = np.repeat(np.arange(len(self.lines)), self.words_L)
         start_W = np.repeat(np.cumsum(self.words_L) - self.words_L, self.words_L)
-        kinds_W = self.kinds_W
-        stops_W = np.concatenate([[0], np.cumsum(kinds_W & STOP != 0)])  # the stops before each word
-        places = np.flatnonzero(kinds_W & CLOSING == 0)
+        word_kinds_W = self.word_kinds_W
+        stops_W = np.concatenate([[0], np.cumsum(word_kinds_W & STOP != 0)])  # the stops before each word
+        places = np.flatnonzero(word_kinds_W & CLOSING == 0)
         earlier = np.maximum(np.concatenate([[0], places[:-1]]), start_W[places])
         begins = stops_W[places] > stops_W[earlier]
         return 1 + np.bincount(line_W[places[begins]], minlength=len(self.lines))

@@ -127,7 +127,9 @@ class NodeAttribution:
             self._assign_to_idle(np.where(alone, 1.0 - own, 0.0)),
         ]
 
-    def _cumulative_joules(self, split: int, channel: PowerChannel, error: PowerError | None = None) -> Floats:
+    def _cumulative_joules_per_weight(
+        self, split: int, channel: PowerChannel, error: PowerError | None = None
+    ) -> Floats:
         """Return the cumulative sum of a channel's power, or of one of its errors, per weight of a split."""
         watts = channel.watts if error is None else error.watts
         return self.bins.cumulative_integral(watts * self._splits[channel.division][split].density)
@@ -151,8 +153,8 @@ class NodeAttribution:
                 shares = rows.weight * (cumulative[rows.last] - cumulative[rows.first])
                 return np.bincount(rows.job + 1, shares).astype(float)
 
-            sums = sum_by_job(self._cumulative_joules(split, channel))
-            errors = [sum_by_job(self._cumulative_joules(split, channel, error)) for error in channel.errors]
+            sums = sum_by_job(self._cumulative_joules_per_weight(split, channel))
+            errors = [sum_by_job(self._cumulative_joules_per_weight(split, channel, error)) for error in channel.errors]
             for job in np.flatnonzero(sums != 0):
                 quantity = self._quantity(channel, float(sums[job]), [float(error[job]) for error in errors])
                 parts.append(AttributedPart(int(job) - 1, channel.component, quantity, channel.sentence))
@@ -203,7 +205,7 @@ class NodeAttribution:
             row = np.repeat(np.arange(len(times)), times)
             entry = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + first[row]
             ends = (np.maximum(rows.started[row], moments[entry]), np.minimum(rows.ended[row], moments[entry + 1]))
-            cumulative = self._cumulative_joules(split, channel)
+            cumulative = self._cumulative_joules_per_weight(split, channel)
             before, after = (np.interp(some, edges, cumulative) for some in ends)
             amounts = rows.weight[row] * (after - before)
             keys, places = np.unique(entry * size + rows.job[row] + 1, return_inverse=True)

@@ -215,7 +215,7 @@ class ExternalReadingsFile(BaseModel):
     energy_problems: list[str] = []
 
 
-def read_external_readings(run_directory: Path) -> ExternalReadings:
+def collect_external_readings(run_directory: Path) -> ExternalReadings:
     """Return all external readings of a run, with a problem for each missing one; damaged files are skipped."""
     readings: list[ExternalReading] = []
     problems: list[str] = []

@@ -6,18 +6,26 @@ from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.workflow.run_files import Wildcards
 from pipeline.workflow.steps import (
-    corpus_decontamination,
+    corpus_after_deduplication,
     corpus_preparation,
     evaluate,
     opt_out,
     pretrain,
     report_and_provenance,
     sources,
-    tokenization,
+    tokenizer_and_tokens,
 )
 from pipeline.workflow.steps.declaration import Step
 
-ORDER = (sources, corpus_preparation, corpus_decontamination, tokenization, pretrain, evaluate, report_and_provenance)
+ORDER = (
+    sources,
+    corpus_preparation,
+    corpus_after_deduplication,
+    tokenizer_and_tokens,
+    pretrain,
+    evaluate,
+    report_and_provenance,
+)
 
 
 def _collect() -> dict[str, Step]:

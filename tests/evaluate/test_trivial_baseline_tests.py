@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.baseline_comparison import (
+from pipeline.evaluate.item_results import TaskItem
+from pipeline.evaluate.trivial_baseline_tests import (
     ChoiceScorer,
     add_verdicts,
     chance_p_value,
@@ -22,7 +23,6 @@ from pipeline.evaluate.baseline_comparison import (
     sign_flip_p_value,
     tie_averaged_credit,
 )
-from pipeline.evaluate.item_results import TaskItem
 
 
 def item(number: int, choices: Sequence[str], right: int, log_probabilities: Sequence[float]) -> TaskItem:

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.protected_training import FinishedTraining
+from pipeline.workflow.finished_training_protection import FinishedTraining
 from tests.record_content import attempt_content, entries, record_content
 
 TRAINING = {

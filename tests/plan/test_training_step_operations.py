@@ -6,8 +6,8 @@ from typing import Any
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_operations import count_step_work, make_device_mesh
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
+from pipeline.plan.training_step_operations import count_step_work, make_device_mesh
 
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
 VOCABULARY = 128_256
