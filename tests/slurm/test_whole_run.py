@@ -79,9 +79,10 @@ def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slur
     assert (project.results / "provenance/signatures/base.sig").is_file()
     assert differing(project.results, finished.results) == {"plan/plan.json"}  # which is of the platform
     record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
-    assert record["counts"]["world_size"] == 2 and record["launch"].startswith("srun --nodes=2 --ntasks=2 ")
+    assert record["counts"]["world_size"] == 2
+    assert record["launch"].startswith("srun --export=ALL --nodes=2 --ntasks=2 ")
     evaluated = json.loads((project.results / "provenance/records/evaluate.suites.base.8.json").read_text())
-    assert evaluated["launch"].startswith("srun --nodes=2 --ntasks=2 ")
+    assert evaluated["launch"].startswith("srun --export=ALL --nodes=2 --ntasks=2 ")
     logs = project.results / "logs"
     for rank in (0, 1):
         assert (logs / f"pretrain.segment.base.8.rank-{rank}.log").exists()
