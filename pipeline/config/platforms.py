@@ -25,11 +25,12 @@ class Allocation(Settings):
 
 
 PartitionKind = Literal["cpu", "gpu", "evaluation"]
-# Of sbatch, those that Polder sets by itself, from the plan of each job; and the five that have keys of their own.
-OWN_OPTIONS = (
+KEY_OPTIONS = ("account", "qos", "constraint", "reservation")  # of sbatch, each with a key of its own
+# Those that Polder sets by itself, from the plan of each job.
+PLANNED_OPTIONS = (
     *("array", "chdir", "comment", "cpus-per-task", "error", "export", "gres", "job-name", "mem", "nodes", "ntasks"),
     *("ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue", "signal", "time"),
-    *("test-only", "wait", "wrap", "account", "qos", "constraint", "reservation"),
+    *("test-only", "wait", "wrap"),
 )
 
 
@@ -53,10 +54,10 @@ class JobOptions(Settings):
             name = re.fullmatch(r"--([a-z][a-z-]*)(=.*)?", option)
             if not name:
                 raise ValueError(f"{option!r} is not an option of sbatch in its long form, such as --exclude=gcn7")
-            if name[1] in OWN_OPTIONS:
-                key = name[1] if name[1] in OWN_OPTIONS[-4:] else None
-                way_out = f"write {key}: beside options" if key else "leave it out: Polder sets it for each job"
-                raise ValueError(f"{option}: {way_out}")
+            if name[1] in KEY_OPTIONS:
+                raise ValueError(f"{option}: write it as the key {name[1]}")
+            if name[1] in PLANNED_OPTIONS:
+                raise ValueError(f"{option}: leave it out, because Polder sets it for each job")
         return options
 
 

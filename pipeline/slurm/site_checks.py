@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.platforms import JobOptions, Partition, Platform
+from pipeline.config.platforms import KEY_OPTIONS, JobOptions, Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.slurm.executor.slurm_commands import judge_batch, run_slurm_command
@@ -188,7 +188,7 @@ def check_account(name: str | None) -> SiteFinding:
 
 def format_job_options(options: JobOptions) -> list[str]:
     """Return the options of sbatch and srun that a site wants of the jobs of a partition."""
-    given = options.model_dump(include={"account", "qos", "constraint", "reservation"}, exclude_none=True)
+    given = options.model_dump(include={*KEY_OPTIONS}, exclude_none=True)
     return [*(f"--{key}={value}" for key, value in given.items()), *options.options]
 
 

@@ -224,8 +224,8 @@ def test_jobs_ask_for_what_their_partition_wants_and_the_run_comes_before_the_pl
     [
         ({"evaluation": {"qos": "long"}}, "machine has no partition evaluation, its jobs go to gpu: write slurm.part"),
         ({"gpu": {"options": ["-x gcn7"]}}, "'-x gcn7' is not an option of sbatch in its long form"),
-        ({"gpu": {"options": ["--mem=5"]}}, "--mem=5: leave it out: Polder sets it for each job"),
-        ({"gpu": {"options": ["--qos=long"]}}, "--qos=long: write qos: beside options"),
+        ({"gpu": {"options": ["--mem=5"]}}, "--mem=5: leave it out, because Polder sets it for each job"),
+        ({"gpu": {"options": ["--qos=long"]}}, "--qos=long: write it as the key qos"),
         ({"gpu": {"account": "a b"}}, "account"),
         ({"gpu": {"Qos": "long"}}, "Qos"),
     ],

@@ -42,9 +42,8 @@ from pipeline.slurm.executor.slurm_environment import list_ignored_options
 KILLED_CODE = 128 + 9  # if nobody cancelled the job, Slurm or the kernel killed it for lack of memory
 MAX_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
-EXIT_CODE = re.compile(
-    r"(ended|Exited) with exit code \d+$"
-)  # lines of `allocation_runner` and srun, which follow the cause
+# Lines of `allocation_runner` and srun, which follow the cause.
+EXIT_CODE = re.compile(r"(ended|Exited) with exit code \d+$")
 WAIT_MESSAGES = {
     "silent": "Slurm did not confirm the submission of {what}: waiting until it does",
     "full": "Slurm's limits do not admit {what} and later jobs now: waiting until they do, or until you ask for less",
