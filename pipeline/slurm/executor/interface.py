@@ -51,6 +51,7 @@ class ExecutorHost:
         queue_limit: the maximum number of allocations in Slurm's queue.
         start_minutes: minutes that a job may wait for its start before a warning.
         image_advice: what to do instead of `--sdm apptainer`, as the end of a sentence.
+        options_advice: where to write the options that are not taken from Slurm's variables, as the end of a sentence.
         query_accounting: returns the last allocations of the jobs of these names since a time, by number; raises
             `SlurmError` if the accounting does not answer.
         report_queue: called with the jobs of Snakemake that wait, by their ids, and the reasons.
@@ -61,5 +62,6 @@ class ExecutorHost:
     queue_limit: int
     start_minutes: float
     image_advice: str
+    options_advice: str
     query_accounting: Callable[[list[str], datetime], Mapping[str, JobEnd]]
     report_queue: Callable[[Mapping[int, str]], None] = lambda reasons: None

@@ -87,10 +87,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._waiting = WaitMonitor(60.0 * self.host.start_minutes, self.logger.warning)
         self._thread = threading.Thread(target=self._submit_all, name="submission", daemon=True)
         if ignored := list_ignored_options(os.environ):
-            self.logger.warning(
-                f"{', '.join(ignored)} of this shell: not used for jobs; write what you need into slurm.account or "
-                "slurm.partitions of the configuration"
-            )
+            self.logger.warning(f"{', '.join(ignored)} of this shell: not used for jobs; {self.host.options_advice}")
 
     # From Snakemake's job to a task
 
