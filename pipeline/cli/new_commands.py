@@ -17,7 +17,7 @@ new = make_group("new", "Write a new part")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
-def _write_part(part: NewPart) -> None:
+def write_part(part: NewPart) -> None:
     """Make the edits in the current folder, which is a checkout, and print the files and what to do next.
 
     Raises:
@@ -48,7 +48,7 @@ def run(
     """Write config/NAME.yaml, a run that trains a small model in minutes."""
     from pipeline.scaffold.new_parts import run_edits
 
-    _write_part(run_edits(name, dict.fromkeys(text or (), language), license_id, holder))
+    write_part(run_edits(name, dict.fromkeys(text or (), language), license_id, holder))
 
 
 @command(new, PANEL, "A filter rule", "polder new filter capital_letters", name="filter")
@@ -56,7 +56,7 @@ def filter_rule(name: Name) -> None:
     """Write a rule of the set quality: its threshold, its measure and its test."""
     from pipeline.scaffold.new_parts import filter_edits
 
-    _write_part(filter_edits(name))
+    write_part(filter_edits(name))
 
 
 @command(new, PANEL, "A step", "polder new step corpus.lengths")
@@ -64,7 +64,7 @@ def step(name: Annotated[str, typer.Argument(metavar="corpus.NAME")]) -> None:
     """Write a step that reads a corpus's final documents: its module, its declaration and its test."""
     from pipeline.scaffold.new_parts import step_edits
 
-    _write_part(step_edits(name))
+    write_part(step_edits(name))
 
 
 @command(new, PANEL, "An evaluation task", "polder new task polder_nl_spreekwoorden --suite dutch")
@@ -74,15 +74,7 @@ def task(
     """Write an evaluation task with four items, its row in the list of tasks, and its test."""
     from pipeline.scaffold.new_parts import task_edits
 
-    _write_part(task_edits(name, suite))
-
-
-@command(new, PANEL, "A platform's file", "polder new platform dune", name="platform")
-def new_platform_file(name: Name) -> None:
-    """Write workflow/platforms/NAME.yaml, with every key as a comment, and its test."""
-    from pipeline.scaffold.new_parts import platform_edits
-
-    _write_part(platform_edits(name))
+    write_part(task_edits(name, suite))
 
 
 @command(new, PANEL, "An architecture", "polder new architecture my_llama")
@@ -90,4 +82,4 @@ def architecture(name: Name) -> None:
     """Write an architecture that is a Llama until you change it: two modules and a test."""
     from pipeline.scaffold.new_parts import architecture_edits
 
-    _write_part(architecture_edits(name))
+    write_part(architecture_edits(name))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.new_commands import new
+from pipeline.cli.new_commands import Name, new, write_part
 from pipeline.cli.parameters import command, make_group, print_json
 
 PANEL = "Extend"
 commands = make_group()
 model = make_group("model", "Import or export a model")
-platform = make_group("platform", "Check a platform's file")
+platform = make_group("platform", "Describe a machine")
 
 
 @command(commands, PANEL, "Copy lm-eval's data sets", "polder mirror private/mirror arc_easy")
@@ -82,6 +83,19 @@ def check(
         print(finding, flush=True)
         good = good and finding.ok is not False
     raise typer.Exit(0 if good else 1)
+
+
+@command(platform, PANEL, "Write a platform's file", "polder platform new dune", name="new")
+def new_platform_file(name: Name) -> None:
+    """Write workflow/platforms/NAME.yaml and its test, with what Slurm says here; all other keys are comments."""
+    from pipeline.scaffold.new_parts import platform_edits
+    from pipeline.slurm.site_checks import check_commands
+    from pipeline.slurm.site_description import describe_site
+
+    slurm = check_commands()
+    if not slurm.ok:
+        print(f"Slurm was not asked, because {slurm.what}: every key is a comment.", file=sys.stderr)
+    write_part(platform_edits(name, describe_site(f"{datetime.date.today():%Y-%m-%d}") if slurm.ok else {}))
 
 
 @command(commands, PANEL, "Compare with the lock", "polder environment --deep")

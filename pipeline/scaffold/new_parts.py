@@ -152,8 +152,12 @@ def task_edits(name: str, suite: str) -> NewPart:
     )
 
 
-def platform_edits(name: str) -> NewPart:
-    """Return the file of a platform with every key as a comment, and its test.
+def platform_edits(name: str, known: Mapping[str, str] = {}) -> NewPart:
+    """Return the file of a platform, with every key that is not known as a comment, and its test.
+
+    Args:
+        name: of the platform and of its file.
+        known: key to its lines of YAML; `accounts` has a comment for the top of the file.
 
     Raises:
         InputError: the name is no name of a platform.
@@ -161,17 +165,19 @@ def platform_edits(name: str) -> NewPart:
     _check_name(name, "[a-z0-9][a-z0-9-]*", "lower case letters, digits and -")
     file = f"workflow/platforms/{name}.yaml"
     template = Path("workflow/platforms/template.yaml").read_text(encoding="utf-8")
-    content = re.sub(r"\A.*?(?=^name: )", f"# {name}. Not run there yet.\n", template, flags=re.DOTALL | re.MULTILINE)
+    head = "\n".join([f"# {name}. Not run there yet.", *([known["accounts"]] if "accounts" in known else []), ""])
+    content = re.sub(r"\A.*?(?=^name: )", lambda _: head, template, flags=re.DOTALL | re.MULTILINE)
+    content = re.sub(r"^name: .*$", f"name: {name}", content, count=1, flags=re.MULTILINE)
+    for key, lines in known.items():
+        commented = rf"^# {key}:.*$(?:\n#.*$)*" if key == "partitions" else rf"^# {key}:.*$"
+        content = re.sub(commented, lines.replace("\\", r"\\"), content, count=1, flags=re.MULTILINE)
     test = f"tests/config/test_{name.replace('-', '_')}.py"
     return NewPart(
-        (
-            NewFile(file, re.sub(r"^name: .*$", f"name: {name}", content, count=1, flags=re.MULTILINE)),
-            NewFile(test, _render("platform_test.py.jinja", name=name)),
-        ),
+        (NewFile(file, content), NewFile(test, _render("platform_test.py.jinja", name=name))),
         (
             f"Remove the comment signs of what you know in {file}, and write the source beside each figure.",
             f"python -m pytest {test}",
-            f"polder platform check --platform {name}    # on its login node",
+            f"polder platform check --platform {name} --account ACCOUNT    # on its login node",
         ),
     )
 

@@ -96,6 +96,28 @@ def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: 
     assert not cluster.jobs()
 
 
+def test_a_platform_that_slurm_describes_passes_the_check(
+    here: Cluster, project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.folder)
+    assert main(["platform", "new", "asked"]) == 0
+    monkeypatch.setattr(platform_files, "PLATFORMS", project.path("workflow/platforms"))
+    platform = platforms.load_platform_settings("asked")
+    ((kind, gpu),) = platform.partitions.items()  # all nodes here have GPUs; the partition high is for urgent jobs
+    assert kind == "gpu" and gpu.name in ("cpu", "gpu")
+    assert (gpu.cpus, gpu.memory_megabytes, gpu.minutes, gpu.gpus, platform.devices) == (8, 16000, 120, 2, 2)
+    file = project.path("workflow/platforms/asked.yaml")
+    text = file.read_text()
+    assert f"Accounts of the user who wrote this file: {ACCOUNT}" in text
+    # The type of the cluster's GPUs is one of NVIDIA's, and the torch here is built for CPUs.
+    assert platform.device == "cuda"
+    file.write_text(re.sub("^device: cuda", "# device: cuda", text, flags=re.MULTILINE))
+    capfd.readouterr()
+    code = main(["platform", "check", "--platform=asked", f"--account={ACCOUNT}"])
+    out = capfd.readouterr().out
+    assert code == 0 and "not ok" not in out, out
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [

@@ -4,6 +4,7 @@ Process 0 writes for every case the losses and the gradients' norms of all steps
 final weights and of the means of their gradients, and how often its first block computed with a gradient.
 """
 
+import faulthandler
 import json
 import math
 import sys
@@ -103,6 +104,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
 
 
 def main() -> None:
+    faulthandler.enable()
     die_with_parent()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

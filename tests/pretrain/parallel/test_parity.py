@@ -5,7 +5,9 @@
 
 import json
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,13 @@ def outcome(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path)
     return found
 
 
+def first_causes(log: str) -> str:
+    """Return how each process ended: without them, the output of many processes hides which one failed first."""
+    own = {line[:8]: line for line in log.splitlines() if re.match(r"\[rank\d\]: \S", line)}
+    said = [line for line in log.splitlines() if re.search(r"Fatal Python error|Signal \d|exitcode *:|malloc|free\(", line)]
+    return "\n".join([*own.values(), *said])
+
+
 def outcome_of_backend(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path) -> dict[str, Any]:
     arguments = {
         "index": str(tokens["index"]),
@@ -105,7 +114,10 @@ def outcome_of_backend(processes: int, cases: Cases, tokens: dict[str, Path], fo
     file = folder / f"cases-{processes}.json"
     file.write_text(json.dumps(arguments))
     launch = f"torchrun --standalone --nproc-per-node={processes}"
-    subprocess.run(build_command(launch, "tests.pretrain.parallel.parity_worker", [str(file)]), check=True, timeout=900)
+    command = build_command(launch, "tests.pretrain.parallel.parity_worker", [str(file)])
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=900)
+    sys.stderr.write(done.stderr)
+    assert done.returncode == 0, first_causes(done.stderr)
     found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
     return found
 

@@ -1,0 +1,212 @@
+"""Describe a cluster by what its Slurm says, as lines of a platform file.
+
+A partition is chosen if sbatch would take a job there, and the others stand next to it as comments.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.core.errors import InputError
+from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
+from pipeline.slurm.executor.slurm_commands import judge_batch, query_configuration
+from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_minutes, parse_state
+from pipeline.slurm.site_checks import run_command
+
+MINUTES_WITHOUT_LIMIT = 1440
+_FIELDS = (
+    "--format=%R|%c|%m|%G|%D|%N"  # partition, CPUs, megabytes and GRES of a node, number of such nodes, their names
+)
+_AMD = re.compile(r"mi\d{2,3}", re.IGNORECASE)
+_NVIDIA = re.compile(
+    r"[abghlptv]{1,2}\d{1,4}[a-z_]*|nvidia|rtx|tesla|quadro|geforce|hopper|ampere|volta", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class PartitionDescription:
+    """A partition by its most frequent node; `minutes` is None without a limit, `refusal` empty if jobs are taken."""
+
+    name: str
+    default: bool
+    priority_tier: int
+    whole_nodes: bool
+    minutes: int | None
+    nodes: int
+    cpus: int
+    cores: int
+    memory_megabytes: int
+    gpus: int
+    gpu_type: str
+    architecture: str
+    refusal: str
+
+    def format_entry(self) -> str:
+        """Return the partition as an entry of `partitions` in YAML."""
+        sizes = {"cpus": self.cpus, "memory_megabytes": self.memory_megabytes, "gpus": self.gpus}
+        written = ", ".join(f"{key}: {value}" for key, value in sizes.items() if value)
+        minutes = f"minutes: {self.minutes or MINUTES_WITHOUT_LIMIT}"
+        allocation = f", allocation: {{{written}}}" if self.whole_nodes else ""
+        return f"{{name: {self.name}, {written}, {minutes}{allocation}}}"
+
+    def format_facts(self) -> str:
+        """Return what the entry does not say, in one line."""
+        kind = f" ({self.architecture})" if self.architecture else ""
+        facts = [f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'} of {self.cores} cores{kind} for jobs"]
+        if self.cpus != self.cores:
+            facts.append(f"{self.cpus} hardware threads, which are Slurm's CPUs")
+        facts += ["jobs get whole nodes"] if self.whole_nodes else []
+        facts += [f"GPUs of the type {self.gpu_type}"] if self.gpu_type else []
+        facts += [f"no time limit: {MINUTES_WITHOUT_LIMIT} is a guess"] if self.minutes is None else []
+        facts += [f"sbatch would refuse a job ({self.refusal})"] if self.refusal else []
+        return "; ".join(facts)
+
+
+def list_partitions() -> list[PartitionDescription]:
+    """Return the partitions that take jobs and have nodes.
+
+    Raises:
+        InputError: Slurm does not answer.
+    """
+    lines = run_command("scontrol", "--oneliner", "show", "partition").splitlines()
+    shown = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
+    nodes: dict[str, list[list[str]]] = {}
+    for line in run_command("sinfo", "--noheader", _FIELDS).splitlines():
+        name, *node = line.split("|")
+        nodes.setdefault(name, []).append(node)
+    return [
+        _describe_partition(partition, nodes[partition["PartitionName"]])
+        for partition in shown
+        if parse_state(partition.get("State", "")) == "UP" and nodes.get(partition.get("PartitionName", ""))
+    ]
+
+
+def _describe_partition(shown: Mapping[str, str], kinds: list[list[str]]) -> PartitionDescription:
+    name = shown["PartitionName"]
+    hosts = list_hosts(max(kinds, key=lambda kind: int(kind[-2]))[-1])
+    node = dict(re.findall(r"(\w+)=(\S*)", run_command("scontrol", "--oneliner", "show", "node", hosts[0])))
+    # Cores and memory that the site keeps for the system are no job's: CPUEfctv and MemSpecLimit.
+    cpus = int(node.get("CPUEfctv") or node["CPUTot"])
+    most = shown.get("MaxMemPerNode", "")
+    megabytes = int(node["RealMemory"]) - int(node.get("MemSpecLimit") or 0)
+    gpus = count_gpus(node.get("Gres", ""))
+    words = [f"--partition={name}", "--nodes=1", "--time=1", *([f"--gres=gpu:{gpus}"] if gpus else [])]
+    answer = judge_batch(words)
+    gpu_type = re.search(r"gpu:([^:(,]*[^\d:(,][^:(,]*)", node.get("Gres", ""))
+    return PartitionDescription(
+        name=name,
+        default=shown.get("Default") == "YES",
+        priority_tier=int(shown.get("PriorityTier") or 1),
+        whole_nodes=shown.get("OverSubscribe") == "EXCLUSIVE",
+        minutes=parse_minutes(shown.get("MaxTime", "UNLIMITED")),
+        nodes=sum(int(kind[-2]) for kind in kinds),
+        cpus=cpus,
+        cores=cpus // int(node.get("ThreadsPerCore") or 1),
+        memory_megabytes=min(megabytes, int(most)) if most.isdigit() and int(most) else megabytes,
+        gpus=gpus,
+        gpu_type=gpu_type[1] if gpus and gpu_type else "",
+        architecture=node.get("Arch", ""),
+        refusal=answer.said if answer.outcome == "refused" else "",
+    )
+
+
+def choose_partitions(partitions: list[PartitionDescription]) -> dict[str, PartitionDescription]:
+    """Choose the partitions of a platform file: `cpu`, `gpu`, and `evaluation` where nodes of `gpu` are not shared.
+
+    Partitions that take a job come first, then those with more nodes, of a lower priority tier (a higher one is for
+    urgent jobs), and with more time. For CPU work Slurm's default comes before the larger ones.
+    """
+
+    def rank(one: PartitionDescription) -> tuple[bool, bool, int, int, int]:
+        default = one.default and not one.gpus
+        return not one.refusal, default, one.nodes, -one.priority_tier, one.minutes or MINUTES_WITHOUT_LIMIT
+
+    ordered = sorted(partitions, key=rank, reverse=True)
+    with_gpus = [one for one in ordered if one.gpus]
+    chosen = {"cpu": next((one for one in ordered if not one.gpus), None), "gpu": next(iter(with_gpus), None)}
+    if chosen["gpu"] and chosen["gpu"].whole_nodes:
+        chosen["evaluation"] = next((one for one in with_gpus if not one.whole_nodes and not one.refusal), None)
+    return {kind: one for kind, one in chosen.items() if one}
+
+
+def find_device(gpu_type: str) -> str | None:
+    """Return `rocm` or `cuda` for the type of a GPU in Slurm, such as mi250 or h100; None if it does not say."""
+    if _AMD.search(gpu_type):
+        return "rocm"
+    return "cuda" if _NVIDIA.search(gpu_type) else None
+
+
+def describe_site(date: str) -> dict[str, str]:
+    """Return the platform keys that Slurm and this shell answer, each with its YAML and comments of where it is from.
+
+    Args:
+        date: of today, for the comments.
+
+    Raises:
+        InputError: Slurm does not answer.
+    """
+    partitions = list_partitions()
+    chosen = choose_partitions(partitions)
+    lines = [f"  # By sinfo and scontrol show partition, {date}."]
+    lines += [] if "cpu" in chosen else ["  # All partitions have GPUs: name one here for CPU work as well."]
+    for kind, one in chosen.items():
+        lines += [f"  # {one.format_facts()}.", f"  {kind}: {one.format_entry()}"]
+    others = [one for one in partitions if one not in chosen.values()]
+    lines += ["  # Others:"] if others else []
+    lines += [f"  # {one.format_entry()}  # {one.format_facts()}" for one in others]
+    known = {"partitions": "\n".join(["partitions:", *lines])} if chosen else {}
+    if "gpu" in chosen:
+        known |= _describe_devices(chosen["gpu"])
+    return known | _describe_energy() | _describe_shell() | _describe_accounts()
+
+
+def _describe_devices(gpu: PartitionDescription) -> dict[str, str]:
+    device = find_device(gpu.gpu_type)
+    by_type = f"# by its GPUs' type in Slurm, {gpu.gpu_type}"
+    found = {"device": f"device: {device} {by_type}"} if device else {}
+    threads = " --threads-per-core=1" if gpu.cpus != gpu.cores else ""
+    tasks = f"--ntasks-per-node={gpu.gpus} --cpus-per-task={max(1, gpu.cores // gpu.gpus)}"
+    launch = f"launch: srun {tasks}{threads} # the cores of a node through its GPUs; see `nvidia-smi topo -m` there"
+    return {**found, "devices": f"devices: {gpu.gpus} # of one node of {gpu.name}", "launch": launch}
+
+
+def _describe_energy() -> dict[str, str]:
+    found = {}
+    try:
+        if re.search(r"--ear\b", run_command("srun", "--help")) and shutil.which("eacct"):
+            found["ear"] = "ear: --ear=on --ear-policy=monitoring # srun --help has --ear"
+    except InputError:
+        pass
+    plugin = parse_energy_plugin(query_configuration())
+    if plugin not in (None, "none"):
+        found["energy_plugin"] = f"energy_plugin: {plugin} # scontrol show config"
+    return found
+
+
+def _describe_shell(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return, as comments, what this shell has loaded and set: whether jobs need it too is for a person to say."""
+    found = {}
+    if loaded := [name for name in environment.get("LOADEDMODULES", "").split(":") if name]:
+        found["modules"] = f"# modules: [{', '.join(loaded)}] # loaded in the shell that wrote this file"
+    if folder := environment.get("SCRATCH"):
+        found["scratch"] = f"# scratch: $SCRATCH # set in the shell that wrote this file, to {folder}"
+    return found
+
+
+def _describe_accounts() -> dict[str, str]:
+    """Return, as a comment, the accounts and QOS of this user: a configuration names the account, not a platform."""
+    words = ("sacctmgr", "--noheader", "--parsable2", "show", "associations")
+    try:
+        rows = run_command(*words, f"user={getpass.getuser()}", "format=Account,Partition,QOS").splitlines()
+    except InputError:
+        return {}
+    seen = [
+        account + (f" on {partition}" if partition else "") + (f" (QOS {qos})" if qos else "")
+        for account, partition, qos in (row.split("|") for row in dict.fromkeys(rows))
+    ]
+    return {"accounts": f"# Accounts of the user who wrote this file: {'; '.join(seen)}."} if seen else {}

@@ -1,0 +1,156 @@
+"""A platform file is described by what Slurm answers: nodes of many kinds, limits, GPUs, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config.platforms import Platform
+from pipeline.core.errors import InputError
+from pipeline.scaffold.new_parts import platform_edits
+from pipeline.scaffold.project_edits import NewFile
+from pipeline.slurm import site_description
+from pipeline.slurm.executor.slurm_commands import SubmissionAnswer
+
+# Invented, in the form that Slurm 22.05 and 24.11 print.
+PARTITIONS = """\
+PartitionName=login AllowQos=ALL Default=NO MaxTime=1:00:00 OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
+PartitionName=standard Default=YES MaxTime=2-00:00:00 OverSubscribe=NO State=UP MaxMemPerNode=200000
+PartitionName=huge Default=NO MaxTime=1-00:00:00 OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
+PartitionName=broken Default=NO MaxTime=1-00:00:00 OverSubscribe=NO State=DOWN MaxMemPerNode=UNLIMITED
+PartitionName=accel Default=NO MaxTime=1-12 OverSubscribe=EXCLUSIVE State=UP MaxMemPerNode=0
+PartitionName=accel-small Default=NO MaxTime=UNLIMITED OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
+PartitionName=accel-closed Default=NO MaxTime=9-0 OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
+"""
+NODES = """\
+standard|256|240000|(null)|90|c[001-090]
+standard|256+|1000000+|(null)|10|c[091-100]
+huge|128|4000000|(null)|800|h[001-800]
+broken|128|4000000|(null)|900|b[001-900]
+accel|144|490000|gpu:h100:4(S:0-1)|60|g[01-60]
+accel-small|144|490000|gpu:h100:4(S:0-1)|2|g[61-62]
+accel-closed|144|490000|gpu:h100:4(S:0-1)|99|g[70-168]
+"""
+THREADED = "CPUTot=256 CPUEfctv=256 ThreadsPerCore=2 RealMemory=240000 MemSpecLimit=16000 Arch=x86_64 Gres=(null)"
+GPUS = "CPUTot=144 CPUEfctv=128 ThreadsPerCore=1 RealMemory=490000 Arch=aarch64 Gres=gpu:h100:4(S:0-1)"
+SHOWN = {"c001": THREADED, "h001": "CPUTot=128 RealMemory=4000000", "g01": GPUS, "g61": GPUS, "g70": GPUS}
+CONFIGURATION = "AcctGatherEnergyType    = acct_gather_energy/ipmi\n"
+
+
+def answer(*words: str) -> str:
+    match words:
+        case ("scontrol", "--oneliner", "show", "partition"):
+            return PARTITIONS
+        case ("scontrol", "--oneliner", "show", "node", name):
+            return f"NodeName={name} {SHOWN[name]}"
+        case ("sinfo", *_):
+            return NODES
+        case ("srun", "--help"):
+            return "  --gres=list"
+    assert words[0] == "sacctmgr"
+    return "mine@h100||normal,long\nmine@cpu|standard|\nmine@h100||normal,long\n"
+
+
+def judge(words: Sequence[str]) -> SubmissionAnswer:
+    if "--partition=accel-closed" in words:
+        return SubmissionAnswer("refused", said="User's group not permitted to use this partition")
+    if "--partition=huge" in words:
+        return SubmissionAnswer("silent", said="sbatch has not answered")
+    return SubmissionAnswer("taken")
+
+
+@pytest.fixture(autouse=True)
+def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_description, "run_command", answer)
+    monkeypatch.setattr(site_description, "judge_batch", judge)
+    monkeypatch.setattr(site_description, "query_configuration", lambda: CONFIGURATION)
+    for name in ("LOADEDMODULES", "SCRATCH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def written() -> str:
+    edit = platform_edits("dune", site_description.describe_site("2026-11-28")).edits[0]
+    assert isinstance(edit, NewFile) and edit.path == "workflow/platforms/dune.yaml"
+    return edit.content
+
+
+def test_the_file_has_what_a_job_may_ask_for_and_passes_validation() -> None:
+    platform = Platform.model_validate(yaml.safe_load(written()))
+    sizes = {
+        kind: (one.name, one.cpus, one.memory_megabytes, one.minutes, one.gpus)
+        for kind, one in platform.partitions.items()
+    }
+    assert sizes == {
+        "cpu": ("standard", 256, 200_000, 2880, 0),
+        "gpu": ("accel", 128, 490_000, 2160, 4),
+        "evaluation": ("accel-small", 128, 490_000, 1440, 4),
+    }
+    whole = platform.partitions["gpu"].allocation
+    assert whole and (whole.cpus, whole.memory_megabytes, whole.gpus) == (128, 490_000, 4)
+    assert platform.partitions["cpu"].allocation is None and platform.partitions["evaluation"].allocation is None
+    assert (platform.device, platform.devices, platform.energy_plugin, platform.ear) == ("cuda", 4, "ipmi", None)
+    assert platform.launch == "srun --ntasks-per-node=4 --cpus-per-task=32"
+
+
+def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
+    text = written()
+    for words in (
+        "# dune. Not run there yet.\n# Accounts of the user who wrote this file: mine@h100 (QOS normal,long); mine@",
+        "  # By sinfo and scontrol show partition, 2026-11-28.",
+        "  # 100 nodes of 128 cores (x86_64) for jobs; 256 hardware threads, which are Slurm's CPUs.\n  cpu: {",
+        "  # 2 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; no time limit: 1440 is a guess.\n  eval",
+        "  # {name: huge, cpus: 128, memory_megabytes: 4000000, minutes: 1440}",
+        "sbatch would refuse a job (User's group not permitted to use this partition)",
+        "\n# peak_flops_per_second: ",
+        "\n# scratch: /scratch/$USER\n",
+        "\n# ear: --ear=on",
+    ):
+        assert words in text
+    assert "broken" not in text and "login" not in text
+
+
+def test_a_memory_that_the_system_keeps_is_not_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHOWN, "c001", THREADED.replace("RealMemory=240000", "RealMemory=210000"))
+    found = {one.name: one for one in site_description.list_partitions()}
+    assert found["standard"].memory_megabytes == 194_000
+
+
+def test_what_the_shell_has_is_offered_as_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADEDMODULES", "2025:Python/3.12.3")
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    text = written()
+    assert "\n# modules: [2025, Python/3.12.3] # loaded" in text
+    assert "\n# scratch: $SCRATCH # set in the shell that wrote this file, to /scratch/me\n" in text
+    assert yaml.safe_load(text).keys() >= {"name", "partitions"} and "scratch" not in yaml.safe_load(text)
+
+
+def test_a_partition_that_refuses_jobs_is_taken_only_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse = SubmissionAnswer("refused", said="Invalid account")
+    monkeypatch.setattr(site_description, "judge_batch", lambda words: refuse)
+    chosen = site_description.choose_partitions(site_description.list_partitions())
+    assert {kind: one.name for kind, one in chosen.items()} == {"cpu": "standard", "gpu": "accel-closed"}
+    assert "# 99 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; sbatch would refuse a job" in written()
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "device"),
+    [
+        *((name, "cuda") for name in ("a100", "h100", "gh200", "v100", "A100-SXM4-40GB", "rtx6000", "l40s", "tesla")),
+        *((name, "rocm") for name in ("mi250", "MI300A", "mi100")),
+        *((name, None) for name in ("", "loopback", "xpu")),
+    ],
+)
+def test_the_device_follows_from_the_type_of_the_gpus(gpu_type: str, device: str | None) -> None:
+    assert site_description.find_device(gpu_type) == device
+
+
+def test_a_slurm_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*words: str) -> str:
+        raise InputError("slurm_load_partitions: Unable to contact slurm controller")
+
+    monkeypatch.setattr(site_description, "run_command", fail)
+    with pytest.raises(InputError, match="Unable to contact slurm controller"):
+        site_description.describe_site("2026-11-28")
