@@ -101,7 +101,8 @@ def outcome(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path)
 def first_causes(log: str) -> str:
     """Return how each process ended: without them, the output of many processes hides which one failed first."""
     own = {line[:8]: line for line in log.splitlines() if re.match(r"\[rank\d\]: \S", line)}
-    said = [line for line in log.splitlines() if re.search(r"Fatal Python error|Signal \d|exitcode *:|malloc|free\(", line)]
+    ends = re.compile(r"Fatal Python error|Signal \d|exitcode *:|malloc|free\(")
+    said = [line for line in log.splitlines() if ends.search(line)]
     return "\n".join([*own.values(), *said])
 
 
