@@ -215,6 +215,7 @@ def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
     except subprocess.TimeoutExpired:
         raise InputError("sacct has not answered for five minutes: collect the accounting later") from None
     if done.returncode != 0:
-        said = " ".join(done.stderr.split())
-        raise InputError(f"sacct gives no accounting ({said}): collect it later, or run without it")
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+        cause = said[-1].removeprefix("sacct: error: ")
+        raise InputError(f"Slurm's accounting does not answer ({cause}): collect it later, or run without it")
     return parse_sacct(done.stdout)

@@ -18,7 +18,8 @@ from pipeline.workflow.steps import step_settings
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
-SHIPPED = ("juwels-booster", "local", "lumi", "snellius")  # a file that somebody adds is theirs
+# A file that somebody adds is theirs.
+SHIPPED = ("jean-zay", "juwels-booster", "leonardo", "local", "lumi", "marenostrum5", "snellius")
 
 
 def run(**sections: Any) -> Config:

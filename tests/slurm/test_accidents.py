@@ -43,6 +43,20 @@ rule late:
 """
 )
 
+FAILING = (
+    REGISTERED
+    + """
+rule all:
+    input: "1.done", "2.done"
+
+rule fails:
+    output: "{number}.done"
+    retries: 2
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "echo >> {wildcards.number}.tries; [ $(wc -l < {wildcards.number}.tries) = 3 ] && touch {output}"
+"""
+)
+
 
 def tries(folder: Path, name: str) -> int:
     """Return how often a job was started."""
@@ -67,6 +81,18 @@ def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(clu
     assert run.wait(300) != 0
     assert "1 jobs are not submitted; those in Slurm continue" in log.read_text()
     assert len([*tmp_path.glob("*.done")]) == 1 and not cluster.jobs()
+
+
+def test_an_accounting_that_is_away_is_one_sentence_for_all_jobs(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.end("slurmdbd")
+    try:
+        run, log = start(cluster, tmp_path, FAILING)
+        assert run.wait(300) == 0, log.read_text()
+    finally:
+        cluster.start_database()
+    assert (tries(tmp_path, "1"), tries(tmp_path, "2")) == (3, 3)
+    said = [line for line in log.read_text().splitlines() if "accounting does not answer" in line]
+    assert len(said) == 1 and "(Problem talking to the database: Connection refused)" in said[0], said
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from tests.slurm.cluster import Cluster, running, wait_until
 
 NODES = 2
 MACHINES = {"snellius": 4, "juwels-booster": 4, "lumi": 8}
+DEVICES = {**MACHINES, "leonardo": 4, "marenostrum5": 4, "jean-zay": 4}
 WILDCARDS = {"model": "base", "step": "8"}
 # The NUMA node of each die, in the order of the dies, by `rocm-smi --showtoponuma`:
 # https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/distribution-binding/#gpu-binding
@@ -84,11 +85,11 @@ def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
         check_lumi(masks_of(swapped))
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", DEVICES)
 def test_the_ranks_of_a_node_have_its_cores_and_no_more(name: str) -> None:
     platform = platforms.load_platform_settings(name)
     gpu = platform.partitions["gpu"]
-    assert platform.devices == gpu.gpus == MACHINES[name]
+    assert platform.devices == gpu.gpus == DEVICES[name]
     assert gpu.gpus * (parse_cpus_per_task(platform.launch) or 1) == gpu.cpus
 
 

@@ -187,7 +187,11 @@ def test_an_sacct_that_is_away_stops_nothing_and_the_tables_are_read(
     here.freeze(energy={"smart_meters": meters, "ear_files": files})
     assert main(["accounting", str(here.run)]) == 0
     told = capsys.readouterr().err
-    for said in ("sacct gives no accounting (Connection refused)", "ear.csv, line 3: the row is truncated", "late.csv"):
+    for said in (
+        "accounting does not answer (Connection refused)",
+        "ear.csv, line 3: the row is truncated",
+        "late.csv",
+    ):
         assert said in told and any(said in problem for problem in here.problems())
     found = collect_external_readings(here.run)
     energies = {r.meter: r.joules for book in found for r in book.readings if r.component == "node"}

@@ -46,7 +46,9 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
     assert all(entry.fp32 is None or entry.fp32 < entry.bf16 for entry in PEAKS.values())
 
 
-@pytest.mark.parametrize("name", ["juwels-booster", "local", "lumi", "snellius"])
+@pytest.mark.parametrize(
+    "name", ["juwels-booster", "local", "lumi", "snellius", "leonardo", "marenostrum5", "jean-zay"]
+)
 def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
     found = platforms.load_platform_settings(name)
     assert found.name == name and found.launch
