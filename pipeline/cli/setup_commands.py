@@ -90,12 +90,14 @@ def new_platform_file(name: Name) -> None:
     """Write workflow/platforms/NAME.yaml and its test, with what Slurm says here; all other keys are comments."""
     from pipeline.scaffold.new_parts import platform_edits
     from pipeline.slurm.site_checks import check_commands
-    from pipeline.slurm.site_description import describe_site
+    from pipeline.slurm.site_description import describe_site, list_accounts
 
     slurm = check_commands()
     if not slurm.ok:
         print(f"Slurm was not asked, because {slurm.what}: every key is a comment.", file=sys.stderr)
     write_part(platform_edits(name, describe_site(f"{datetime.date.today():%Y-%m-%d}") if slurm.ok else {}))
+    if slurm.ok and (accounts := list_accounts()):
+        print(f"Your accounts: {'; '.join(accounts)}")
 
 
 @command(commands, PANEL, "Compare with the lock", "polder environment --deep")

@@ -157,7 +157,7 @@ def platform_edits(name: str, known: Mapping[str, str] = {}) -> NewPart:
 
     Args:
         name: of the platform and of its file.
-        known: key to its lines of YAML; `accounts` has a comment for the top of the file.
+        known: key to its lines of YAML.
 
     Raises:
         InputError: the name is no name of a platform.
@@ -165,8 +165,7 @@ def platform_edits(name: str, known: Mapping[str, str] = {}) -> NewPart:
     _check_name(name, "[a-z0-9][a-z0-9-]*", "lower case letters, digits and -")
     file = f"workflow/platforms/{name}.yaml"
     template = Path("workflow/platforms/template.yaml").read_text(encoding="utf-8")
-    head = "\n".join([f"# {name}. Not run there yet.", *([known["accounts"]] if "accounts" in known else []), ""])
-    content = re.sub(r"\A.*?(?=^name: )", lambda _: head, template, flags=re.DOTALL | re.MULTILINE)
+    content = re.sub(r"\A.*?(?=^name: )", f"# {name}. Not run there yet.\n", template, flags=re.DOTALL | re.MULTILINE)
     content = re.sub(r"^name: .*$", f"name: {name}", content, count=1, flags=re.MULTILINE)
     for key, lines in known.items():
         commented = rf"^# {key}:.*$(?:\n#.*$)*" if key == "partitions" else rf"^# {key}:.*$"

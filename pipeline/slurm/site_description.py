@@ -6,11 +6,14 @@ A partition is chosen if sbatch would take a job there, and the others stand nex
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import yaml
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
@@ -52,7 +55,8 @@ class PartitionDescription:
         written = ", ".join(f"{key}: {value}" for key, value in sizes.items() if value)
         minutes = f"minutes: {self.minutes or MINUTES_WITHOUT_LIMIT}"
         allocation = f", allocation: {{{written}}}" if self.whole_nodes else ""
-        return f"{{name: {self.name}, {written}, {minutes}{allocation}}}"
+        name = self.name if yaml.safe_load(self.name) == self.name else json.dumps(self.name)  # a name may be a number
+        return f"{{name: {name}, {written}, {minutes}{allocation}}}"
 
     def format_facts(self) -> str:
         """Return what the entry does not say, in one line."""
@@ -162,7 +166,7 @@ def describe_site(date: str) -> dict[str, str]:
     known = {"partitions": "\n".join(["partitions:", *lines])} if chosen else {}
     if "gpu" in chosen:
         known |= _describe_devices(chosen["gpu"])
-    return known | _describe_energy() | _describe_shell() | _describe_accounts()
+    return known | _describe_energy() | _describe_shell()
 
 
 def _describe_devices(gpu: PartitionDescription) -> dict[str, str]:
@@ -193,20 +197,22 @@ def _describe_shell(environment: Mapping[str, str] = os.environ) -> dict[str, st
     found = {}
     if loaded := [name for name in environment.get("LOADEDMODULES", "").split(":") if name]:
         found["modules"] = f"# modules: [{', '.join(loaded)}] # loaded in the shell that wrote this file"
-    if folder := environment.get("SCRATCH"):
-        found["scratch"] = f"# scratch: $SCRATCH # set in the shell that wrote this file, to {folder}"
+    if "SCRATCH" in environment:
+        found["scratch"] = "# scratch: $SCRATCH # set in the shell that wrote this file"
     return found
 
 
-def _describe_accounts() -> dict[str, str]:
-    """Return, as a comment, the accounts and QOS of this user: a configuration names the account, not a platform."""
+def list_accounts() -> list[str]:
+    """Return the accounts of this user with their partitions and QOS; empty if Slurm does not say.
+
+    They are for the terminal: a configuration names the account, and a platform file is for everybody.
+    """
     words = ("sacctmgr", "--noheader", "--parsable2", "show", "associations")
     try:
         rows = run_command(*words, f"user={getpass.getuser()}", "format=Account,Partition,QOS").splitlines()
     except InputError:
-        return {}
-    seen = [
+        return []
+    return [
         account + (f" on {partition}" if partition else "") + (f" (QOS {qos})" if qos else "")
         for account, partition, qos in (row.split("|") for row in dict.fromkeys(rows))
     ]
-    return {"accounts": f"# Accounts of the user who wrote this file: {'; '.join(seen)}."} if seen else {}

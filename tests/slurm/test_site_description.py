@@ -98,7 +98,7 @@ def test_the_file_has_what_a_job_may_ask_for_and_passes_validation() -> None:
 def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
     text = written()
     for words in (
-        "# dune. Not run there yet.\n# Accounts of the user who wrote this file: mine@h100 (QOS normal,long); mine@",
+        "# dune. Not run there yet.\nname: dune\n",
         "  # By sinfo and scontrol show partition, 2026-11-28.",
         "  # 100 nodes of 128 cores (x86_64) for jobs; 256 hardware threads, which are Slurm's CPUs.\n  cpu: {",
         "  # 2 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; no time limit: 1440 is a guess.\n  eval",
@@ -109,7 +109,14 @@ def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
         "\n# ear: --ear=on",
     ):
         assert words in text
-    assert "broken" not in text and "login" not in text
+    assert "broken" not in text and "login" not in text and "mine@" not in text
+    assert site_description.list_accounts() == ["mine@h100 (QOS normal,long)", "mine@cpu on standard"]
+
+
+def test_a_partition_whose_name_is_a_number_stays_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "PARTITIONS", PARTITIONS.replace("PartitionName=standard", "PartitionName=24"))
+    monkeypatch.setitem(globals(), "NODES", NODES.replace("standard|", "24|"))
+    assert Platform.model_validate(yaml.safe_load(written())).partitions["cpu"].name == "24"
 
 
 def test_a_memory_that_the_system_keeps_is_not_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +130,7 @@ def test_what_the_shell_has_is_offered_as_a_comment(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SCRATCH", "/scratch/me")
     text = written()
     assert "\n# modules: [2025, Python/3.12.3] # loaded" in text
-    assert "\n# scratch: $SCRATCH # set in the shell that wrote this file, to /scratch/me\n" in text
+    assert "\n# scratch: $SCRATCH # set in the shell that wrote this file\n" in text and "/scratch/me" not in text
     assert yaml.safe_load(text).keys() >= {"name", "partitions"} and "scratch" not in yaml.safe_load(text)
 
 
