@@ -21,7 +21,7 @@ PartitionName=login AllowQos=ALL Default=NO MaxTime=1:00:00 OverSubscribe=NO Sta
 PartitionName=standard Default=YES MaxTime=2-00:00:00 OverSubscribe=NO State=UP MaxMemPerNode=200000
 PartitionName=huge Default=NO MaxTime=1-00:00:00 OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
 PartitionName=broken Default=NO MaxTime=1-00:00:00 OverSubscribe=NO State=DOWN MaxMemPerNode=UNLIMITED
-PartitionName=accel Default=NO MaxTime=1-12 OverSubscribe=EXCLUSIVE State=UP MaxMemPerNode=0
+PartitionName=accel Default=NO PriorityTier=9 MaxTime=1-12 OverSubscribe=EXCLUSIVE State=UP MaxMemPerNode=0
 PartitionName=accel-small Default=NO MaxTime=UNLIMITED OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
 PartitionName=accel-closed Default=NO MaxTime=9-0 OverSubscribe=NO State=UP MaxMemPerNode=UNLIMITED
 """
@@ -102,7 +102,7 @@ def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
         "  # By sinfo and scontrol show partition, 2026-11-28.",
         "  # 100 nodes of 128 cores (x86_64) for jobs; 256 hardware threads, which are Slurm's CPUs.\n  cpu: {",
         "  # 2 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; no time limit: 1440 is a guess.\n  eval",
-        "  # {name: huge, cpus: 128, memory_megabytes: 4000000, minutes: 1440}",
+        "  # {name: huge, cpus: 128, memory_megabytes: 4000000, minutes: 1440}  # 800 nodes of 128 cores for jobs\n",
         "sbatch would refuse a job (User's group not permitted to use this partition)",
         "\n# peak_flops_per_second: ",
         "\n# scratch: /scratch/$USER\n",
@@ -132,6 +132,30 @@ def test_what_the_shell_has_is_offered_as_a_comment(monkeypatch: pytest.MonkeyPa
     assert "\n# modules: [2025, Python/3.12.3] # loaded" in text
     assert "\n# scratch: $SCRATCH # set in the shell that wrote this file\n" in text and "/scratch/me" not in text
     assert yaml.safe_load(text).keys() >= {"name", "partitions"} and "scratch" not in yaml.safe_load(text)
+
+
+def test_of_equal_partitions_the_less_urgent_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "NODES", NODES.replace("|2|g[61-62]", "|60|g[61-62]"))
+    chosen = site_description.choose_partitions(site_description.list_partitions())
+    assert chosen["gpu"].name == "accel-small" and "evaluation" not in chosen
+
+
+def test_evaluation_goes_to_shared_nodes_only_where_jobs_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "PARTITIONS", PARTITIONS.replace("PartitionName=accel-small", "PartitionName=gone"))
+    chosen = site_description.choose_partitions(site_description.list_partitions())
+    assert chosen["gpu"].name == "accel" and "evaluation" not in chosen
+
+
+def test_ranks_get_cores_where_slurm_counts_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHOWN, "g01", GPUS.replace("ThreadsPerCore=1", "ThreadsPerCore=2"))
+    launch = "srun --ntasks-per-node=4 --cpus-per-task=16 --threads-per-core=1"
+    assert yaml.safe_load(written())["launch"] == launch
+
+
+def test_a_slurm_without_energy_leaves_the_key_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = "AcctGatherEnergyType    = (null)\n"
+    monkeypatch.setattr(site_description, "query_configuration", lambda: configuration)
+    assert "\n# energy_plugin: rapl\n" in written()
 
 
 def test_a_partition_that_refuses_jobs_is_taken_only_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
