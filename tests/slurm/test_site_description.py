@@ -55,6 +55,7 @@ def answer(*words: str) -> str:
 
 
 def judge(words: Sequence[str]) -> SubmissionAnswer:
+    assert ("--gres=gpu:4" in words) == words[0].startswith("--partition=accel")
     if "--partition=accel-closed" in words:
         return SubmissionAnswer("refused", said="User's group not permitted to use this partition")
     if "--partition=huge" in words:
@@ -110,6 +111,7 @@ def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
     ):
         assert words in text
     assert "broken" not in text and "login" not in text and "mine@" not in text
+    assert "name: gpu," not in text  # the example of the template
     assert site_description.list_accounts() == ["mine@h100 (QOS normal,long)", "mine@cpu on standard"]
 
 
@@ -144,6 +146,13 @@ def test_evaluation_goes_to_shared_nodes_only_where_jobs_are_taken(monkeypatch: 
     monkeypatch.setitem(globals(), "PARTITIONS", PARTITIONS.replace("PartitionName=accel-small", "PartitionName=gone"))
     chosen = site_description.choose_partitions(site_description.list_partitions())
     assert chosen["gpu"].name == "accel" and "evaluation" not in chosen
+
+
+def test_a_machine_whose_nodes_all_have_gpus_gets_no_partition_for_cpu_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus = "".join(line for line in PARTITIONS.splitlines(keepends=True) if "=accel" in line)
+    monkeypatch.setitem(globals(), "PARTITIONS", with_gpus)
+    assert "# All partitions have GPUs: name one here for CPU work as well." in written()
+    assert yaml.safe_load(written())["partitions"].keys() == {"gpu", "evaluation"}
 
 
 def test_ranks_get_cores_where_slurm_counts_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
