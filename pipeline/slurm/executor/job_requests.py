@@ -9,7 +9,7 @@ causes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,20 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
     return sorted(sorted(group) for group in groups)
 
 
+def read_request(resources: Mapping[str, Any]) -> ResourceRequest:
+    """Return the request of a job with these resources of Snakemake."""
+    return ResourceRequest(
+        partition=resources.get("slurm_partition", ""),
+        cpus=resources["cpus_per_task"],
+        memory_megabytes=resources.get("mem_mb", 0),
+        minutes=resources.get("runtime", 0),
+        allocation_cpus=resources.get("allocation_cpus"),
+        allocation_memory_megabytes=resources.get("allocation_mem_mb"),
+        alone=not EXCLUSIVE_RESOURCES.isdisjoint(resources),
+        options=tuple(str(resources.get(key) or "") for key in SHARED_OPTIONS),
+    )
+
+
 @dataclass(frozen=True)
 class PreparedJob:
     """A Snakemake job that is ready for submission."""
@@ -118,18 +132,8 @@ def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> Prepared
         },
         outputs=[str(path) for path in job.output],
     )
-    request = ResourceRequest(
-        partition=resources.get("slurm_partition", ""),
-        cpus=resources["cpus_per_task"],
-        memory_megabytes=resources.get("mem_mb", 0),
-        minutes=resources.get("runtime", 0),
-        allocation_cpus=resources.get("allocation_cpus"),
-        allocation_memory_megabytes=resources.get("allocation_mem_mb"),
-        alone=not EXCLUSIVE_RESOURCES.isdisjoint(resources),
-        options=tuple(str(resources.get(key) or "") for key in SHARED_OPTIONS),
-    )
     log = logs / f"rule_{job.rule.name}" / "_".join(wildcards) / "%j.log"
-    return PreparedJob(job, task, resources, request, log)
+    return PreparedJob(job, task, resources, read_request(resources), log)
 
 
 def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:

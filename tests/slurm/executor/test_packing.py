@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from pipeline.slurm.executor.job_requests import (
     ResourceRequest,
     count_smallest_allocations,
     pack_jobs,
+    read_request,
 )
 
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
@@ -33,6 +35,18 @@ def test_other_partitions_other_times_and_who_asks_for_it_stay_apart():
 def test_jobs_of_one_account_and_qos_lie_together():
     mine, other = (replace(ONE_CORE, options=(account, "long")) for account in ("ajs@cpu", "ajs@h100"))
     assert pack_jobs([mine, other, ONE_CORE, mine, other]) == [[0, 3], [1, 4], [2]]
+
+
+@pytest.mark.parametrize("option", ["slurm_account", "qos", "constraint", "reservation", "slurm_extra"])
+def test_jobs_whose_options_of_sbatch_differ_stay_apart(option: str) -> None:
+    small = {"slurm_partition": "cpu", "cpus_per_task": 1, "mem_mb": 1000, "runtime": 60}
+    small |= {"allocation_cpus": 24, "allocation_mem_mb": 43008}
+    one, other = ({**small, option: value} for value in ("first", "second"))
+    assert pack_jobs([read_request(resources) for resources in (one, other, one, small, other)]) == [
+        [0, 2],
+        [1, 4],
+        [3],
+    ]
 
 
 def test_jobs_of_like_times_lie_together():
