@@ -19,7 +19,7 @@ from pipeline.workflow.steps import step_settings
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
 # A file that somebody adds is theirs.
-SHIPPED = ("jean-zay", "juwels-booster", "leonardo", "local", "lumi", "marenostrum5", "snellius")
+SHIPPED = ("alps", "jean-zay", "jupiter", "juwels-booster", "leonardo", "local", "lumi", "marenostrum5", "snellius")
 
 
 def run(**sections: Any) -> Config:

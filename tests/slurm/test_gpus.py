@@ -32,7 +32,7 @@ from tests.slurm.cluster import Cluster, running, wait_until
 
 NODES = 2
 MACHINES = {"snellius": 4, "juwels-booster": 4, "lumi": 8}
-DEVICES = {**MACHINES, "leonardo": 4, "marenostrum5": 4, "jean-zay": 4}
+DEVICES = {**MACHINES, "leonardo": 4, "marenostrum5": 4, "jean-zay": 4, "jupiter": 4, "alps": 4}
 WILDCARDS = {"model": "base", "step": "8"}
 # The NUMA node of each die, in the order of the dies, by `rocm-smi --showtoponuma`:
 # https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/distribution-binding/#gpu-binding

@@ -290,7 +290,9 @@ def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:
         assert "allocation_cpus" not in requests(GPUS)(stage)
 
 
-@pytest.mark.parametrize("name", ["snellius", "juwels-booster", "lumi", "leonardo", "marenostrum5", "jean-zay"])
+@pytest.mark.parametrize(
+    "name", ["snellius", "juwels-booster", "lumi", "leonardo", "marenostrum5", "jean-zay", "jupiter", "alps"]
+)
 def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name: str) -> None:
     platform = platforms.load_platform_settings(name)
     made = with_units(requests(platform.model_dump(exclude_unset=True)), 1000)

@@ -47,7 +47,7 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["juwels-booster", "local", "lumi", "snellius", "leonardo", "marenostrum5", "jean-zay"]
+    "name", ["juwels-booster", "local", "lumi", "snellius", "leonardo", "marenostrum5", "jean-zay", "jupiter", "alps"]
 )
 def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
     found = platforms.load_platform_settings(name)
