@@ -17,17 +17,27 @@ new = make_group("new", "Write a new part")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
+def check_checkout() -> None:
+    """Check that the current folder is a checkout.
+
+    Raises:
+        InputError: it is not.
+    """
+    from pipeline.core.errors import InputError
+
+    if not Path("Snakefile").is_file():
+        raise InputError(f"{Path.cwd()} has no Snakefile: run this in your checkout of Polder")
+
+
 def write_part(part: NewPart) -> None:
     """Make the edits in the current folder, which is a checkout, and print the files and what to do next.
 
     Raises:
         InputError: the folder is no checkout of Polder, or an edit cannot be made.
     """
-    from pipeline.core.errors import InputError
     from pipeline.scaffold.project_edits import apply_edits
 
-    if not Path("Snakefile").is_file():
-        raise InputError(f"{Path.cwd()} has no Snakefile: run this in your checkout of Polder")
+    check_checkout()
     for path in apply_edits(Path(), part.edits):
         print(f"wrote {path}")
     print("\n".join(["Next:", *(f"  {sentence}" for sentence in part.next_steps)]))

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.new_commands import Name, new, write_part
+from pipeline.cli.new_commands import Name, check_checkout, new, write_part
 from pipeline.cli.parameters import command, make_group, print_json
 
 PANEL = "Extend"
 commands = make_group()
 model = make_group("model", "Import or export a model")
 platform = make_group("platform", "Describe a machine")
+Account = Annotated[str | None, typer.Option(metavar="NAME", help="The account, as slurm.account.")]
 
 
 @command(commands, PANEL, "Copy lm-eval's data sets", "polder mirror private/mirror arc_easy")
@@ -70,7 +71,7 @@ def export_model(
 @command(platform, PANEL, "Check a platform's file", "polder platform check --platform snellius --account NAME")
 def check(
     name: Annotated[str, typer.Option("--platform", metavar="NAME", help="workflow/platforms/NAME.yaml.")] = "local",
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="The account, as slurm.account.")] = None,
+    account: Account = None,
     nodes: Annotated[int, typer.Option(help="The nodes of a training, as slurm.nodes.")] = 2,
     wait_seconds: Annotated[int, typer.Option(help="The longest wait for a small job.")] = 600,
 ) -> None:
@@ -85,18 +86,21 @@ def check(
     raise typer.Exit(0 if good else 1)
 
 
-@command(platform, PANEL, "Write a platform's file", "polder platform new dune", name="new")
-def new_platform_file(name: Name) -> None:
+@command(platform, PANEL, "Write a platform's file", "polder platform new dune --account NAME", name="new")
+def new_platform_file(name: Name, account: Account = None) -> None:
     """Write workflow/platforms/NAME.yaml and its test, with what Slurm says here; all other keys are comments."""
+    from pipeline.core.errors import InputError
     from pipeline.scaffold.new_parts import platform_edits
-    from pipeline.slurm.site_checks import check_commands
     from pipeline.slurm.site_description import describe_site, list_accounts
 
-    slurm = check_commands()
-    if not slurm.ok:
-        print(f"Slurm was not asked, because {slurm.what}: every key is a comment.", file=sys.stderr)
-    write_part(platform_edits(name, describe_site(f"{datetime.date.today():%Y-%m-%d}") if slurm.ok else {}))
-    if slurm.ok and (accounts := list_accounts()):
+    check_checkout()
+    try:
+        known = describe_site(f"{datetime.date.today():%Y-%m-%d}", account)
+    except InputError as error:
+        known = {}
+        print(f"Slurm does not answer here ({error}): every key is a comment.", file=sys.stderr)
+    write_part(platform_edits(name, known))
+    if accounts := list_accounts():
         print(f"Your accounts: {'; '.join(accounts)}")
 
 

@@ -217,5 +217,5 @@ def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
     if done.returncode != 0:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
         cause = said[-1].removeprefix("sacct: error: ")
-        raise InputError(f"Slurm's accounting does not answer ({cause}): collect it later, or run without it")
+        raise InputError(f"Slurm's accounting does not answer ({cause}): try again later")
     return parse_sacct(done.stdout)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -22,12 +21,13 @@ from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_minutes,
 from pipeline.slurm.site_checks import run_command
 
 MINUTES_WITHOUT_LIMIT = 1440
-_FIELDS = (
-    "--format=%R|%c|%m|%G|%D|%N"  # partition, CPUs, megabytes and GRES of a node, number of such nodes, their names
-)
+# A partition, the CPUs, megabytes and GRES of a kind of node, the number of such nodes, and their names.
+_NODE_KINDS = "--format=%R|%c|%m|%G|%D|%N"
 _AMD = re.compile(r"mi\d{2,3}", re.IGNORECASE)
 _NVIDIA = re.compile(
-    r"[abghlptv]{1,2}\d{1,4}[a-z_]*|nvidia|rtx|tesla|quadro|geforce|hopper|ampere|volta", re.IGNORECASE
+    r"nvidia|geforce|quadro|rtx|tesla|titan|(?<![a-z])(?:[kp]\d0{1,2}|v100|t4|l4|l40s?|g?[hb][1-3]00|gb[1-3]00"
+    r"|a(?:2|10|16|30|40|100|800|[2-6]000))(?!\d)",
+    re.IGNORECASE,
 )
 
 
@@ -71,35 +71,41 @@ class PartitionDescription:
         return "; ".join(facts)
 
 
-def list_partitions() -> list[PartitionDescription]:
+def list_partitions(account: str | None = None) -> list[PartitionDescription]:
     """Return the partitions that take jobs and have nodes.
+
+    Args:
+        account: for which sbatch judges a job; without it, the user's default.
 
     Raises:
         InputError: Slurm does not answer.
     """
     lines = run_command("scontrol", "--oneliner", "show", "partition").splitlines()
     shown = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
-    nodes: dict[str, list[list[str]]] = {}
-    for line in run_command("sinfo", "--noheader", _FIELDS).splitlines():
-        name, *node = line.split("|")
-        nodes.setdefault(name, []).append(node)
+    kinds: dict[str, list[tuple[int, str]]] = {}
+    for line in run_command("sinfo", "--noheader", _NODE_KINDS).splitlines():
+        name, *_, number, hosts = line.split("|")
+        kinds.setdefault(name, []).append((int(number), hosts))
     return [
-        _describe_partition(partition, nodes[partition["PartitionName"]])
+        _describe_partition(partition, kinds[partition["PartitionName"]], account)
         for partition in shown
-        if parse_state(partition.get("State", "")) == "UP" and nodes.get(partition.get("PartitionName", ""))
+        if parse_state(partition.get("State", "")) == "UP" and partition.get("PartitionName") in kinds
     ]
 
 
-def _describe_partition(shown: Mapping[str, str], kinds: list[list[str]]) -> PartitionDescription:
+def _describe_partition(
+    shown: Mapping[str, str], kinds: list[tuple[int, str]], account: str | None
+) -> PartitionDescription:
     name = shown["PartitionName"]
-    hosts = list_hosts(max(kinds, key=lambda kind: int(kind[-2]))[-1])
-    node = dict(re.findall(r"(\w+)=(\S*)", run_command("scontrol", "--oneliner", "show", "node", hosts[0])))
+    host = list_hosts(max(kinds)[1])[0]
+    node = dict(re.findall(r"(\w+)=(\S*)", run_command("scontrol", "--oneliner", "show", "node", host)))
     # Cores and memory that the site keeps for the system are no job's: CPUEfctv and MemSpecLimit.
     cpus = int(node.get("CPUEfctv") or node["CPUTot"])
     most = shown.get("MaxMemPerNode", "")
     megabytes = int(node["RealMemory"]) - int(node.get("MemSpecLimit") or 0)
     gpus = count_gpus(node.get("Gres", ""))
     words = [f"--partition={name}", "--nodes=1", "--time=1", *([f"--gres=gpu:{gpus}"] if gpus else [])]
+    words += [f"--account={account}"] if account else []
     answer = judge_batch(words)
     gpu_type = re.search(r"gpu:([^:(,]*[^\d:(,][^:(,]*)", node.get("Gres", ""))
     return PartitionDescription(
@@ -108,7 +114,7 @@ def _describe_partition(shown: Mapping[str, str], kinds: list[list[str]]) -> Par
         priority_tier=int(shown.get("PriorityTier") or 1),
         whole_nodes=shown.get("OverSubscribe") == "EXCLUSIVE",
         minutes=parse_minutes(shown.get("MaxTime", "UNLIMITED")),
-        nodes=sum(int(kind[-2]) for kind in kinds),
+        nodes=sum(number for number, _ in kinds),
         cpus=cpus,
         cores=cpus // int(node.get("ThreadsPerCore") or 1),
         memory_megabytes=min(megabytes, int(most)) if most.isdigit() and int(most) else megabytes,
@@ -145,16 +151,17 @@ def find_device(gpu_type: str) -> str | None:
     return "cuda" if _NVIDIA.search(gpu_type) else None
 
 
-def describe_site(date: str) -> dict[str, str]:
-    """Return the platform keys that Slurm and this shell answer, each with its YAML and comments of where it is from.
+def describe_site(date: str, account: str | None = None) -> dict[str, str]:
+    """Return the platform keys that Slurm answers, each with its YAML and comments of where it is from.
 
     Args:
         date: of today, for the comments.
+        account: for which sbatch judges a job; without it, the user's default.
 
     Raises:
         InputError: Slurm does not answer.
     """
-    partitions = list_partitions()
+    partitions = list_partitions(account)
     chosen = choose_partitions(partitions)
     lines = [f"  # By sinfo and scontrol show partition, {date}."]
     lines += [] if "cpu" in chosen else ["  # All partitions have GPUs: name one here for CPU work as well."]
@@ -166,7 +173,7 @@ def describe_site(date: str) -> dict[str, str]:
     known = {"partitions": "\n".join(["partitions:", *lines])} if chosen else {}
     if "gpu" in chosen:
         known |= _describe_devices(chosen["gpu"])
-    return known | _describe_energy() | _describe_shell()
+    return known | _describe_energy()
 
 
 def _describe_devices(gpu: PartitionDescription) -> dict[str, str]:
@@ -189,16 +196,6 @@ def _describe_energy() -> dict[str, str]:
     plugin = parse_energy_plugin(query_configuration())
     if plugin not in (None, "none"):
         found["energy_plugin"] = f"energy_plugin: {plugin} # scontrol show config"
-    return found
-
-
-def _describe_shell(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return, as comments, what this shell has loaded and set: whether jobs need it too is for a person to say."""
-    found = {}
-    if loaded := [name for name in environment.get("LOADEDMODULES", "").split(":") if name]:
-        found["modules"] = f"# modules: [{', '.join(loaded)}] # loaded in the shell that wrote this file"
-    if "SCRATCH" in environment:
-        found["scratch"] = "# scratch: $SCRATCH # set in the shell that wrote this file"
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from pipeline.__main__ import main
@@ -32,6 +34,24 @@ def test_a_folder_that_is_no_checkout_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "run", "own"]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path} has no Snakefile: run this in your checkout of Polder\n"
+    for words in (["new", "run", "own"], ["platform", "new", "own"]):
+        assert main(words) == 2
+        assert capsys.readouterr().err == f"error: {tmp_path} has no Snakefile: run this in your checkout of Polder\n"
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_platform_is_written_as_comments_where_slurm_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = tmp_path / "workflow/platforms/template.yaml"
+    template.parent.mkdir(parents=True)
+    shutil.copy("workflow/platforms/template.yaml", template)
+    (tmp_path / "Snakefile").touch()
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["platform", "new", "dune"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("Slurm does not answer here (scontrol") and "every key is a comment" in shown.err
+    assert "Your accounts" not in shown.out
+    written = yaml.safe_load(template.with_name("dune.yaml").read_text())
+    assert written == {"name": "dune"}

@@ -100,7 +100,7 @@ def test_a_platform_that_slurm_describes_passes_the_check(
     here: Cluster, project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project.folder)
-    assert main(["platform", "new", "asked"]) == 0
+    assert main(["platform", "new", "asked", f"--account={ACCOUNT}"]) == 0
     monkeypatch.setattr(platform_files, "PLATFORMS", project.path("workflow/platforms"))
     platform = platforms.load_platform_settings("asked")
     ((kind, gpu),) = platform.partitions.items()  # all nodes here have GPUs; the partition high is for urgent jobs
@@ -108,7 +108,7 @@ def test_a_platform_that_slurm_describes_passes_the_check(
     assert (gpu.cpus, gpu.memory_megabytes, gpu.minutes, gpu.gpus, platform.devices) == (8, 16000, 120, 2, 2)
     file = project.path("workflow/platforms/asked.yaml")
     text = file.read_text()
-    assert f"Your accounts: {ACCOUNT}" in capfd.readouterr().out and ACCOUNT not in text.replace("polder platform", "")
+    assert f"Your accounts: {ACCOUNT}" in capfd.readouterr().out and f"account: {ACCOUNT}" not in text
     # The type of the cluster's GPUs is one of NVIDIA's, and the torch here is built for CPUs.
     assert platform.device == "cuda"
     file.write_text(re.sub("^device: cuda", "# device: cuda", text, flags=re.MULTILINE))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from datetime import UTC, datetime
+
 import pytest
 
 from pipeline.core.errors import InputError
@@ -111,6 +114,25 @@ def test_a_comment_that_somebody_changed_stops_no_accounting(comment: str) -> No
     found = parse_sacct("\n".join([*rows, ""]))
     assert {number: known.comment for number, known in found.items()} == {"1": comment, "2": None}
     assert found["1"].allocations[0].reason == "Dependency"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "cause"),
+    [
+        (
+            "sacct: error: slurm_persist_conn_open: failed\nsacct: error: Problem talking to the database\n",
+            "Problem talk",
+        ),
+        ("", "exit code 1"),
+    ],
+)
+def test_an_accounting_that_does_not_answer_is_one_sentence_with_its_last_cause(
+    stderr: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess(["sacct"], 1, "", stderr)
+    monkeypatch.setattr(sacct, "run_slurm_command", lambda *words, **variables: done)
+    with pytest.raises(InputError, match=rf"^Slurm's accounting does not answer \({cause}.*\): try again later$"):
+        sacct.query_sacct(["x"], datetime.now(UTC))
 
 
 def test_what_is_no_answer_of_sacct_is_refused_in_one_sentence() -> None:

@@ -68,8 +68,6 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_description, "run_command", answer)
     monkeypatch.setattr(site_description, "judge_batch", judge)
     monkeypatch.setattr(site_description, "query_configuration", lambda: CONFIGURATION)
-    for name in ("LOADEDMODULES", "SCRATCH"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def written() -> str:
@@ -127,15 +125,6 @@ def test_a_memory_that_the_system_keeps_is_not_for_jobs(monkeypatch: pytest.Monk
     assert found["standard"].memory_megabytes == 194_000
 
 
-def test_what_the_shell_has_is_offered_as_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOADEDMODULES", "2025:Python/3.12.3")
-    monkeypatch.setenv("SCRATCH", "/scratch/me")
-    text = written()
-    assert "\n# modules: [2025, Python/3.12.3] # loaded" in text
-    assert "\n# scratch: $SCRATCH # set in the shell that wrote this file\n" in text and "/scratch/me" not in text
-    assert yaml.safe_load(text).keys() >= {"name", "partitions"} and "scratch" not in yaml.safe_load(text)
-
-
 def test_of_equal_partitions_the_less_urgent_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "NODES", NODES.replace("|2|g[61-62]", "|60|g[61-62]"))
     chosen = site_description.choose_partitions(site_description.list_partitions())
@@ -175,12 +164,37 @@ def test_a_partition_that_refuses_jobs_is_taken_only_where_there_is_no_other(mon
     assert "# 99 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; sbatch would refuse a job" in written()
 
 
+def test_sbatch_judges_for_the_account_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge_account(words: Sequence[str]) -> SubmissionAnswer:
+        return SubmissionAnswer("taken") if "--account=mine@h100" in words else SubmissionAnswer("refused", said="who?")
+
+    monkeypatch.setattr(site_description, "judge_batch", judge_account)
+    for account, refusal in (("mine@h100", ""), (None, "who?")):
+        assert {one.refusal for one in site_description.list_partitions(account)} == {refusal}
+
+
 @pytest.mark.parametrize(
     ("gpu_type", "device"),
     [
-        *((name, "cuda") for name in ("a100", "h100", "gh200", "v100", "A100-SXM4-40GB", "rtx6000", "l40s", "tesla")),
+        *(
+            (name, "cuda")
+            for name in (
+                "a100",
+                "h100",
+                "gh200",
+                "v100",
+                "A100-SXM4-40GB",
+                "nvidia_h100_80gb",
+                "rtx6000",
+                "l40s",
+                "gb200",
+                "p100",
+                "k80",
+                "tesla",
+            )
+        ),
         *((name, "rocm") for name in ("mi250", "MI300A", "mi100")),
-        *((name, None) for name in ("", "loopback", "xpu")),
+        *((name, None) for name in ("", "loopback", "xpu", "max1550", "hl225", "data1", "npu910b")),
     ],
 )
 def test_the_device_follows_from_the_type_of_the_gpus(gpu_type: str, device: str | None) -> None:

@@ -84,7 +84,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
     return sorted(sorted(group) for group in groups)
 
 
-def read_request(resources: Mapping[str, Any]) -> ResourceRequest:
+def make_resource_request(resources: Mapping[str, Any]) -> ResourceRequest:
     """Return the request of a job with these resources of Snakemake."""
     return ResourceRequest(
         partition=resources.get("slurm_partition", ""),
@@ -133,7 +133,7 @@ def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> Prepared
         outputs=[str(path) for path in job.output],
     )
     log = logs / f"rule_{job.rule.name}" / "_".join(wildcards) / "%j.log"
-    return PreparedJob(job, task, resources, read_request(resources), log)
+    return PreparedJob(job, task, resources, make_resource_request(resources), log)
 
 
 def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:

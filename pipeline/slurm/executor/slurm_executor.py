@@ -220,7 +220,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
             causes = await asyncio.to_thread(self._failure_causes, failed, over)
         except SlurmError as error:  # the query is repeated
-            self._warn_once("accounting", f"{error}; this run goes on and asks again")
+            self._warn_once("accounting", f"{error}; this run continues without it")
             over, causes = {}, {}
         for info in active_jobs:
             number = str(info.external_jobid)
@@ -272,7 +272,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             try:
                 ends = self.host.query_accounting([self.name], self._began)
             except SlurmError as error:
-                self._warn_once("accounting", f"{error}; this run goes on and asks again")
+                self._warn_once("accounting", f"{error}; this run continues without it")
                 break
             over_now = {number: end for number, end in ends.items() if number in unsure and end.is_over}
             causes |= {number: end.cause for number, end in over_now.items()}

@@ -98,12 +98,11 @@ def outcome(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path)
     return found
 
 
-def first_causes(log: str) -> str:
-    """Return how each process ended: without them, the output of many processes hides which one failed first."""
-    own = {line[:8]: line for line in log.splitlines() if re.match(r"\[rank\d\]: \S", line)}
+def summarize_process_ends(log: str) -> str:
+    """Return how each process ended: in the output of many processes, the one that failed first is hidden."""
+    last_lines = {line[:8]: line for line in log.splitlines() if re.match(r"\[rank\d\]: \S", line)}
     ends = re.compile(r"Fatal Python error|Signal \d|exitcode *:|malloc|free\(")
-    said = [line for line in log.splitlines() if ends.search(line)]
-    return "\n".join([*own.values(), *said])
+    return "\n".join([*last_lines.values(), *(line for line in log.splitlines() if ends.search(line))])
 
 
 def outcome_of_backend(processes: int, cases: Cases, tokens: dict[str, Path], folder: Path) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def outcome_of_backend(processes: int, cases: Cases, tokens: dict[str, Path], fo
     command = build_command(launch, "tests.pretrain.parallel.parity_worker", [str(file)])
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=900)
     sys.stderr.write(done.stderr)
-    assert done.returncode == 0, first_causes(done.stderr)
+    assert done.returncode == 0, summarize_process_ends(done.stderr)
     found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
     return found
 

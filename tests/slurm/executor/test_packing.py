@@ -10,8 +10,8 @@ from pipeline.slurm.executor.job_requests import (
     MAX_MINUTES_RATIO,
     ResourceRequest,
     count_smallest_allocations,
+    make_resource_request,
     pack_jobs,
-    read_request,
 )
 
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
@@ -42,7 +42,7 @@ def test_jobs_whose_options_of_sbatch_differ_stay_apart(option: str) -> None:
     small = {"slurm_partition": "cpu", "cpus_per_task": 1, "mem_mb": 1000, "runtime": 60}
     small |= {"allocation_cpus": 24, "allocation_mem_mb": 43008}
     one, other = ({**small, option: value} for value in ("first", "second"))
-    assert pack_jobs([read_request(resources) for resources in (one, other, one, small, other)]) == [
+    assert pack_jobs([make_resource_request(resources) for resources in (one, other, one, small, other)]) == [
         [0, 2],
         [1, 4],
         [3],
