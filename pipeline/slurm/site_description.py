@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import yaml
@@ -113,7 +114,7 @@ def _describe_partition(
         default=shown.get("Default") == "YES",
         priority_tier=int(shown.get("PriorityTier") or 1),
         whole_nodes=shown.get("OverSubscribe") == "EXCLUSIVE",
-        minutes=parse_minutes(shown.get("MaxTime", "UNLIMITED")),
+        minutes=_find_time_limit(shown),
         nodes=sum(number for number, _ in kinds),
         cpus=cpus,
         cores=cpus // int(node.get("ThreadsPerCore") or 1),
@@ -123,6 +124,16 @@ def _describe_partition(
         architecture=node.get("Arch", ""),
         refusal=answer.said if answer.outcome == "refused" else "",
     )
+
+
+def _find_time_limit(shown: Mapping[str, str]) -> int | None:
+    """Return the minutes that a partition, or its own QOS, gives a job at most; None without a limit."""
+    limits = [parse_minutes(shown.get("MaxTime", "UNLIMITED"))]
+    if (qos := shown.get("QoS", "N/A")) != "N/A":
+        words = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"name={qos}", "format=MaxWall")
+        with suppress(InputError):  # without accounting a QOS limits nothing
+            limits.append(parse_minutes(run_command(*words).strip() or "UNLIMITED"))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def choose_partitions(partitions: list[PartitionDescription]) -> dict[str, PartitionDescription]:

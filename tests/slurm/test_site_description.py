@@ -50,6 +50,10 @@ def answer(*words: str) -> str:
             return NODES
         case ("srun", "--help"):
             return "  --gres=list"
+        case ("sacctmgr", *_, "qos", "name=part_short", "format=MaxWall"):
+            return "12:00:00\n"
+        case ("sacctmgr", *_, "qos", _, _):
+            return "\n"
     assert words[0] == "sacctmgr"
     return "mine@h100||normal,long\nmine@cpu|standard|\nmine@h100||normal,long\n"
 
@@ -123,6 +127,22 @@ def test_a_memory_that_the_system_keeps_is_not_for_jobs(monkeypatch: pytest.Monk
     monkeypatch.setitem(SHOWN, "c001", THREADED.replace("RealMemory=240000", "RealMemory=210000"))
     found = {one.name: one for one in site_description.list_partitions()}
     assert found["standard"].memory_megabytes == 194_000
+
+
+@pytest.mark.parametrize(
+    ("limits", "minutes"),
+    [
+        ("QoS=part_short MaxTime=UNLIMITED", 720),  # as on JUPITER
+        ("QoS=part_short MaxTime=1:00:00", 60),
+        ("QoS=part_free MaxTime=UNLIMITED", None),
+        ("QoS=N/A MaxTime=1:00:00", 60),
+    ],
+)
+def test_the_qos_of_a_partition_limits_its_time(
+    limits: str, minutes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "PARTITIONS", f"PartitionName=accel {limits} OverSubscribe=EXCLUSIVE State=UP\n")
+    assert [one.minutes for one in site_description.list_partitions()] == [minutes]
 
 
 def test_of_equal_partitions_the_less_urgent_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
