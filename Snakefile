@@ -7,6 +7,9 @@ from snakemake.utils import min_version
 
 min_version("9.0")
 sys.path.insert(0, workflow.basedir)
+from pipeline.energy.startup_counters import keep_startup_sample
+
+keep_startup_sample()  # the meter of this process, which is found later, begins with it
 # What Slurm asks of a step must not end its shell, which would otherwise die of it first.
 PREFIX = f"trap : TERM; export PATH={shlex.quote(sys.prefix)}/bin:$PATH; "
 shell.prefix(PREFIX)

@@ -22,7 +22,7 @@ from benchmarks.large_run_startup import cost, file_calls
 # The commands of the contract, ended where the step would begin.
 START = """
 import os, sys
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.job.job_execution import Job
 bind = Job.bind
 sys.path[0] = os.getcwd()  # as `-m` has it

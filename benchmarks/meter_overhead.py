@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.energy.cpu_time_accounting import ATTEMPT_VARIABLE
 from pipeline.energy.node_meter import NodeMeter
 from pipeline.energy.readings import read_intervals
+from pipeline.energy.startup_counters import ATTEMPT_VARIABLE
 
 SECONDS = 60.0
 

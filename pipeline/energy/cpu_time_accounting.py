@@ -14,17 +14,11 @@ from typing import NamedTuple
 
 import psutil
 
-PROCESSES = Path("/proc")
-ATTEMPT_VARIABLE = "PIPELINE_ATTEMPT"
-"""The variable with the name of the attempt; it marks processes under other parents, such as those of srun."""
+from pipeline.energy.startup_counters import ATTEMPT_VARIABLE, monotonic_seconds
 
+PROCESSES = Path("/proc")
 SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURMD_NODENAME")
 ENVIRONMENT_CHECKS = 5  # of a new process: between fork and exec it still has the variables of its parent
-
-
-def monotonic_seconds() -> float:
-    """Return the seconds of a clock that nobody sets and that, on Linux, runs on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class ObservedProcess(NamedTuple):
@@ -169,23 +163,14 @@ class JobProcesses:
         return any(name in variables for name in self._names) and all(one in variables for one in slurm)
 
 
-class StartupUse(NamedTuple):
-    """CPU seconds between two times, used before several jobs were forked."""
-
-    started: float
-    ended: float
-    cpu_seconds: float
-
-
 class CpuTimeAccounting:
     """Assign each CPU second of the processes to one open meter, or to several in equal parts.
 
     Seconds that are used while no meter is open go to the next one.
     """
 
-    def __init__(self, since: float, inherited: StartupUse | None = None) -> None:
+    def __init__(self, since: float) -> None:
         self.processes = JobProcesses()
-        self.inherited = inherited
         self._lock = threading.Lock()
         self._since = since
         self._seen = 0.0
@@ -231,13 +216,13 @@ class CpuTimeAccounting:
                 self._since = monotonic_seconds()
             return seconds
 
-    def take_unclaimed(self, parts: int) -> StartupUse:
-        """Return one of so many equal parts of the seconds that no meter got, and forget them all."""
+    def take_unclaimed(self) -> tuple[float, float]:
+        """Return the time from which no meter got CPU seconds, and these CPU seconds; they are then forgotten."""
         with self._lock:
             self._advance()
-            past = StartupUse(self._since, monotonic_seconds(), self._unclaimed / parts)
-            self._since, self._unclaimed = past.ended, 0.0
-            return past
+            since, seconds = self._since, self._unclaimed
+            self._since, self._unclaimed = monotonic_seconds(), 0.0
+            return since, seconds
 
 
 def process_age_seconds() -> float:
@@ -250,21 +235,14 @@ def process_age_seconds() -> float:
 
 
 _accounting: CpuTimeAccounting | None = None
-_startup_share: StartupUse | None = None
 
 
 def get_cpu_time_accounting() -> CpuTimeAccounting:
     """Return the accounting of this process since its start."""
     global _accounting
     if _accounting is None:
-        _accounting = CpuTimeAccounting(monotonic_seconds() - process_age_seconds(), _startup_share)
+        _accounting = CpuTimeAccounting(monotonic_seconds() - process_age_seconds())
     return _accounting
-
-
-def share_startup_cpu_time(parts: int) -> None:
-    """Share the CPU seconds of this process so far among jobs, for each of which it is about to fork a process."""
-    global _startup_share
-    _startup_share = get_cpu_time_accounting().take_unclaimed(parts)
 
 
 def _reset_in_child() -> None:

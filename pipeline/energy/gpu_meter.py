@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pipeline.energy import startup_counters
 from pipeline.energy.meters import MeteredPart, PartsMeter, UnreadableMeter
+from pipeline.energy.startup_counters import CounterSample
 
-DEVICES = Path("/dev")
+DEVICES = Path(startup_counters.DEVICES)
 MILLI = 1e3
 
 
@@ -90,6 +92,13 @@ class GpuMeter(PartsMeter):
             parts.append(MeteredPart(meter, "board", name, most_watts=_read_limit_watts(gpu), method=method))
         super().__init__(parts)
         self.gpus = names
+
+    def begin(self, now: float, sample: CounterSample) -> None:
+        """Begin with counters that were sampled before; a board without one begins with its first reading."""
+        for part in self.parts:
+            if part.method == "counter" and part.name in sample.board_millijoules:
+                part.add_counter(sample.board_millijoules[part.name] / MILLI, now)
+                part.take_reading(now)
 
     def sample(self, now: float) -> None:
         """Read all boards; one that fails does not affect the others."""

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pipeline.energy import startup_counters
 from pipeline.energy.readings import MOST_WATTS, Component, Reading
+from pipeline.energy.startup_counters import CounterSample
 
 LIMIT_TOLERANCE = 1.2  # a true figure may exceed the limit that its hardware states by this factor
 STUCK_SECONDS = 0.5  # a counter that does not move for this long is stuck
 COUNTER_PERIOD_SECONDS = 0.2  # counters are updated this rarely: a shorter interval may hold one update
+FIRST_READING = "this is its first reading"
 STAMP_TOLERANCE_SECONDS = 2.0  # between two samples, a counter's timestamps may differ from the clock by this much
 
 
@@ -25,6 +28,9 @@ class Meter(Protocol):
     @property
     def gpus(self) -> Sequence[str]:
         """The part that measures each GPU, in the driver's order: the same for two dies of a card."""
+
+    def begin(self, now: float, sample: CounterSample) -> None:
+        """Begin with counters that were sampled before the meter was found, as far as they are this meter's."""
 
     def sample(self, now: float) -> None:
         """Read the counters between two readings."""
@@ -114,7 +120,7 @@ class MeteredPart:
         """Return the reading since the last call."""
         problem = self._problem
         if self._began is None:
-            problem = "this is its first reading"
+            problem = FIRST_READING
         elif problem is None and self._joules == 0 and now - self._began >= STUCK_SECONDS:
             problem = "it shows no energy at all: its counter is stuck"
         reading = Reading(
@@ -139,13 +145,53 @@ class PartsMeter(ABC):
         self.parts = [*parts]
 
     @abstractmethod
+    def begin(self, now: float, sample: CounterSample) -> None:
+        """Begin with counters that were sampled before."""
+
+    @abstractmethod
     def sample(self, now: float) -> None:
         """Read all counters."""
 
     def take_readings(self, now: float) -> list[Reading]:
         """Return the readings since the last call."""
         self.sample(now)
+        return self._take_parts(now)
+
+    def _take_parts(self, now: float) -> list[Reading]:
         return [part.take_reading(now) for part in self.parts]
+
+
+ReadText = Callable[[Path], str | None]
+"""Reads a file; None where it cannot be read."""
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return None
+
+
+class CounterFilesMeter(PartsMeter):
+    """A meter whose parts each have a file of the kernel with their counter."""
+
+    def __init__(self, parts: Iterable[MeteredPart], files: Sequence[Path]) -> None:
+        super().__init__(parts)
+        self._files = files
+
+    @abstractmethod
+    def _add_counters(self, now: float, read_text: ReadText) -> None:
+        """Add the counter of each part, from its text."""
+
+    def begin(self, now: float, sample: CounterSample) -> None:
+        """Begin with counters that were sampled before."""
+        if any(str(path) in sample.files for path in self._files):
+            self._add_counters(now, lambda path: sample.files.get(str(path)))
+            self._take_parts(now)
+
+    def sample(self, now: float) -> None:
+        """Read all counters."""
+        self._add_counters(now, _read_text)
 
 
 class UnreadableMeter:
@@ -158,6 +204,9 @@ class UnreadableMeter:
             component=component, joules=None, label="measured", method="counter", meter=meter, problem=problem
         )
 
+    def begin(self, now: float, sample: CounterSample) -> None:
+        """Do nothing."""
+
     def sample(self, now: float) -> None:
         """Do nothing."""
 
@@ -168,32 +217,25 @@ class UnreadableMeter:
 
 # RAPL: the energy counters of processor packages and memory, as Linux shows them (Documentation/power/powercap).
 #
-# Packages include their cores, and a `psys` zone would count them again: both are left out. A counter wraps to zero at
-# `max_energy_range_uj`, some within minutes.
-# RAPL: the energy counters of processor packages and memory, as Linux shows them (Documentation/power/powercap).
-#
 # Packages include their cores, and a `psys` zone would count them again: both are left out. A counter goes back to
 # zero at `max_energy_range_uj`, some within minutes.
 
-
-POWERCAP = Path("/sys/class/powercap")
+POWERCAP = Path(startup_counters.POWERCAP)
 MICROJOULES = 1e6
 PEAK_FACTOR = 1.5  # short peaks are allowed above a package's long-term limit
 
 
-def _read_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
+def _read_number(path: Path, read_text: ReadText = _read_text) -> int | None:
+    text = (read_text(path) or "").strip()
+    return int(text) if text.isdecimal() else None
 
 
-class Rapl(PartsMeter):
+class Rapl(CounterFilesMeter):
     """The readable zones of a powercap folder, given with their names."""
 
     def __init__(self, zones: dict[Path, str]) -> None:
-        self._zones = [*zones]
-        super().__init__(self._make_part(zone, name) for zone, name in zones.items())
+        parts = [self._make_part(zone, name) for zone, name in zones.items()]
+        super().__init__(parts, [zone / "energy_uj" for zone in zones])
 
     @staticmethod
     def _make_part(zone: Path, name: str) -> MeteredPart:
@@ -206,10 +248,9 @@ class Rapl(PartsMeter):
             range_joules=maximum / MICROJOULES if maximum else None,
         )
 
-    def sample(self, now: float) -> None:
-        """Read all counters."""
-        for zone, part in zip(self._zones, self.parts, strict=True):
-            counter = _read_number(zone / "energy_uj")
+    def _add_counters(self, now: float, read_text: ReadText) -> None:
+        for path, part in zip(self._files, self.parts, strict=True):
+            counter = _read_number(path, read_text)
             if counter is None:
                 part.mark_unknown("its counter could not be read")
             else:
@@ -247,8 +288,7 @@ def find_rapl(powercap: Path = POWERCAP) -> Rapl | UnreadableMeter | None:
 # An accelerator is a card of two dies; the processors are one part, and so is the memory. AMD SMI and RAPL measure the
 # same parts and are not read next to pm_counters.
 
-
-PM_COUNTERS = Path("/sys/cray/pm_counters")
+PM_COUNTERS = Path(startup_counters.PM_COUNTERS)
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 STALE_SECONDS = 1.0
 PM_FILES: dict[str, tuple[Component, str]] = {
@@ -258,12 +298,9 @@ PM_FILES: dict[str, tuple[Component, str]] = {
 }
 
 
-def _read_counter(path: Path) -> tuple[float, float] | None:
+def _read_counter(path: Path, read_text: ReadText = _read_text) -> tuple[float, float] | None:
     """Return joules and their time, in seconds of the controller's clock; None where the file has no such line."""
-    try:
-        found = re.fullmatch(r"(\d+) J (\d+) us\s*", path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
+    found = re.fullmatch(r"(\d+) J (\d+) us\s*", read_text(path) or "")
     return (float(found[1]), int(found[2]) / 1e6) if found else None
 
 
@@ -273,7 +310,7 @@ def _count_gpus(devices: Path) -> int:
     return sum(number not in ("", "0") for number in shown)
 
 
-class PmCounters(PartsMeter):
+class PmCounters(CounterFilesMeter):
     """The counters of a node, with their own timestamps."""
 
     def __init__(self, folder: Path, devices: Path = KFD_NODES) -> None:
@@ -282,28 +319,25 @@ class PmCounters(PartsMeter):
         boards = [path for path in accelerators if (_read_counter(path) or (1.0,))[0] > 0]
         named = {**PM_FILES, **{path.name: ("board", path.name.removesuffix("_energy")) for path in boards}}
         files = {folder / name: kind for name, kind in named.items() if (folder / name).exists()}
-        super().__init__(MeteredPart("pm_counters", component, part) for component, part in files.values())
-        self._files = [*files]
+        super().__init__([MeteredPart("pm_counters", component, part) for component, part in files.values()], [*files])
         dies = max(_count_gpus(devices) // len(boards), 1) if boards else 0
         self.gpus = [path.name.removesuffix("_energy") for path in boards for _ in range(dies)]
         self._fresh: tuple[str, float] | None = None
 
-    def _is_stale(self, now: float) -> bool:
+    def _is_stale(self, now: float, read_text: ReadText) -> bool:
         """Return whether the controller has not updated its counters for STALE_SECONDS."""
-        try:
-            freshness = (self._folder / "freshness").read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
+        if (freshness := read_text(self._folder / "freshness")) is None:
             return False
+        freshness = freshness.strip()
         before = self._fresh
         if before is None or before[0] != freshness:
             self._fresh = freshness, now
         return before is not None and before[0] == freshness and now - before[1] >= STALE_SECONDS
 
-    def sample(self, now: float) -> None:
-        """Read all counters."""
-        stale = self._is_stale(now)
+    def _add_counters(self, now: float, read_text: ReadText) -> None:
+        stale = self._is_stale(now, read_text)
         for path, part in zip(self._files, self.parts, strict=True):
-            counter = _read_counter(path)
+            counter = _read_counter(path, read_text)
             if stale:
                 part.mark_unknown("the counters are stale, freshness does not rise")
             elif counter is None:

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import psutil
-
-from pipeline.energy.cpu_time_accounting import ATTEMPT_VARIABLE, get_cpu_time_accounting, monotonic_seconds
+from pipeline.energy.cpu_time_accounting import get_cpu_time_accounting
 from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
-from pipeline.energy.meters import PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
+from pipeline.energy.meters import FIRST_READING, PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
 from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading
-
-READINGS_VARIABLE = "PIPELINE_READINGS"
-"""The variable with the folder of an attempt's readings, for meters on its other nodes."""
-
-NODE_VARIABLE = "PIPELINE_METERED_NODE"
-"""The variable with the node that the attempt itself meters."""
+from pipeline.energy.startup_counters import (
+    ATTEMPT_VARIABLE,
+    READINGS_VARIABLE,
+    CounterSample,
+    meters_additional_node,
+    monotonic_seconds,
+    node_name,
+    read_node_cpu_seconds,
+    take_startup_sample,
+)
 
 SAMPLE_SECONDS = 2.0
 DETACHED_SAMPLE_SECONDS = 0.25  # for ranks of srun, whose last CPU seconds nothing reports afterwards
@@ -47,25 +49,23 @@ BOARD_VARIABLES = (
 )
 
 
-def find_meters(powercap: Path = POWERCAP, counters: Path = PM_COUNTERS, devices: Path = DEVICES) -> list[Meter]:
+def find_meters(
+    powercap: Path = POWERCAP, counters: Path = PM_COUNTERS, devices: Path = DEVICES, *, with_gpus: bool = True
+) -> list[Meter]:
     """Find the meters of this node; those of a Cray node measure all its parts, so that no other one is read."""
     if (cray := find_pm_counters(counters)) is not None:
         return [cray]
-    meters: list[Meter | None] = [find_rapl(powercap), find_gpu_meter(find_gpu_driver(devices))]
+    driver = find_gpu_driver(devices) if with_gpus else None
+    meters: list[Meter | None] = [find_rapl(powercap), find_gpu_meter(driver)]
     return [meter for meter in meters if meter is not None]
 
 
-def _find_meters_or_warn() -> list[Meter]:
+def _find_meters_or_warn(*, with_gpus: bool = True) -> list[Meter]:
     try:
-        return find_meters()
+        return find_meters(with_gpus=with_gpus)
     except Exception as error:
         logging.getLogger(__name__).warning("no meter of this node can be read: %s", error)
         return []
-
-
-def node_name(environment: Mapping[str, str] = os.environ) -> str:
-    """Return Slurm's name of this node, or else its host name."""
-    return environment.get("SLURMD_NODENAME") or platform.node()
 
 
 def read_boot_id() -> str:
@@ -142,23 +142,113 @@ class LineFile:
                 os.close(file)
 
 
-def _read_node_cpu_seconds() -> float:
-    times = psutil.cpu_times()  # the time of guests is in `user` and `nice` already
-    return float(times.user + times.nice + times.system)
+class MeterSet:
+    """The meters of a node, read by one calendar: what Unix time was when the monotonic clock began."""
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        self.meters = meters
+        self.calendar = time.time() - monotonic_seconds()
+        self._warned = False
+
+    def to_unix_time(self, moment: float) -> float:
+        """Return the Unix time of a time of the monotonic clock."""
+        return self.calendar + moment
+
+    def _call(self, action: Callable[[Meter], object]) -> None:
+        for meter in self.meters:
+            try:
+                action(meter)
+            except Exception as error:  # a broken meter must not stop the job that it measures
+                if not self._warned:
+                    logging.getLogger(__name__).warning("a meter cannot be read: %s", error)
+                self._warned = True
+
+    def begin(self, sample: CounterSample) -> None:
+        """Begin with counters that were sampled before the meters were found."""
+        self._call(lambda meter: meter.begin(self.to_unix_time(sample.moment), sample))
+
+    def sample(self) -> None:
+        """Read the counters between two readings."""
+        now = self.to_unix_time(monotonic_seconds())
+        self._call(lambda meter: meter.sample(now))
+
+    def take_readings(self) -> tuple[Reading, ...]:
+        """Return the readings since the last call."""
+        readings: list[Reading] = []
+        now = self.to_unix_time(monotonic_seconds())
+        self._call(lambda meter: readings.extend(meter.take_readings(now)))
+        return tuple(readings)
 
 
-# The meters of an ended NodeMeter, with its calendar: the next attempt of this process continues with them.
-_reusable_meters: list[tuple[float, list[Meter]]] = []
+class StartupInterval(NamedTuple):
+    """A part of the time before a process found its meters, in monotonic seconds."""
+
+    started: float
+    ended: float
+    cpu_seconds: float
+    node_cpu_seconds: float = 0.0
+    readings: tuple[Reading, ...] = ()
+
+
+def _begin_meters(
+    meters: MeterSet, since: float, take_cpu_seconds: Callable[[], float]
+) -> tuple[list[StartupInterval], float]:
+    """Begin the readings of meters that were just found.
+
+    Args:
+        meters: the meters.
+        since: when this process began, or the last meter in it ended.
+        take_cpu_seconds: returns the CPU seconds since then.
+
+    Returns:
+        The intervals before now and the CPU seconds of the node now. The first interval has no readings; where counters
+        were sampled when the process began, it ends there, and the second one has readings. There are none if the
+        meters were found at once.
+    """
+    sample = take_startup_sample()
+    if sample is None or sample.moment < since:
+        meters.take_readings()
+        now, node_cpu_seconds = monotonic_seconds(), read_node_cpu_seconds()
+        is_short = now - since <= SHORTEST_START_SECONDS
+        return [] if is_short else [StartupInterval(since, now, take_cpu_seconds())], node_cpu_seconds
+    meters.begin(sample)
+    readings = tuple(one for one in meters.take_readings() if not (one.problem or "").endswith(FIRST_READING))
+    now, cpu_seconds, node_cpu_seconds = monotonic_seconds(), take_cpu_seconds(), read_node_cpu_seconds()
+    early = min(sample.cpu_seconds, cpu_seconds)
+    node_seconds = node_cpu_seconds - sample.node_cpu_seconds
+    later = StartupInterval(sample.moment, now, cpu_seconds - early, node_seconds, readings)
+    return [StartupInterval(since, sample.moment, early), later], node_cpu_seconds
+
+
+# The meters of an ended NodeMeter: the next attempt of this process continues with them.
+_reusable_meters: list[MeterSet] = []
 os.register_at_fork(after_in_child=_reusable_meters.clear)
+
+# The share of each forked process in the start of the process with this number.
+_shared_startup: list[tuple[int, list[StartupInterval]]] = []
+
+
+def share_startup(parts: int) -> None:
+    """Share the time and CPU seconds of this process so far among jobs, for each of which it will fork a process."""
+    since, cpu_seconds = get_cpu_time_accounting().take_unclaimed()
+    intervals, _ = _begin_meters(MeterSet(_find_meters_or_warn(with_gpus=False)), since, lambda: cpu_seconds)
+    shares = [one._replace(cpu_seconds=one.cpu_seconds / parts) for one in intervals]
+    _shared_startup[:] = [(os.getpid(), shares)]
+
+
+def _take_shared_startup() -> list[StartupInterval]:
+    if not _shared_startup or _shared_startup[0][0] == os.getpid():
+        return []
+    return _shared_startup.pop()[1]
 
 
 class NodeMeter:
     """Read the node's meters from creation to `end`, and write their readings with what the job used.
 
     The job is this process, its descendants and, where PIPELINE_ATTEMPT is set, processes of the same attempt on this
-    node under other parents. The intervals hold all that they used since this process began: the time before the meters
-    were found is an interval of its own, without readings. Each NodeMeter of a process begins where the one before it
-    ended; two at once share equally.
+    node under other parents. The intervals hold all that they used since this process began, also before its meters
+    were found: see `startup_counters`. Each NodeMeter of a process begins where the one before it ended; two at once
+    share equally.
 
     Args:
         path: the file to append to.
@@ -169,55 +259,36 @@ class NodeMeter:
         self.path = path
         self._process = os.getpid()
         self._lines = LineFile(path)
-        self._warned = False
         self._accounting = get_cpu_time_accounting()
         self._since = self._accounting.open_meter(self, os.environ.get(ATTEMPT_VARIABLE))
         self._began = monotonic_seconds()
-        self._calendar = time.time() - self._began
         self._node, self._boot_id = node_name(), read_boot_id()
-        self._node_cpu_seconds = _read_node_cpu_seconds()
+        self._node_cpu_seconds = read_node_cpu_seconds()
         self._memory = [self._accounting.sample()]
         self._past: list[str] = []
         self._unchanged: dict[str, Any] = {}
         self._pooled = meters is None
-        calendar, known = _reusable_meters.pop() if self._pooled and _reusable_meters else (0.0, [])
-        self._meters: list[Meter] = known
-        if (past := self._accounting.inherited) is not None:
-            self._past.append(self._format_interval(past.started, past.ended, past.cpu_seconds, is_shared_start=True))
-            self._accounting.inherited = None
-            self._since = max(self._since, past.ended)
-        if abs(calendar - self._calendar) > 1.0:
-            self._meters = list(_find_meters_or_warn() if meters is None else meters)
-            self._take_readings()
+        known = _reusable_meters.pop() if self._pooled and _reusable_meters else None
+        self._meters = MeterSet([])
+        for one in _take_shared_startup():
+            self._past.append(self._format_interval(*one, is_shared_start=True))
+            self._since = max(self._since, one.ended)
+        if known is not None and abs(known.calendar - self._meters.calendar) <= 1.0:
+            self._meters.meters = known.meters
+        else:
+            self._meters.meters = _find_meters_or_warn() if meters is None else meters
             self._begin_readings()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="node meter", daemon=True)
         self._thread.start()
 
     def _begin_readings(self) -> None:
-        """Begin the first interval with readings; a longer time before it becomes an interval without."""
-        now = monotonic_seconds()
-        if now - self._since > SHORTEST_START_SECONDS:
-            self._past.append(self._format_interval(self._since, now, self._accounting.take_cpu_seconds(self)))
-            self._since, self._node_cpu_seconds = now, _read_node_cpu_seconds()
-
-    def _to_unix_time(self, moment: float) -> float:
-        return self._calendar + moment
-
-    def _call_meters(self, action: Callable[[Meter], object]) -> None:
-        for meter in self._meters:
-            try:
-                action(meter)
-            except Exception as error:  # a broken meter must not stop the job that it measures
-                if not self._warned:
-                    logging.getLogger(__name__).warning("a meter cannot be read: %s", error)
-                self._warned = True
-
-    def _take_readings(self) -> tuple[Reading, ...]:
-        readings: list[Reading] = []
-        now = self._to_unix_time(monotonic_seconds())
-        self._call_meters(lambda meter: readings.extend(meter.take_readings(now)))
-        return tuple(readings)
+        """Begin the first interval; the time before it becomes intervals of its own, unless it is too short."""
+        take_cpu_seconds = partial(self._accounting.take_cpu_seconds, self)
+        intervals, node_cpu_seconds = _begin_meters(self._meters, self._since, take_cpu_seconds)
+        for one in intervals:
+            self._past.append(self._format_interval(*one))
+            self._since, self._node_cpu_seconds = one.ended, node_cpu_seconds
 
     def _format_interval(
         self,
@@ -230,20 +301,20 @@ class NodeMeter:
     ) -> str:
         """Return the line of an interval; the node used at least what the job did, the only known part before us."""
         all_processors, own_processors = count_processors()
-        from_moment = round(self._to_unix_time(started), 3)
+        from_moment = round(self._meters.to_unix_time(started), 3)
         interval = MeterInterval(
             node=self._node,
             started=from_moment,
-            ended=max(round(self._to_unix_time(ended), 3), round(from_moment + 0.001, 3)),
+            ended=max(round(self._meters.to_unix_time(ended), 3), round(from_moment + 0.001, 3)),
             job_cpu_seconds=round(cpu_seconds, 4),
             node_cpu_seconds=round(max(node_cpu_seconds, cpu_seconds), 4),
             processors=all_processors,
             job_processors=own_processors,
             job_memory_bytes=round(sum(self._memory) / len(self._memory)),
-            job_boards=find_job_boards([part for meter in self._meters for part in meter.gpus]),
+            job_boards=find_job_boards([part for meter in self._meters.meters for part in meter.gpus]),
             readings=readings,
             boot_id=self._boot_id,
-            booted=round(self._calendar, 3) if self._boot_id else None,
+            booted=round(self._meters.calendar, 3) if self._boot_id else None,
             is_shared_start=is_shared_start,
         )
         before, self._unchanged = self._unchanged, interval.model_dump(include=UNCHANGED_FIELDS)
@@ -251,7 +322,7 @@ class NodeMeter:
         return interval.model_dump_json(exclude_defaults=True, exclude=left_out)
 
     def _write_interval(self, last: bool = False) -> None:
-        readings, ended, node_cpu_seconds = self._take_readings(), monotonic_seconds(), _read_node_cpu_seconds()
+        readings, ended, node_cpu_seconds = self._meters.take_readings(), monotonic_seconds(), read_node_cpu_seconds()
         cpu_seconds = self._accounting.take_cpu_seconds(self, last)
         used = node_cpu_seconds - self._node_cpu_seconds
         line = self._format_interval(self._since, ended, cpu_seconds, used, readings)
@@ -260,8 +331,7 @@ class NodeMeter:
         self._memory, self._past = self._memory[-1:], []
 
     def _sample(self) -> None:
-        now = self._to_unix_time(monotonic_seconds())
-        self._call_meters(lambda meter: meter.sample(now))
+        self._meters.sample()
         self._memory.append(self._accounting.sample())
 
     def _work(self) -> None:
@@ -292,7 +362,7 @@ class NodeMeter:
         self._memory.append(self._accounting.sample())
         self._write_interval(last=True)
         if self._pooled:
-            _reusable_meters.append((self._calendar, self._meters))
+            _reusable_meters.append(self._meters)
 
     def __enter__(self) -> NodeMeter:
         return self
@@ -304,10 +374,8 @@ class NodeMeter:
 @contextmanager
 def meter_additional_node(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Meter this node during the block, in the first process here of an attempt whose own meter is on another node."""
-    folder, attempt = environment.get(READINGS_VARIABLE), environment.get(ATTEMPT_VARIABLE)
-    first = (environment.get("LOCAL_RANK") or environment.get("SLURM_LOCALID") or "0") == "0"
-    if not (folder and attempt and first) or environment.get(NODE_VARIABLE) == node_name(environment):
+    if not meters_additional_node(environment):
         yield
         return
-    with NodeMeter(readings_file(Path(folder), attempt)):
+    with NodeMeter(readings_file(Path(environment[READINGS_VARIABLE]), environment[ATTEMPT_VARIABLE])):
         yield

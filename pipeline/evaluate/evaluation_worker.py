@@ -14,12 +14,15 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.energy.node_meter import meter_additional_node
+from pipeline.energy.startup_counters import keep_startup_sample, meters_additional_node
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.suites import evaluate_checkpoint, prepare_process
 
 
 def main() -> int:
     """Run one process and return its exit code."""
+    if meters_additional_node():
+        keep_startup_sample()
     die_with_parent()
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with meter_additional_node():

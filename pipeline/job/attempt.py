@@ -23,12 +23,9 @@ from pipeline.core.command_line_text import shorten_command
 from pipeline.core.errors import InputError, Stopped, anonymize_paths
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.machine import describe_machine
-from pipeline.energy.cpu_time_accounting import (
-    ATTEMPT_VARIABLE,
-    cpu_seconds_of_process_tree,
-    peak_memory_bytes_of_process_tree,
-)
-from pipeline.energy.node_meter import NODE_VARIABLE, READINGS_VARIABLE, NodeMeter, node_name, readings_file
+from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
+from pipeline.energy.node_meter import NodeMeter, readings_file
+from pipeline.energy.startup_counters import ATTEMPT_VARIABLE, NODE_VARIABLE, READINGS_VARIABLE, node_name
 
 # One question; of the folder that the code runs from anyway git needs no proof that it is this user's.
 GIT_STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")

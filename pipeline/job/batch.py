@@ -20,7 +20,9 @@ from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import BatchFile, BatchRecord, Record, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
-from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, share_startup_cpu_time
+from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
+from pipeline.energy.node_meter import share_startup
+from pipeline.energy.startup_counters import keep_startup_sample
 from pipeline.job.attempt import RunningAttempt
 from pipeline.job.job_execution import Job, expand_paths, list_files
 from pipeline.job.reach import PACKAGE
@@ -59,6 +61,7 @@ def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
         signal.signal(signal.SIGTERM, stop)
     # A GPU is shared by all tasks and would be counted once per task.
     os.environ |= {**SINGLE_THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES": ""}
+    keep_startup_sample()
     try:
         work.call()
     except (InputError, Stopped) as error:
@@ -182,7 +185,7 @@ def _execute_jobs(jobs: Sequence[Job]) -> None:
         return
     os.environ |= SINGLE_THREAD_VARIABLES
     importlib.import_module(jobs[0].module)  # once, for all of them
-    share_startup_cpu_time(len(jobs))
+    share_startup(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [WorkerTask(f"{job.name} of {job.instance}", _input_bytes(job), job.execute) for job in jobs]
     run_in_parallel(works, processes)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.__main__ import main
 from pipeline.audit.document_lineage import trace_document
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation_cluster, write_removed
 from pipeline.corpus.settings import Corpus, FindDuplicatesSettings

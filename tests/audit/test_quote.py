@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.__main__ import main
 from pipeline.audit.training_documents import TrainingAudit
+from pipeline.cli.entry_point import main
 from pipeline.core.settings import Settings
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens import suffixes as suffixes_step

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.__main__ import main
 from pipeline.audit.training_documents import TrainingAudit
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings

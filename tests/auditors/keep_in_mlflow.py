@@ -29,7 +29,7 @@ socket.getaddrinfo = socket.socket.connect = refuse  # type: ignore[assignment, 
 if sys.argv[4:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
 before = set(sys.modules)
-from pipeline.__main__ import main  # noqa: E402
+from pipeline.cli.entry_point import main  # noqa: E402
 from pipeline.experiment import mlflow_export  # noqa: E402, F401  # the command imports it later, with MLflow
 
 files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in set(sys.modules) - before}

@@ -75,7 +75,7 @@ def test_the_shell_completes_commands() -> None:
 
 
 def test_the_earlier_name_of_a_command_leads_to_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.__main__ import main as start
+    from pipeline.cli.entry_point import main as start
 
     assert start(["corpus", "why", "results/demo", "laws/a/0"]) == 2
     assert "polder corpus lineage" in capsys.readouterr().err

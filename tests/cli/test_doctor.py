@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.__main__ import main
 from pipeline.cli import doctor
 from pipeline.cli.doctor import check_machine
+from pipeline.cli.entry_point import main
 
 
 def program(folder: Path, name: str, answer: str, code: int = 0) -> None:

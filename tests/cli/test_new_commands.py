@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.__main__ import main
 from pipeline.cli.application import app
+from pipeline.cli.entry_point import main
 
 
 def test_a_new_run_is_written_and_the_next_commands_are_printed(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 
 
 def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:

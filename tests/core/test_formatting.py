@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import (
     align_columns,

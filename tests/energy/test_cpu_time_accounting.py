@@ -97,7 +97,7 @@ from pipeline.energy import cpu_time_accounting
 from pipeline.energy.node_meter import NodeMeter
 node_meter.SAMPLE_SECONDS = 1.0
 burn(0.8)
-cpu_time_accounting.share_startup_cpu_time(4)
+node_meter.share_startup(4)
 children = []
 for number in range(4):
     if (child := os.fork()) == 0:

@@ -184,7 +184,6 @@ def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
     cpu_time_accounting._accounting = None  # as in a process of its own: what came before is without readings
-    monkeypatch.setattr(cpu_time_accounting, "_startup_share", None)  # what a test of batches has left here
     with NodeMeter(path, [Broken(), meter]):
         deadline = time.monotonic() + 60
         while meter.looks <= 4 and time.monotonic() < deadline:
@@ -223,7 +222,7 @@ def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
 def test_a_driver_that_does_not_start_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> list[Still]:
+    def broken(*, with_gpus: bool) -> list[Still]:
         raise RuntimeError("driver and library differ")
 
     node_meter._reusable_meters.clear()

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate import suites
 from pipeline.evaluate.dataset_mirror import find_data_sets

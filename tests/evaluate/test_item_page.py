@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.evaluate.item_page import write_item_page
 from pipeline.evaluate.settings import Suite, SuitesSettings

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.llama_network import Llama

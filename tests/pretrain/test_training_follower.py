@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.pretrain.training_follower import (
     LiveTensorBoard,
     format_training_progress,

@@ -18,7 +18,7 @@ import pytest
 from rocrate.rocrate import ROCrate
 
 from pipeline import layout
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import escape_to_one_line
 from pipeline.provenance.evidence_attestation import attest_evidence

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.__main__ import main
 from pipeline.audit.document_lineage import trace_document
+from pipeline.cli.entry_point import main
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING, new_letter
 

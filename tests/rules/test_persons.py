@@ -18,7 +18,7 @@ import zstandard
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.personal_data.text_masking import KINDS
 from pipeline.corpus.settings import PersonalData

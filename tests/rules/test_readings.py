@@ -24,3 +24,6 @@ def test_a_start_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -
     whose = {json.loads(path.read_text())["snakemake"] for path in (project.results / "provenance/attempts").iterdir()}
     assert whose == {own.partition("@")[0]} and own.partition("@")[0].endswith(f".{project.results.name}")
     assert used[own] > sum(seconds for name, seconds in used.items() if name != own), "it holds its jobs"
+    for path in (path for path in folder.iterdir() if path.stem != own):
+        first, second, *_ = read_intervals(path)
+        assert first.job_cpu_seconds < second.job_cpu_seconds, "counters are sampled before the job imports anything"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.slurm import invocations
 from pipeline.slurm.accounting import collect_accounting
 from tests.slurm.cluster import Cluster, wait_until

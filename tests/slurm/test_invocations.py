@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import RunningAttempt
 from pipeline.slurm import invocations

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.slurm import accounting, invocations
 from pipeline.slurm.sacct import FIELDS

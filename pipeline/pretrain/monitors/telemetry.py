@@ -29,7 +29,7 @@ from torch.cuda import nccl
 from pipeline.core import platform_files
 from pipeline.core.batch_schedule import StepRange
 from pipeline.core.machine import describe_machine
-from pipeline.energy.node_meter import node_name
+from pipeline.energy.startup_counters import node_name
 from pipeline.model.execution_options import is_deterministic
 from pipeline.model.size import flops_per_token
 from pipeline.pretrain.monitors import metrics

@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import sys
 
-from pipeline.core.lock_owner import die_with_parent
-from pipeline.energy.node_meter import meter_additional_node
+from pipeline.energy.startup_counters import keep_startup_sample, meters_additional_node
 
 
 def main() -> int:
     """Run one process and return its exit code."""
+    if meters_additional_node():
+        keep_startup_sample()
+    from pipeline.core.lock_owner import die_with_parent
+    from pipeline.energy.node_meter import meter_additional_node
+
     die_with_parent()
     # Expandable segments avoid fragmentation of GPU memory when sizes differ between steps.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from pipeline.__main__ import main
+from pipeline.cli.entry_point import main
 from pipeline.pretrain.monitors import profiler
 from pipeline.pretrain.monitors.profiler import REQUEST, TRACES, Profiler
 from pipeline.pretrain.settings import SegmentSettings

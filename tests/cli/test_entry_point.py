@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pipeline.__main__ import RULE_COMMANDS, main
+from pipeline.cli.entry_point import RULE_COMMANDS, main
 
 
 def test_a_mistyped_command_or_option_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,7 +22,7 @@ def test_a_mistyped_command_or_option_names_the_one_that_was_meant(capsys: pytes
 def test_a_job_of_a_rule_does_not_load_the_command_line(words: str) -> None:
     code = (
         "import atexit, sys; atexit.register(lambda: print('typer' in sys.modules));"
-        f"from pipeline.__main__ import main; sys.exit(main({words.split()}))"
+        f"from pipeline.cli.entry_point import main; sys.exit(main({words.split()}))"
     )
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
     assert done.stdout == "False\n", done.stderr
