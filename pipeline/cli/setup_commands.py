@@ -70,17 +70,26 @@ def export_model(
 
 @command(platform, PANEL, "Check a platform's file", "polder platform check --platform snellius --account NAME")
 def check(
-    name: Annotated[str, typer.Option("--platform", metavar="NAME", help="workflow/platforms/NAME.yaml.")] = "local",
+    name: Annotated[
+        str | None, typer.Option("--platform", metavar="NAME", help="workflow/platforms/NAME.yaml; else CONFIG's.")
+    ] = None,
     account: Account = None,
     nodes: Annotated[int, typer.Option(help="The nodes of a training, as slurm.nodes.")] = 2,
+    config: Annotated[
+        Path | None, typer.Option(metavar="CONFIG", help="Take slurm.account and slurm.partitions of this file.")
+    ] = None,
     wait_seconds: Annotated[int, typer.Option(help="The longest wait for a small job.")] = 600,
 ) -> None:
     """Check that a platform's file fits the machine and that small jobs run there; exit with 1 if something fails."""
     from pipeline.config import platforms
+    from pipeline.config.configuration_file import load_configuration
     from pipeline.slurm.platform_check import check_platform
 
     good = True
-    for finding in check_platform(platforms.load_platform_settings(name), account, nodes, wait_seconds):
+    run = load_configuration(config) if config else None
+    described = platforms.load_platform_settings(name or "local") if name or run is None else run.platform
+    account = account or (run.slurm.account if run else None)
+    for finding in check_platform(described, account, nodes, wait_seconds, run.slurm.partitions if run else None):
         print(finding, flush=True)
         good = good and finding.ok is not False
     raise typer.Exit(0 if good else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -72,6 +73,10 @@ class Partition(JobOptions):
     allocation: Allocation | None = Field(
         default=None, description="the smallest that is billed; none: what a job asks for"
     )
+    memory_follows_cpus: bool = Field(
+        default=False,
+        description="the site gives each core its share of the memory of `allocation`, and jobs must name no memory",
+    )
     power: PowerModel | None = Field(
         default=None, description="of one node without its GPUs, calibrated; none: a wide interval for any machine"
     )
@@ -81,7 +86,16 @@ class Partition(JobOptions):
         for key in ("cpus", "memory_megabytes", "gpus"):
             if self.allocation and getattr(self.allocation, key) > getattr(self, key):
                 raise ValueError(f"allocation.{key} is more than the {getattr(self, key)} of a node")
+        if self.memory_follows_cpus and self.allocation is None:
+            raise ValueError("memory_follows_cpus needs allocation, which says how much memory a core brings")
         return self
+
+    @property
+    def memory_megabytes_per_cpu(self) -> int | None:
+        """Return the memory that a core brings, where jobs must name none."""
+        if self.allocation is None or not self.memory_follows_cpus:
+            return None
+        return self.allocation.memory_megabytes // self.allocation.cpus
 
 
 class Platform(Settings):
@@ -182,6 +196,22 @@ class Platform(Settings):
         """Return the partition that work of a kind goes to: without one of its own, that of training, else cpu."""
         asked: list[PartitionKind] = [kind, "gpu"] if kind == "evaluation" else [kind]
         return next((one for one in asked if one in self.partitions), "cpu")
+
+    def job_options(
+        self, kind: str, account: str | None = None, partitions: Mapping[PartitionKind, JobOptions] | None = None
+    ) -> JobOptions:
+        """Return the options of the jobs of a partition: those of the run, else of this file.
+
+        Args:
+            kind: the key of the partition; it may be none of this file's.
+            account: of the run, for all partitions.
+            partitions: of the run, by partition; these come first.
+        """
+        entry = {str(name): one for name, one in self.partitions.items()}.get(kind)
+        own = {str(name): one for name, one in (partitions or {}).items()}.get(kind, JobOptions())
+        site = entry.model_dump(include={*JobOptions.model_fields}, exclude_unset=True) if entry else {}
+        general = {"account": account} if account else {}
+        return JobOptions.model_validate({**site, **general, **own.model_dump(exclude_unset=True)})
 
     def merge_emission_settings(self, written: Energy) -> Energy:
         """Return PUE and carbon intensity: what the run has written itself, else the site's, else the defaults."""

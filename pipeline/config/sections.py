@@ -136,12 +136,7 @@ class Sections(Settings):
 
     def job_options(self, kind: PartitionKind) -> JobOptions:
         """Return the options of the jobs of a partition: those of the section slurm, else of the platform's file."""
-        entry = self.platform.partitions.get(kind)
-        keys = set(JobOptions.model_fields)
-        site = entry.model_dump(include=keys, exclude_unset=True) if entry else {}
-        own = self.slurm.partitions.get(kind, JobOptions()).model_dump(exclude_unset=True)
-        general = {"account": self.slurm.account} if self.slurm.account else {}
-        return JobOptions.model_validate({**site, **general, **own})
+        return self.platform.job_options(kind, self.slurm.account, self.slurm.partitions)
 
     @property
     def launch(self) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pipeline.config.configuration import Config
-from pipeline.config.platforms import Partition, PartitionKind, Platform
+from pipeline.config.platforms import JobOptions, Partition, PartitionKind, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
@@ -26,15 +26,34 @@ from pipeline.slurm.site_checks import SiteFinding
 from pipeline.workflow import preflight
 
 
-def check_platform(platform: Platform, account: str | None, nodes: int, wait_seconds: int) -> Iterator[SiteFinding]:
-    """Yield one finding after the other, those of jobs last; no job is started without Slurm or a partition."""
+def check_platform(
+    platform: Platform,
+    account: str | None,
+    nodes: int,
+    wait_seconds: int,
+    partitions: Mapping[PartitionKind, JobOptions] | None = None,
+) -> Iterator[SiteFinding]:
+    """Yield one finding after the other, those of jobs last; no job is started without Slurm or a partition.
+
+    Args:
+        platform: the machine.
+        account: as `slurm.account`.
+        nodes: of a training.
+        wait_seconds: the longest wait for a small job.
+        partitions: as `slurm.partitions`.
+    """
     slurm = site_checks.check_commands()
     yield slurm
     if not slurm.ok:
         return
-    found = [*site_checks.check_partitions(platform, nodes), site_checks.check_account(account)]
+    entries: dict[str, Partition | None] = {str(kind): entry for kind, entry in platform.partitions.items()}
+    entries = entries or {"default": None}
+    found = [*site_checks.check_partitions(platform, nodes)]
+    options = {kind: platform.job_options(kind, account, partitions) for kind in entries}
+    found += [site_checks.check_account(name) for name in dict.fromkeys(one.account for one in options.values())]
     yield from found
     yield from site_checks.check_partition_sizes(platform)
+    trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
     yield from site_checks.check_scratch(platform, account)
     loads = None
     if platform.modules:
@@ -48,15 +67,13 @@ def check_platform(platform: Platform, account: str | None, nodes: int, wait_sec
         yield SiteFinding(None, "Python, GPUs and disk of the partitions, and the network: no small job was started")
         return
     load = loads is not None and loads.ok is True
-    entries: dict[str, Partition | None] = {str(kind): entry for kind, entry in platform.partitions.items()}
-    entries = entries or {"default": None}
-    trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
-    for kind, entry in entries.items():
-        yield from check_node(platform, kind, _srun_words(entry, account, wait_seconds), load)
+    srun = {kind: _srun_words(entry, options[kind], wait_seconds) for kind, entry in entries.items()}
+    for kind in entries:
+        yield from check_node(platform, kind, srun[kind], load)
     if nodes < 2:
         yield SiteFinding(None, "whether two nodes talk, since --nodes is 1")
     else:
-        yield check_network(platform, _srun_words(entries[trains], account, wait_seconds))
+        yield check_network(platform, srun[trains])
     yield SiteFinding(
         None,
         "limits of account and QOS, waiting times, the binding of launch, collectives of more than two nodes, and "
@@ -84,20 +101,10 @@ def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
         )
 
 
-def _srun_words(entry: Partition | None, account: str | None, wait_seconds: int) -> list[str]:
+def _srun_words(entry: Partition | None, options: JobOptions, wait_seconds: int) -> list[str]:
     """Return the first words of a small job's command line, on a partition or on Slurm's default."""
-    words = [
-        "srun",
-        "--job-name=platform-check",
-        "--time=5",
-        "--cpus-per-task=1",
-        "--mem=8000",
-        f"--immediate={wait_seconds}",
-    ]
-    words += [f"--partition={entry.name}"] if entry else []
-    words += [f"--gres=gpu:{entry.gpus}"] if entry and entry.gpus else []
-    words += [f"--account={account}"] if account else []
-    return words + (site_checks.format_job_options(entry) if entry else [])
+    words = ["srun", "--job-name=platform-check", "--time=5", f"--immediate={wait_seconds}"]
+    return [*words, *site_checks.format_node_request(entry, 8000), *site_checks.format_job_options(options)]
 
 
 def _job_python(platform: Platform) -> str:

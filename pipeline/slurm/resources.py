@@ -243,6 +243,7 @@ class StepResources:
             "reservation": options.reservation,
             "allocation_cpus": allocation.cpus if allocation else None,
             "allocation_mem_mb": allocation.memory_megabytes if allocation else None,
+            "cpu_mem_mb": partition.memory_megabytes_per_cpu if partition else None,
         }
         return {key: value for key, value in placed.items() if value}
 

@@ -192,6 +192,23 @@ def format_job_options(options: JobOptions) -> list[str]:
     return [*(f"--{key}={value}" for key, value in given.items()), *options.options]
 
 
+def format_node_request(partition: Partition | None, memory_megabytes: int | None = None) -> list[str]:
+    """Return the options of sbatch and srun for a small job on a node with all its GPUs, each with its cores.
+
+    Args:
+        partition: of the platform's file; None is Slurm's default.
+        memory_megabytes: what the job needs; None leaves it to Slurm.
+    """
+    share = partition.memory_megabytes_per_cpu if partition else None
+    cpus = -(-memory_megabytes // share) if memory_megabytes and share else 1
+    words = [f"--partition={partition.name}"] if partition else []
+    if partition and partition.gpus:
+        cpus = partition.cpus  # some sites refuse a GPU without its cores
+        words += [f"--gres=gpu:{partition.gpus}"]
+    words += [f"--mem={memory_megabytes}"] if memory_megabytes and not share else []
+    return [*words, f"--cpus-per-task={cpus}"]
+
+
 def check_submission(kind: str, partition: Partition | None, options: JobOptions, nodes: int = 1) -> SiteFinding:
     """Let sbatch judge a job of a minute without submitting it: account, QOS, constraint, reservation, options, GPUs.
 
@@ -201,9 +218,7 @@ def check_submission(kind: str, partition: Partition | None, options: JobOptions
         options: of the jobs of this partition.
         nodes: of the job.
     """
-    words = [f"--partition={partition.name}"] if partition else []
-    words += [f"--gres=gpu:{partition.gpus}"] if partition and partition.gpus else []
-    words += [f"--nodes={nodes}", "--time=1", *format_job_options(options)]
+    words = [*format_node_request(partition), f"--nodes={nodes}", "--time=1", *format_job_options(options)]
     answer = judge_batch(words)
     shown = " ".join(words)
     if answer.outcome == "taken":

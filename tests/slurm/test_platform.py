@@ -133,7 +133,7 @@ def test_a_platform_that_slurm_describes_passes_the_check(
 )
 def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, Any], words: str) -> None:
     platform = platforms.Platform.model_validate(keys)
-    srun = platform_check._srun_words(platform.partitions["gpu"], ACCOUNT, 60)
+    srun = platform_check._srun_words(platform.partitions["gpu"], platform.job_options("gpu", ACCOUNT), 60)
     found = [
         *site_checks.check_partitions(platform, 2),
         *site_checks.check_partition_sizes(platform),
@@ -149,10 +149,28 @@ def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, 
 def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(platform_check, "_job_python", lambda platform: "/nowhere/python")
     platform = platforms.Platform.model_validate(LOOPBACK)
-    srun = platform_check._srun_words(platform.partitions["cpu"], ACCOUNT, 60)
+    srun = platform_check._srun_words(platform.partitions["cpu"], platform.job_options("cpu", ACCOUNT), 60)
     (finding,) = platform_check.check_node(platform, "cpu", srun, load=False)
     assert finding.ok is False and "a small job on one node (cpu) failed" in finding.what
     assert "--partition=cpu" in finding.way_out
+
+
+def test_the_options_of_a_run_are_those_of_its_small_jobs(
+    here: Cluster, project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setattr(platform_files, "PLATFORMS", project.path("workflow/platforms"))
+    monkeypatch.setenv("TMPDIR", str(project.folder))
+    slurm = {"account": ACCOUNT, "partitions": {"gpu": {"constraint": "nowhere"}}}
+    config = project.path("config/mine.yaml")
+    config.write_text(yaml.safe_dump({**MICRO, "platform": "loopback", "slurm": slurm}))
+    assert main(["platform", "check", "--nodes=1", f"--config={config}"]) == 1
+    out = capfd.readouterr().out
+    assert f"ok      account {ACCOUNT}" in out and f"scratch/{ACCOUNT} can be written" in out
+    assert re.search(r"ok      node node\d \(cpu\): Python", out)
+    (bad,) = [line for line in out.splitlines() if line.startswith("not ok")]
+    assert "a small job on one node (gpu) failed" in bad and "Invalid feature specification" in bad
+    assert f"--account={ACCOUNT} --constraint=nowhere" in bad
 
 
 def test_what_was_not_asked_is_said(here: Cluster) -> None:
@@ -169,9 +187,8 @@ def test_what_was_not_asked_is_said(here: Cluster) -> None:
 def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
     platform = platforms.Platform.model_validate(changed("partitions.gpu.name", "cpu"))
     here.ask("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
-    finding = platform_check.check_network(
-        platform, platform_check._srun_words(platform.partitions["gpu"], ACCOUNT, wait_seconds=1)
-    )
+    srun = platform_check._srun_words(platform.partitions["gpu"], platform.job_options("gpu", ACCOUNT), wait_seconds=1)
+    finding = platform_check.check_network(platform, srun)
     assert not finding.ok and "two nodes do not talk" in finding.what
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from pipeline.config import platforms
 from pipeline.config.configuration import parse_configuration
@@ -194,6 +195,16 @@ def test_training_asks_for_the_nodes_that_have_a_disk() -> None:
     asked = requests({**GPUS, "node_disk": "$TMPDIR", "node_disk_constraint": "scratch-node"})
     assert asked("pretrain.segment")["constraint"] == "scratch-node"
     assert "constraint" not in asked("evaluate.suites") and "constraint" not in requests(GPUS)("pretrain.segment")
+
+
+def test_where_memory_follows_the_cores_each_request_says_how_much_one_brings() -> None:
+    partitions = {kind: dict(entry) for kind, entry in GPUS["partitions"].items()}
+    partitions["cpu"] |= {"allocation": {"cpus": 2, "memory_megabytes": 5001}, "memory_follows_cpus": True}
+    asked = requests({**GPUS, "partitions": partitions})
+    assert asked("corpus.filter")["cpu_mem_mb"] == 2500 and "cpu_mem_mb" not in asked("pretrain.segment")
+    partitions["cpu"].pop("allocation")
+    with pytest.raises(ValidationError, match="memory_follows_cpus needs allocation"):
+        requests({**GPUS, "partitions": partitions})
 
 
 def test_jobs_ask_for_what_their_partition_wants_and_the_run_comes_before_the_platform() -> None:

@@ -144,6 +144,9 @@ def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
     if size and not first.request.alone:
         count = count_smallest_allocations(cpus, megabytes, size, of_megabytes)
         cpus, megabytes = count * size, max(megabytes, count * (of_megabytes or 0))
+    elif share := first.resources.get("cpu_mem_mb"):  # jobs name no memory: as many cores as bring it
+        tasks_of_node = max((first.resources.get("tasks") or 1) // (first.resources.get("nodes") or 1), 1)
+        cpus = max(cpus, -(-megabytes // (share * tasks_of_node)))
     minutes = max(one.request.minutes for one in group)
     return {**first.resources, "cpus_per_task": cpus, "mem_mb": megabytes, "runtime": minutes}
 

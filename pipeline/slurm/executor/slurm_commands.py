@@ -100,7 +100,7 @@ def sbatch_options(resources: Mapping[str, Any]) -> list[str]:
         "--partition": resources.get("slurm_partition"),
         "--account": resources.get("slurm_account"),
         "--time": resources.get("runtime"),
-        "--mem": resources.get("mem_mb"),
+        "--mem": None if resources.get("cpu_mem_mb") else resources.get("mem_mb"),
         "--nodes": resources.get("nodes"),
         "--ntasks": resources.get("tasks") or 1,
         "--cpus-per-task": resources.get("cpus_per_task"),

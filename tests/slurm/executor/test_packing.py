@@ -1,18 +1,23 @@
 """Which jobs share a job of Slurm."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.slurm.executor.allocation_runner import AllocationTask
 from pipeline.slurm.executor.job_requests import (
     MAX_MINUTES_RATIO,
+    PreparedJob,
     ResourceRequest,
+    allocation_resources,
     count_smallest_allocations,
     make_resource_request,
     pack_jobs,
 )
+from pipeline.slurm.executor.slurm_commands import sbatch_options
 
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
 
@@ -47,6 +52,35 @@ def test_jobs_whose_options_of_sbatch_differ_stay_apart(option: str) -> None:
         [1, 4],
         [3],
     ]
+
+
+def prepared(**resources: object) -> PreparedJob:
+    task = AllocationTask(what="rule_filter", command="true", srun=[], environment={}, outputs=[])
+    resources = {"slurm_partition": "gpp", "cpus_per_task": 1, "runtime": 60, **resources}
+    return PreparedJob(None, task, resources, make_resource_request(resources), Path("log"))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cpus"),
+    [
+        ([{"mem_mb": 1500}], 1),
+        ([{"mem_mb": 2001}], 2),
+        ([{"mem_mb": 5000}, {"mem_mb": 1000, "cpus_per_task": 4}], 5),
+        ([{"mem_mb": 9000, "nodes": 1}], 5),  # alone: four devices of one process
+        ([{"mem_mb": 64000, "nodes": 2, "tasks": 8, "cpus_per_task": 3}], 8),  # of a node that four tasks share
+        ([{"mem_mb": 8000, "gres": "gpu:1", "cpus_per_task": 20}], 20),
+    ],
+)
+def test_where_memory_follows_the_cores_a_job_gets_cores_and_names_no_memory(
+    jobs: list[dict[str, object]], cpus: int
+) -> None:
+    site = {"allocation_cpus": 1, "allocation_mem_mb": 2000, "cpu_mem_mb": 2000}
+    found = allocation_resources([prepared(**job, **site) for job in jobs])
+    assert found["cpus_per_task"] == cpus
+    words = sbatch_options(found)
+    assert f"--cpus-per-task={cpus}" in words and not any(word.startswith("--mem") for word in words)
+    elsewhere = allocation_resources([prepared(**job) for job in jobs])
+    assert f"--mem={sum(int(str(job['mem_mb'])) for job in jobs)}" in sbatch_options(elsewhere)
 
 
 def test_jobs_of_like_times_lie_together():
