@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
-.PHONY: install demo docs test test-all test-changed quick check release lock wheels clean
+.PHONY: install demo docs test test-all test-slurm test-this-slurm test-other-slurm test-changed quick check release lock wheels clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh pyproject.toml
@@ -59,8 +59,7 @@ test-all: MORE = --hypothesis-profile thorough
 test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
 	@shared=$$(mktemp -d); export POLDER_FINISHED=$$shared/finished; \
 	make --no-print-directory check >$$shared/check 2>&1 & check=$$!; \
-	$(BIN)/python -m pytest tests/slurm -m "$(MARKS)" --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-	    --durations 20 >$$shared/slurm 2>&1 & slurm=$$!; \
+	make --no-print-directory --keep-going MARKS="$(MARKS)" test-slurm >$$shared/slurm 2>&1 & slurm=$$!; \
 	trap "kill $$check $$slurm" INT TERM; \
 	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" $(MORE) --numprocesses 2 --dist loadfile \
 	    --no-loadscope-reorder --durations 20; others=$$?; \
@@ -75,6 +74,15 @@ quick: $(VENV)/installed-$(LOCK)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --quick --numprocesses 2 --dist loadfile
+
+# On this machine's Slurm; the tests marked versions also on that of POLDER_OTHER_SLURM, a folder that
+# `python -m tests.slurm.other_version FOLDER` makes.
+test-slurm: test-this-slurm test-other-slurm
+SLURM_TESTS = $(BIN)/python -m pytest tests/slurm --numprocesses 2 --dist loadfile --no-loadscope-reorder
+test-this-slurm:
+	@$(SLURM_TESTS) -m "$(MARKS)" --durations 20
+test-other-slurm:
+	@$(if $(POLDER_OTHER_SLURM),POLDER_SLURM=$(POLDER_OTHER_SLURM) $(SLURM_TESTS) -m "versions and $(MARKS)")
 
 # The tests that import what was edited since the last commit, directly or not; none of a whole run.
 test-changed: $(VENV)/installed-$(LOCK)

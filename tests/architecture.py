@@ -120,7 +120,7 @@ def drawing() -> str:
         if name not in packages():
             continue
         sentence = " ".join((ast.get_docstring(ast.parse(files()[name].read_text(encoding="utf-8"))) or "").split())
-        modules_of = (own.rpartition(".")[2] for own in files() if own != name and package_of(own) == name)
+        modules_of = (own.rpartition(".")[2] for own in files() if own not in ("", name) and package_of(own) == name)
         lines.append(f"| `{name}` | {sentence} | {', '.join(modules_of)} |")
     return "\n".join(lines) + "\n"
 

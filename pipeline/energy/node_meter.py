@@ -206,7 +206,7 @@ def _begin_meters(
         meters were found at once.
     """
     sample = take_startup_sample()
-    if sample is None or sample.moment < since:
+    if sample is None:
         meters.take_readings()
         now, node_cpu_seconds = monotonic_seconds(), read_node_cpu_seconds()
         is_short = now - since <= SHORTEST_START_SECONDS

@@ -22,10 +22,12 @@ import psutil
 from filelock import FileLock, Timeout
 
 from tests.conftest import is_lacking
+from tests.slurm.other_version import CLIENTS, SLURM_DAEMONS
 
-DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
-CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
-SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+DAEMONS = ("munged", "mariadbd", *SLURM_DAEMONS)
+OTHER_SLURM = os.environ.get("POLDER_SLURM")  # a folder that `python -m tests.slurm.other_version` has made
+SYSTEM_SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+SEARCH = f"{OTHER_SLURM}/bin:{SYSTEM_SEARCH}" if OTHER_SLURM else SYSTEM_SEARCH
 ACCOUNT = "polder"
 FEATURE = "scratch-node"  # what Snellius calls a node with a disk of its own
 # Nobody is given one of these by the system, or takes it for a training, before a daemon listens or while it is down.
@@ -244,7 +246,8 @@ class Cluster:
             sys.mkdir(exist_ok=True)
             within = ["sh", "-ec", CRAY_NODE, "sh", str(sys), str(self.counters / node)]
             enter += ["unshare", "--mount", "--propagation=private", "--", *within]
-        self.run(node, *enter, "slurmd", "-D", "-N", node)
+        stepd = ["-d", f"{OTHER_SLURM}/bin/slurmstepd"] if OTHER_SLURM else []
+        self.run(node, *enter, "slurmd", "-D", *stepd, "-N", node)
         wait_until(lambda: self._listens(node), f"{node} listens")
 
     def _listens(self, node: str) -> bool:
@@ -296,7 +299,9 @@ class Cluster:
             (self.folder / name).chmod(0o600 if name == "slurmdbd.conf" else 0o644)
         for name in CLIENTS:
             client = self.folder / "bin" / name
-            client.write_text(f'#!/bin/sh\nSLURM_CONF={self.configuration} exec {shutil.which(name)} "$@"\n')
+            client.write_text(
+                f'#!/bin/sh\nSLURM_CONF={self.configuration} exec {shutil.which(name, path=SEARCH)} "$@"\n'
+            )
             client.chmod(0o755)
         self._start_munge()
         self._start_mariadb()
@@ -372,6 +377,8 @@ class Cluster:
         munge = f"{folder}/run/munge.sock"
         # After a requeue Slurm waits until the old credential has expired, by default for two minutes.
         authentication = f"AuthType=auth/munge\nAuthInfo=socket={munge},cred_expire=5\n"
+        if OTHER_SLURM:
+            authentication += f"PluginDir={OTHER_SLURM}/plugins\n"
         database = f"""{authentication}DbdHost=localhost
 DbdAddr=127.0.0.1
 DbdPort={self._database}

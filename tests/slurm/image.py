@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 from tests.conftest import is_lacking
-from tests.slurm.cluster import CLIENTS, DAEMONS, SEARCH
+from tests.slurm.cluster import DAEMONS, SYSTEM_SEARCH
+from tests.slurm.other_version import CLIENTS
 
 APPTAINER = """#!/bin/sh
 # apptainer exec [--nv] [--bind A,B] IMAGE COMMAND …
@@ -61,7 +62,7 @@ def make(folder: Path, nodes: list[str], *folders: Path) -> dict[str, str]:
         shutil.copy(Path("/etc", name), root / "etc")
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()} {' '.join(nodes)}\n")
     for name in (*CLIENTS, *DAEMONS, "munge"):
-        if found := shutil.which(name, path=SEARCH):
+        if found := shutil.which(name, path=SYSTEM_SEARCH):
             hidden = image / "without" / Path(found).resolve().parent.relative_to("/usr") / name
             hidden.parent.mkdir(parents=True, exist_ok=True)
             if not hidden.exists():

@@ -83,6 +83,7 @@ def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(clu
     assert len([*tmp_path.glob("*.done")]) == 1 and not cluster.jobs()
 
 
+@pytest.mark.versions
 def test_an_accounting_that_is_away_is_one_sentence_for_all_jobs(cluster: Cluster, tmp_path: Path) -> None:
     cluster.end("slurmdbd")
     try:

@@ -55,6 +55,7 @@ def written(run: Path) -> dict[str, dict[str, Any]]:
     return {book["job"]: book for book in books.values()}
 
 
+@pytest.mark.versions
 def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: Cluster, run: Path) -> None:
     good = submit(cluster, "rule_good", "srun python3 -c 'sum(range(30_000_000))'")
     bad = submit(cluster, "rule_bad", "exit 3")
@@ -112,6 +113,7 @@ def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_si
     assert collect_accounting(run) == 0
 
 
+@pytest.mark.versions
 def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> None:
     narrow = submit(cluster, "rule_narrow", "sleep 2")
     wide = submit(cluster, "rule_wide", "sleep 2", "--cpus-per-task=3", "--mem=4G")  # half a unit for a GB

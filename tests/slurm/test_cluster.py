@@ -1,12 +1,26 @@
 """The cluster that the tests bring up is a real one."""
 
+import re
+import subprocess
+
 import pytest
 
-from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.cluster import OTHER_SLURM, Cluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
 
+@pytest.mark.versions
+def test_all_of_it_is_of_the_version_that_was_asked_for(cluster: Cluster) -> None:
+    version = cluster.ask("sbatch", "--version")
+    assert re.findall("SLURM_VERSION *= (.*)", cluster.ask("scontrol", "show", "config")) == [version.split()[-1]]
+    (node,) = set(re.findall(r"Version=(\S+)", cluster.ask("scontrol", "show", "node")))
+    assert node == version.split()[-1]
+    installed = subprocess.run(["sbatch", "--version"], capture_output=True, text=True).stdout.strip()
+    assert (version != installed) == bool(OTHER_SLURM)
+
+
+@pytest.mark.versions
 def test_it_runs_a_job_of_two_nodes_and_accounts_for_it(cluster: Cluster) -> None:
     words = ("sbatch", "--parsable", "--nodes=2", "--ntasks=2", "--output=/dev/null", "--wrap=srun sleep 0")
     job = cluster.ask(*words)
@@ -16,11 +30,13 @@ def test_it_runs_a_job_of_two_nodes_and_accounts_for_it(cluster: Cluster) -> Non
     wait_until(lambda: cluster.ask(*fields).splitlines() == rows, "sacct knows the job")
 
 
+@pytest.mark.versions
 def test_a_job_cannot_run_on_an_account_that_is_not_there(cluster: Cluster) -> None:
     with pytest.raises(AssertionError, match="Invalid account"):
         cluster.ask("sbatch", "--account=nobody", "--wrap=true")
 
 
+@pytest.mark.versions
 def test_a_node_that_died_comes_back(cluster: Cluster) -> None:
     cluster.end("node2", signal=9)
     cluster.start_node("node2")

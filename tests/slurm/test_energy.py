@@ -95,6 +95,7 @@ class Burn:
         wait_until(lambda: self.cluster.state(self.job) == "COMPLETED", "the job is complete", seconds=180)
 
 
+@pytest.mark.versions
 @pytest.mark.thorough  # meters of a busy machine use CPU time themselves, the more the longer it takes
 def test_two_nodes_under_srun_are_metered_like_the_same_work_without_it(cluster: Cluster, tmp_path: Path) -> None:
     here = tmp_path / "here"

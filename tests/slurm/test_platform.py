@@ -64,6 +64,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return keys
 
 
+@pytest.mark.versions
 def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: Project, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "platform", "check", "--platform=loopback", f"--account={ACCOUNT}"],
@@ -96,6 +97,7 @@ def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: 
     assert not cluster.jobs()
 
 
+@pytest.mark.versions
 def test_a_platform_that_slurm_describes_passes_the_check(
     here: Cluster, project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,7 +110,8 @@ def test_a_platform_that_slurm_describes_passes_the_check(
     assert (gpu.cpus, gpu.memory_megabytes, gpu.minutes, gpu.gpus, platform.devices) == (8, 16000, 120, 2, 2)
     file = project.path("workflow/platforms/asked.yaml")
     text = file.read_text()
-    assert f"Your accounts: {ACCOUNT}" in capfd.readouterr().out and f"account: {ACCOUNT}" not in text
+    (accounts,) = re.findall("Your accounts: (.*)", capfd.readouterr().out)
+    assert f"{ACCOUNT} (QOS normal)" in accounts and f"account: {ACCOUNT}" not in text
     # The type of the cluster's GPUs is one of NVIDIA's, and the torch here is built for CPUs.
     assert platform.device == "cuda"
     file.write_text(re.sub("^device: cuda", "# device: cuda", text, flags=re.MULTILINE))

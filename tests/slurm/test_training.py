@@ -16,7 +16,7 @@ from tests.conftest import new_project
 from tests.pretrain.conftest import settings, tokens  # noqa: F401
 from tests.pretrain.processes import chaos
 from tests.slurm import image
-from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.cluster import OTHER_SLURM, Cluster, wait_until
 from tests.slurm.training import SlurmTraining, has_got, stands_still
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -48,6 +48,7 @@ def local(tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return result
 
 
+@pytest.mark.versions
 def test_two_nodes_of_two_tasks_give_the_bytes_of_four_local_processes(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
@@ -97,6 +98,7 @@ def test_a_process_without_srun_that_is_warned_goes_on_as_well(
     assert chaos.result(tmp_path / "run") == local("full_shard", 1)
 
 
+@pytest.mark.versions
 def test_a_rank_that_is_killed_takes_its_step_down_and_the_same_allocation_goes_on(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
@@ -112,6 +114,7 @@ def test_a_rank_that_is_killed_takes_its_step_down_and_the_same_allocation_goes_
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
 
+@pytest.mark.versions
 def test_a_training_that_is_preempted_keeps_its_last_step_and_goes_on(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
@@ -124,7 +127,8 @@ def test_a_training_that_is_preempted_keeps_its_last_step_and_goes_on(
         cluster.ask("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
         wait_until(lambda: not stands_still(ranks[0]), "Slurm asks the training to stop")
     training.finish()
-    assert training.requeues() == 1
+    # Slurm 24.11 starts a job that was preempted once more after its end: the allocation's file says what is done.
+    assert training.requeues() == (2 if OTHER_SLURM else 1) and training.said().count("step 60/60") == 1
     assert "as asked after step" in training.said()  # it did not wait to be killed
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
@@ -172,6 +176,7 @@ def test_a_time_limit_costs_no_step(
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
 
+@pytest.mark.versions
 def test_a_training_that_is_cancelled_is_not_put_back(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811

@@ -21,7 +21,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 LAUNCH = "torchrun --standalone --nproc-per-node=2"
 PROGRAM = (
-    "import sys, json; from pathlib import Path; from pipeline import __main__ as shell;"
+    "import sys, json; from pathlib import Path; from pipeline.cli import entry_point as shell;"
     "from pipeline.job import batch as job;"
     "from pipeline.pretrain import segment; from pipeline.pretrain.settings import SegmentSettings;"
     "a = json.loads(sys.argv[1]); job.main = lambda _: print(json.dumps(segment.run("

@@ -48,6 +48,7 @@ class Fingerprint:
         return [json.loads(file.read_text())["status"] for file in files]
 
 
+@pytest.mark.versions
 def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cluster, tmp_path: Path) -> None:
     fingerprint = Fingerprint(cluster, tmp_path)
     wait_until(lambda: fingerprint.attempts() == ["running"], "the step runs")

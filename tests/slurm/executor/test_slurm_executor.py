@@ -180,6 +180,7 @@ def tries(folder: Path, name: str) -> list[list[str]]:
     return [line.split() for line in (folder / f"{name}.tries").read_text().splitlines()]
 
 
+@pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_small_jobs_share_the_smallest_allocation_that_is_billed(many: Path) -> None:
@@ -188,6 +189,7 @@ def test_small_jobs_share_the_smallest_allocation_that_is_billed(many: Path) -> 
     assert all(shape == ["1", "1", "4"] for _, *shape in first)
 
 
+@pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -> None:
@@ -195,6 +197,7 @@ def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -
     assert all((many / f"{number}.done").exists() for number in range(6))
 
 
+@pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
@@ -203,6 +206,7 @@ def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
     assert "Trying to restart job" in log, "another one was"
 
 
+@pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
@@ -284,6 +288,7 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
         executor_registration.register_executor(Slurm(), Path("results"), "")
 
 
+@pytest.mark.versions
 @pytest.mark.slurm
 def test_what_slurm_says_of_a_job_whose_log_is_empty_is_shown_once_per_cause(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, SILENT, options=("--retries=1",))
@@ -294,6 +299,7 @@ def test_what_slurm_says_of_a_job_whose_log_is_empty_is_shown_once_per_cause(clu
     assert len(re.findall(r"Slurm's job \d+ ended as FAILED, exit code 1", text)) == 10, "each of both tries"
 
 
+@pytest.mark.versions
 @pytest.mark.slurm
 def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tmp_path: Path) -> None:
     options = 'slurm_account="polder", qos="normal", slurm_extra="--exclude=node2"'

@@ -1,0 +1,82 @@
+"""Unpack the Slurm of another release of Debian into a folder, so that tests can run on it.
+
+    python -m tests.slurm.other_version FOLDER [RELEASE]
+
+Then POLDER_SLURM=FOLDER lets `tests.slurm.cluster` take it. Nothing is installed: apt only downloads, with lists of its
+own, and Slurm's programs get the loader and the libraries of that release. Its jobs run as always on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SLURM_DAEMONS = ("slurmdbd", "slurmctld", "slurmd")
+CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
+PACKAGES = ("slurmctld", "slurmd", "slurmdbd", "slurm-wlm-mysql-plugin", "slurm-client")
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+CONFIGURATION = """
+Dir::State "{folder}/state";
+Dir::State::status "{folder}/status";
+Dir::Cache "{folder}/cache";
+Dir::Etc::sourcelist "{folder}/sources.list";
+Dir::Etc::sourceparts "-";
+APT::Sandbox::User "root";
+APT::Install-Recommends "false";
+"""
+
+
+def _download(folder: Path, release: str) -> list[Path]:
+    """Download the packages with all that they need, as if nothing were installed; return their files."""
+    answer = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
+    )
+    mirror = next(line for line in answer.stdout.splitlines() if not line.rstrip("/").endswith("-security"))
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    (folder / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror} {release} main\n")
+    (folder / "apt.conf").write_text(CONFIGURATION.format(folder=folder))
+    environment = {**os.environ, "APT_CONFIG": str(folder / "apt.conf")}
+    for words in (["update"], ["install", "--yes", "--download-only", *PACKAGES]):
+        subprocess.run(["apt-get", "-qq", *words], check=True, env=environment, stdout=subprocess.DEVNULL)
+    return sorted((folder / "cache/archives").glob("*.deb"))
+
+
+def unpack(folder: Path, release: str) -> None:
+    """Make `bin` with the programs of Slurm, and `plugins`.
+
+    Raises:
+        CalledProcessError: a command failed; it has said why.
+    """
+    root = folder / "root"
+    root.mkdir(parents=True)
+    for package in _download(folder, release):
+        subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
+    (loader,) = root.glob("usr/lib/*/ld-linux-*.so.*")
+    plugins = loader.parent / "slurm-wlm"
+    (folder / "plugins").symlink_to(plugins)
+    (folder / "bin").mkdir()
+    for name in (*CLIENTS, *SLURM_DAEMONS, "slurmstepd"):
+        places = [root / place / f"{name}{end}" for place in ("usr/bin", "usr/sbin") for end in ("", "-wlm")]
+        program = next(place for place in places if place.is_file() and not place.is_symlink())
+        libraries = ["--force-rpath", "--set-rpath", f"{loader.parent}:{plugins}"]
+        subprocess.run(["patchelf", "--set-interpreter", loader, *libraries, program], check=True)
+        (folder / "bin" / name).symlink_to(program)
+    for name in ("cache", "state"):
+        shutil.rmtree(folder / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("release", nargs="?", default="trixie", help="Debian 13 has Slurm 24.11")
+    given = parser.parse_args()
+    unpack(given.folder.resolve(), given.release)
+
+
+if __name__ == "__main__":
+    main()
