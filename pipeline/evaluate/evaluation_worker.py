@@ -1,6 +1,6 @@
 """One process of an evaluation, started by pipeline.evaluate.suites as `python -m MODULE ARGUMENTS.json`.
 
-The node's meter starts before torch is imported, as that takes seconds of all processors.
+The node's meter starts before all that takes long to import.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import InputError
-from pipeline.core.lock_owner import die_with_parent
-from pipeline.energy.node_meter import meter_additional_node
 from pipeline.energy.startup_counters import keep_startup_sample, meters_additional_node
-from pipeline.evaluate.settings import SuitesSettings
-from pipeline.evaluate.suites import evaluate_checkpoint, prepare_process
 
 
 def main() -> int:
     """Run one process and return its exit code."""
     if meters_additional_node():
         keep_startup_sample()
+    from pipeline.core.lock_owner import die_with_parent
+    from pipeline.energy.node_meter import meter_additional_node
+
     die_with_parent()
     arguments = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with meter_additional_node():
@@ -30,6 +28,10 @@ def main() -> int:
 
 
 def _run_process(given: dict[str, Any], launcher: str, outcome: Path) -> int:
+    from pipeline.core.errors import InputError
+    from pipeline.evaluate.settings import SuitesSettings
+    from pipeline.evaluate.suites import evaluate_checkpoint, prepare_process
+
     settings = SuitesSettings.model_validate(given.pop("settings"))
     platform, versions = given.pop("platform"), given.pop("versions")
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)

@@ -212,8 +212,12 @@ def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
     for number in range(3):
         NodeMeter(tmp_path / str(number)).end()
         time.sleep(0.5)
-    node_meter._reusable_meters.clear()
     assert len(found) == 1
+    calendar = time.time
+    monkeypatch.setattr(time, "time", lambda: calendar() + 3600)
+    NodeMeter(tmp_path / "after the clock was set").end()
+    node_meter._reusable_meters.clear()
+    assert len(found) == 2, "its readings would be for an hour"
     (second,) = read_intervals(tmp_path / "1")
     assert second.seconds > 0.5, "what lies between is the next one's"
     assert 0.5 < second.readings[0].joules < second.ended - began  # a watt

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.energy.readings import read_intervals
 from tests.conftest import Project, new_project
 from tests.rules.test_determinism import hashes
 from tests.rules.test_signed_start import give_key, pinned
@@ -83,6 +84,11 @@ def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slur
     assert record["launch"].startswith("srun --export=ALL --nodes=2 --ntasks=2 ")
     evaluated = json.loads((project.results / "provenance/records/evaluate.suites.base.8.json").read_text())
     assert evaluated["launch"].startswith("srun --export=ALL --nodes=2 --ntasks=2 ")
+    for step in ("pretrain.segment.base.8", "evaluate.suites.base.8"):
+        files = [*(project.results / "provenance/readings").glob(f"{step}.*.jsonl")]
+        assert {file.stem.partition("@")[2] for file in files} == {"node1", "node2"}
+        for first, second, *_ in (read_intervals(file) for file in files):
+            assert first.job_cpu_seconds < second.job_cpu_seconds, "counters are sampled before anything is imported"
     logs = project.results / "logs"
     for rank in (0, 1):
         assert (logs / f"pretrain.segment.base.8.rank-{rank}.log").exists()

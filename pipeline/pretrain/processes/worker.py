@@ -1,6 +1,6 @@
 """Run one process of a training, which pretrain.segment starts as `python -m MODULE ARGUMENTS.json`.
 
-The node's meter starts before torch is loaded, because that takes seconds on all processors.
+The node's meter starts before all that takes long to import.
 """
 
 from __future__ import annotations
