@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.cli.snakemake_command import find_cache_variable
 from pipeline.core.errors import InputError
 from pipeline.job.package_environments import find_environment_problems
 from pipeline.slurm.site_checks import check_commands, run_command
@@ -50,6 +51,9 @@ def check_machine(lock: str, results: Path) -> Iterator[Finding]:
     yield from _check_gpus(lock)
     yield from _check_slurm()
     yield from (_check_disk_space(subject, folder) for subject, folder in (("disk", Path.cwd()), ("results", results)))
+    if variable := find_cache_variable(Path.cwd()):
+        advice = f"export {variable}; polder run does so"
+        yield Finding("home", False, "Snakemake's cache in the home folder cannot be written", advice)
     compiler = next(filter(None, map(shutil.which, ("g++", "c++"))), None)
     advice = "" if compiler else "install g++: torch.compile and DeepSpeed's CPU optimizers need it"
     yield Finding("compiler", compiler is not None, compiler or "no C++ compiler", advice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -67,11 +67,22 @@ def _relative_to_project(path: Path, project: Path) -> str:
     return str(absolute.relative_to(project) if absolute.is_relative_to(project) else absolute)
 
 
+def find_cache_variable(project: Path, environment: Mapping[str, str] = os.environ) -> str:
+    """Return what Snakemake's cache needs where the home folder cannot be written, as `NAME=VALUE`; else nothing."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/")) / ".cache") / "snakemake"
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    is_writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    return "" if is_writable else f"XDG_CACHE_HOME={project / '.snakemake/cache'}"
+
+
 def replace_process(command: Sequence[str]) -> NoReturn:
     """Print a command, and replace this process by it, in the folder of the project."""
     project = find_project_folder(Path.cwd())
     if project != Path.cwd():
         print(f"cd {shlex.quote(str(project))}")
         os.chdir(project)
-    print(shlex.join(command), flush=True)
+    variable = find_cache_variable(project)
+    if variable:
+        name, _, os.environ[name] = variable.partition("=")
+    print(" ".join([*([shlex.quote(variable)] if variable else []), shlex.join(command)]), flush=True)
     os.execv(sys.executable, [sys.executable, "-m", *command])

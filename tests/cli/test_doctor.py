@@ -36,12 +36,13 @@ def test_a_machine_without_gpus_and_slurm_is_one_screen(
 def test_each_problem_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "nvidia-smi", "NVIDIA H100, 81559 MiB, 550.1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     sentence = "the run needs numpy 2 by envs/cpu.lock, but 1 is installed: run `sh x`, or, where the machine brings"
     monkeypatch.setattr(doctor, "find_environment_problems", lambda *_, **__: [sentence] * 5)
     monkeypatch.setattr(doctor, "NEEDED_BYTES", 10**18)
     found = [*check_machine("cpu", tmp_path)]
     problems = [one for one in found if one.ok is False]
-    assert {one.subject for one in problems} >= {"packages", "GPU", "disk", "results"}
+    assert {one.subject for one in problems} >= {"packages", "GPU", "disk", "results", "home"}
     assert all(one.advice for one in problems)
     assert next(one.advice for one in problems if one.subject == "packages") == "run `sh x`"
     assert "LOCK=cuda" in next(one.advice for one in problems if one.subject == "GPU")

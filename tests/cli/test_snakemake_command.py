@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import snakemake_command as module
-from pipeline.cli.snakemake_command import build_snakemake_command, find_project_folder
+from pipeline.cli.snakemake_command import build_snakemake_command, find_cache_variable, find_project_folder
 from pipeline.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -47,3 +47,16 @@ def test_a_run_from_another_folder_says_its_command_and_ends_as_snakemake_does(t
     done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True)
     assert done.stdout.startswith(f"cd {ROOT}\nsnakemake no_such_target -n --profile local --configfile config/micro.y")
     assert done.returncode == 1 and "MissingRuleException" in done.stdout + done.stderr
+
+
+def test_where_the_home_folder_cannot_be_written_snakemake_gets_a_folder_for_its_cache(tmp_path: Path) -> None:
+    folder = str(tmp_path / "c")
+    for writable in ({"HOME": folder}, {"HOME": "/dev/null", "XDG_CACHE_HOME": folder}):
+        assert find_cache_variable(tmp_path, writable) == ""
+    for closed in ({"HOME": "/dev/null"}, {"HOME": folder, "XDG_CACHE_HOME": "/dev/null"}):
+        assert find_cache_variable(tmp_path, closed) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
+    words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/dev/null", "XDG_CACHE_HOME": ""}
+    done = subprocess.run(words, cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert done.stdout.startswith(f"XDG_CACHE_HOME={ROOT}/.snakemake/cache snakemake no_such_target -n")
+    assert "MissingRuleException" in done.stdout + done.stderr
