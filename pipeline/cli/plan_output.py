@@ -15,7 +15,13 @@ from pipeline.core.command_line_text import DATA_PLACEHOLDER
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns, escape_to_one_line
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import format_corpus_plan, format_notes_and_sizes, format_plan, format_quantity
+from pipeline.plan.plan_tables import (
+    format_corpus_plan,
+    format_file_count,
+    format_notes_and_sizes,
+    format_plan,
+    format_quantity,
+)
 from pipeline.plan.settings import EstimateSettings
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
@@ -117,7 +123,7 @@ def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
         rows[-1] += [format_quantity("bytes", one["text_bytes"]), f"{one['documents']:,}"]
         rows[-1] += [f"{sum(step['jobs'] for step in one['steps'].values()):,}", f"{hours:.2g}" if known else "unknown"]
         rows[-1] += [format_quantity("bytes", disk)]
-    free = f"{format_quantity('bytes', corpus['free_bytes'])} of the disk are free."
+    free = f"{format_quantity('bytes', corpus['free_bytes'])} of the disk are free. {format_file_count(corpus)}."
     return [*align_columns(rows), free, *(f"does not fit: {problem}" for problem in corpus["problems"])]
 
 

@@ -155,6 +155,12 @@ def _format_sizes(plan: dict[str, Any]) -> list[str]:
     ]
 
 
+def format_file_count(plan: dict[str, Any]) -> str:
+    """Return the number of files that a run makes, and how many there can be, for users with a quota of inodes."""
+    more = "" if plan["free_files"] is None else f"; the disk takes {plan['free_files']:,} more"
+    return f"The whole run makes at least {plan['files']:,} files{more}"
+
+
 def format_corpus_plan(plan: dict[str, Any]) -> list[str]:
     """Format the plan of `pipeline.slurm.corpus_estimate`; problems come last."""
     lines = ["sources, estimated", *_format_steps(plan["sources"]["steps"]), ""]
@@ -163,6 +169,7 @@ def format_corpus_plan(plan: dict[str, Any]) -> list[str]:
         lines += [*_format_steps(corpus["steps"]), ""]
     free = format_quantity("bytes", plan["free_bytes"])
     lines.append(f"disk of the corpora and tokens: at most {format_quantity('bytes', plan['disk_bytes'])}, free {free}")
+    lines.append(format_file_count(plan))
     where = (
         f"{plan['cores']} cores"
         if plan["cores"]

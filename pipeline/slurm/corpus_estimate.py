@@ -30,6 +30,7 @@ from pipeline.workflow.steps import STEPS
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/results/tokenizer.md
 LEAST_VOCABULARY = 8192
 MEGABYTE = 1_000_000
+RECORD_FILES = 3  # of a job, or of a unit of a batch: attempt, readings, record
 
 
 class CorpusPlan:
@@ -54,11 +55,16 @@ class CorpusPlan:
         disk = [bytes for corpus in corpora.values() for bytes in (corpus["disk_bytes"] or {}).values()]
         results = self.config.directory.absolute()
         folder = next(path for path in (results, *results.parents) if path.is_dir())
-        free_bytes = shutil.disk_usage(folder).free
+        free_bytes, files, free_files = shutil.disk_usage(folder).free, self.count_files(), count_free_files(folder)
         if sum(disk) > free_bytes:
             self.problems.append(
                 f"the corpora and tokens may take {sum(disk) / 1e9:.3g} GB and {free_bytes / 1e9:.3g} GB are free in "
                 f"{folder}: set run.results to a folder with more"
+            )
+        if free_files is not None and files > free_files:
+            self.problems.append(
+                f"the results are at least {files:,} files and {free_files:,} can be made in {folder}: keep the raw "
+                "text in fewer, larger files and raise unit_bytes, or set run.results to a folder with more"
             )
         return {
             "label": "estimated",
@@ -66,10 +72,23 @@ class CorpusPlan:
             "corpora": corpora,
             "disk_bytes": sum(disk),
             "free_bytes": free_bytes,
+            "files": files,
+            "free_files": free_files,
             "cores": self.cores,
             "rates_by": self.rates_by,
             "problems": list(dict.fromkeys(self.problems)),
         }
+
+    def count_files(self) -> int:
+        """Return the least number of files of the whole run: outputs that are folders count once."""
+        files = 0
+        for step in STEPS.values():
+            for values in step.instances.jobs(self.config):
+                job = dict(zip(step.instances.wildcards, values, strict=True))
+                is_batch = "batch" in job
+                units = self.requests.count_units(job) if is_batch else 1
+                files += units * (RECORD_FILES + len(step.outputs)) + (2 if is_batch else 1)  # log, list of the batch
+        return files
 
     def _estimate_corpus(self, name: str) -> dict[str, Any]:
         names = self.config.corpus_sources(name)
@@ -194,6 +213,12 @@ class CorpusPlan:
                 f"{what} may take {high_seconds / 3600:.3g} h and {partition.name} allows {partition.minutes / 60:.3g} "
                 f"h: {way}"
             )
+
+
+def count_free_files(folder: Path) -> int | None:
+    """Return how many files a file system may get; None where it makes inodes as needed."""
+    found = os.statvfs(folder)
+    return found.f_favail if found.f_files else None
 
 
 def _resource_request(resources: Mapping[str, Any]) -> ResourceRequest:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError, Stopped
+from pipeline.energy import startup_counters
 from pipeline.job import batch
 from pipeline.job.batch import WorkerTask, run_in_parallel
 
@@ -65,6 +66,16 @@ def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path:
     sizes = {"a": 1, "b": 3, "c": 3, "d": 2}
     run_in_parallel([WorkerTask(name, size, lambda name=name: note(name)) for name, size in sizes.items()], 1)
     assert (tmp_path / "log").read_text().split() == ["b", "c", "d", "a"]
+
+
+def test_a_unit_reads_the_counters_as_its_first_act_and_those_of_no_gpu(tmp_path: Path) -> None:
+    def note() -> None:
+        sample = startup_counters.take_startup_sample()
+        seen = sample is not None and sample.cpu_seconds <= time.process_time()
+        (tmp_path / "seen").write_text(f"{seen} {os.environ['CUDA_VISIBLE_DEVICES']!r}")
+
+    run_in_parallel([WorkerTask("unit", 1, note)], 2)
+    assert (tmp_path / "seen").read_text() == "True ''"
 
 
 def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, JOIN_SHARES, CpuRate
 from pipeline.plan.plan_tables import format_corpus_plan
+from pipeline.slurm import corpus_estimate
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
+from tests.conftest import Project
 
 
 def micro(**changes: Any) -> Config:
@@ -45,6 +47,22 @@ def test_the_jobs_are_those_of_the_dag(name: str) -> None:
     of_text = {step: number for step, number in jobs.items() if STEPS[step].stage in ("sources", "corpus")}
     assert counted == Counter(of_text)
     assert counted["corpus.filter"] > told["corpora"]["small"]["steps"]["corpus.filter"]["jobs"]
+
+
+def test_the_files_of_a_run_are_counted_before_they_are_there(
+    finished: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = planned(micro())
+    made = [path for path in finished.results.rglob("*") if path.is_file() and "scratch" not in path.parts]
+    assert 0.7 * len(made) < told["files"] <= len(made)
+    more = planned(micro(tokens={"main": {}, "other": {}}))["files"]
+    assert more - told["files"] >= 5 * 4, "two shards, two suffixes and an index: attempt, readings, record and output"
+    assert isinstance(told["free_files"], int) and not told["problems"]
+    monkeypatch.setattr(corpus_estimate, "count_free_files", lambda folder: told["files"] - 1)
+    (problem,) = planned(micro())["problems"]
+    assert problem.startswith(f"the results are at least {told['files']:,} files and {told['files'] - 1:,} can be made")
+    monkeypatch.setattr(corpus_estimate, "count_free_files", lambda folder: None)
+    assert planned(micro())["free_files"] is None and not planned(micro())["problems"]
 
 
 def test_text_is_told_for_each_corpus() -> None:

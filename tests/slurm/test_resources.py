@@ -21,6 +21,7 @@ from pipeline.slurm import resources
 from pipeline.slurm.executor.job_requests import RequestGrowth
 from pipeline.slurm.executor.slurm_commands import sbatch_options
 from pipeline.slurm.resources import StepResources
+from pipeline.slurm.site_checks import format_node_request
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 
@@ -202,6 +203,14 @@ def test_where_memory_follows_the_cores_each_request_says_how_much_one_brings() 
     partitions["cpu"] |= {"allocation": {"cpus": 2, "memory_megabytes": 5001}, "memory_follows_cpus": True}
     asked = requests({**GPUS, "partitions": partitions})
     assert asked("corpus.filter")["cpu_mem_mb"] == 2500 and "cpu_mem_mb" not in asked("pretrain.segment")
+    site = Platform.model_validate({**GPUS, "partitions": partitions}).partitions
+    assert format_node_request(site["cpu"], 8000) == ["--partition=genoa", "--cpus-per-task=4"]
+    assert format_node_request(site["cpu"]) == ["--partition=genoa", "--cpus-per-task=1"]
+    assert format_node_request(site["gpu"], 8000)[-2:] == ["--mem=8000", f"--cpus-per-task={site['gpu'].cpus}"]
+    assert format_node_request(None, 8000) == ["--mem=8000", "--cpus-per-task=1"]
+    partitions["cpu"]["memory_follows_cpus"] = False
+    assert "cpu_mem_mb" not in requests({**GPUS, "partitions": partitions})("corpus.filter")
+    partitions["cpu"] = {**partitions["cpu"], "memory_follows_cpus": True}
     partitions["cpu"].pop("allocation")
     with pytest.raises(ValidationError, match="memory_follows_cpus needs allocation"):
         requests({**GPUS, "partitions": partitions})
