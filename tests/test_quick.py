@@ -50,7 +50,9 @@ def test_what_is_marked_and_what_needs_a_whole_run_is_left_out() -> None:
 
 
 def test_a_change_concerns_the_tests_that_import_it_directly_or_not() -> None:
-    here, batch, loader = (ROOT / "tests" / name for name in ("test_quick.py", "job/test_batch.py", "test_main.py"))
+    here, batch, loader = (
+        ROOT / "tests" / name for name in ("test_quick.py", "job/test_batch.py", "cli/test_entry_point.py")
+    )
     files = [here, batch, loader]
     assert concerned(files, [ROOT / "pipeline/job/batch.py"]) == {batch}
     assert concerned(files, [ROOT / "pipeline/job/reach.py"]) == {here, batch}, "through tests/changed.py, or attempts"
