@@ -26,6 +26,8 @@ Dir::Etc::sourcelist "{folder}/sources.list";
 Dir::Etc::sourceparts "-";
 APT::Sandbox::User "root";
 APT::Install-Recommends "false";
+Acquire::Retries "2";
+Acquire::http::Timeout "60";
 """
 
 
