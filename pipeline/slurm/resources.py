@@ -183,6 +183,8 @@ class StepResources:
             words = (
                 f"srun --export=ALL --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
             )
+            if partition and partition.memory_follows_cpus:  # else each task has the memory of its cores alone
+                words += " --mem=0"
             return (platform.launch or "").replace("srun", words, 1)
 
         cpus = parse_cpus_per_task(platform.launch) or (1 if by_srun else devices)

@@ -208,6 +208,12 @@ def test_where_memory_follows_the_cores_each_request_says_how_much_one_brings() 
     assert format_node_request(site["cpu"]) == ["--partition=genoa", "--cpus-per-task=1"]
     assert format_node_request(site["gpu"], 8000)[-2:] == ["--mem=8000", f"--cpus-per-task={site['gpu'].cpus}"]
     assert format_node_request(None, 8000) == ["--mem=8000", "--cpus-per-task=1"]
+    partitions["gpu"] |= {"allocation": {"cpus": 16, "memory_megabytes": 1000}, "memory_follows_cpus": True}
+    launches = [
+        requests({**GPUS, "partitions": some})("pretrain.segment")["launch"]
+        for some in (partitions, GPUS["partitions"])
+    ]
+    assert [" --mem=0 " in launch(SEGMENT) for launch in launches] == [True, False]
     partitions["cpu"]["memory_follows_cpus"] = False
     assert "cpu_mem_mb" not in requests({**GPUS, "partitions": partitions})("corpus.filter")
     partitions["cpu"] = {**partitions["cpu"], "memory_follows_cpus": True}

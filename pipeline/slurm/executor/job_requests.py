@@ -153,8 +153,12 @@ def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
 
 def allocation_tasks(group: list[PreparedJob]) -> list[AllocationTask]:
     """Return the tasks of an allocation, each with its share of it."""
+    first = group[0]
+    if len(group) == 1 and first.task.srun and first.resources.get("cpu_mem_mb"):
+        # Where memory follows the cores, that of a step does too, unless it asks for all of the allocation's.
+        return [replace(first.task, srun=[*first.task.srun, "--mem=0"])]
     if len(group) == 1:
-        return [group[0].task]
+        return [first.task]
     shares = ["--exact"]
     return [replace(one.task, srun=[*one.task.srun, *shares, f"--mem={one.request.memory_megabytes}"]) for one in group]
 

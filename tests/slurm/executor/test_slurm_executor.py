@@ -100,6 +100,30 @@ rule other:
     shell: "echo the disk is gone >&2; exit 1"
 """
 )
+# Each holds more memory than the cluster gives a core, 200 MB; one has its allocation to itself.
+HOLDING = (
+    REGISTERED
+    + """
+rule all:
+    input: "1.done", "2.done", "alone.done"
+
+rule shared:
+    output: "{number}.done"
+    resources: runtime=5, mem_mb=400, slurm_partition="cpu", allocation_cpus=4, allocation_mem_mb=800, cpu_mem_mb=200
+    shell: "$HOLD && echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK > {output}"
+
+rule alone:
+    output: "alone.done"
+    resources: runtime=5, mem_mb=500, slurm_partition="cpu", nodes=1, cpu_mem_mb=200
+    shell: "$HOLD && echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK > {output}"
+"""
+)
+HOLD = f"""#!{sys.executable} -S
+import time
+held = bytearray(330_000_000)
+held[::4096] = b"1" * len(held[::4096])
+time.sleep(4)  # Slurm looks every second
+"""
 FORGETS = """#!/bin/sh
 case "$*" in *--states=all*) exec {squeue} --noheader "--format=%A|%T|%r|%k";; *) exec {squeue} "$@";; esac
 """
@@ -320,3 +344,22 @@ def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tm
         "--format=QOS,Account,NodeList",
     )
     assert {*rows.splitlines()} == {"normal|polder|node1"}
+
+
+@pytest.mark.versions
+@pytest.mark.slurm
+@pytest.mark.parametrize("packed", [True, False])
+def test_where_memory_follows_the_cores_a_job_may_use_all_that_it_asked_for(
+    cluster: Cluster, tmp_path: Path, packed: bool
+) -> None:
+    (tmp_path / "hold").write_text(HOLD)
+    (tmp_path / "hold").chmod(0o755)
+    workflow = HOLDING if packed else HOLDING.replace("allocation_cpus=4, allocation_mem_mb=800, ", "")
+    run, log = start(cluster, tmp_path, workflow, options=("--retries=0",), HOLD=str(tmp_path / "hold"))
+    assert run.wait(420) == 0, log.read_text()
+    found = {name: (tmp_path / f"{name}.done").read_text().split() for name in ("1", "2", "alone")}
+    assert {cpus for _, cpus in found.values()} == {"1"}, "a batch has as many processes as it asked for cores"
+    assert len({job for job, _ in found.values()}) == (2 if packed else 3)
+    fields = ["--noheader", "--parsable2", "--allocations", "--format=AllocCPUS"]
+    counts = {name: cluster.ask("sacct", f"--jobs={job}", *fields) for name, (job, _) in found.items()}
+    assert counts == {"1": "4" if packed else "2", "2": "4" if packed else "2", "alone": "3"}
