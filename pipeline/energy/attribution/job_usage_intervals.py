@@ -142,7 +142,7 @@ class NodeUseTable:
     def add_interval(self, job: int, line: MeterInterval) -> None:
         """Add an interval of a job's meter."""
         seconds, node_cpu = line.ended - line.started, math.nan
-        if not line.is_shared_start:
+        if line.readings or not line.is_shared_start:  # without readings nobody looked at the node when it began
             node_cpu = max(line.node_cpu_seconds, line.job_cpu_seconds) / seconds
         self.add(job, line.started, line.ended, line.job_cpu_seconds / seconds, len(self.rows), line, node_cpu)
         self.processors = max(self.processors, line.processors)

@@ -268,7 +268,8 @@ class _NodeInputs:
             add_intervals(uses, number, lines, job.name, node, problems, last_seen)
             started, ended, node_cpu = (uses.float_column(name, first) for name in ("started", "ended", "node_cpu"))
             real = ~np.isnan(node_cpu)
-            self.node_cpu[node].append(RateSeries(job.name, started[real], ended[real], node_cpu[real]))
+            if real.any():
+                self.node_cpu[node].append(RateSeries(job.name, started[real], ended[real], node_cpu[real]))
             readings = ((line.started, line.ended, line.readings) for line in lines)
             for kind, stream in collect_meter_power_series(readings, node, job.name, problems).items():
                 self.streams[node][kind].append(stream)

@@ -60,6 +60,27 @@ def test_a_unit_of_a_batch_begins_long_after_the_start_that_it_shares() -> None:
     assert found.total().estimated == pytest.approx(202)
 
 
+@pytest.mark.parametrize("others_cpu_seconds", [0, 20])
+def test_a_start_that_units_share_is_counted_once_and_on_a_busy_node_estimated(others_cpu_seconds: float) -> None:
+    share = line(
+        0, 2, 0.25, reading("node", 250), is_shared_start=True, node_cpu_seconds=0.5 + others_cpu_seconds, processors=16
+    )
+    found = made(job("a", share), job("b", share))
+    if others_cpu_seconds:
+        assert problem(found, "others worked on it during a, b") and found.total().measured == 0
+        assert found.total().joules < 250 and (found.seconds, found.seconds_covered) == (2, 0)
+    else:
+        assert found.problems == [] and found.total().measured == found.total().joules == pytest.approx(250)
+        assert found.seconds == found.seconds_covered == 2
+
+
+def test_jobs_that_ended_in_the_start_that_they_share_are_estimated() -> None:
+    share = line(0, 2, 0.25, is_shared_start=True)
+    found = made(job("a", share), job("b", share))
+    # 2 s of 100 W, and 0.5 CPU s of 10 W
+    assert found.total().estimated == found.total().joules == pytest.approx(205)
+
+
 def test_a_fault_of_many_jobs_is_one_sentence() -> None:
     pairs = [(line(at, at + 1, 1), line(at + 5, at + 6, 1)) for at in range(0, 100, 10)]
     found = made(*(job(f"j{number}", *pair) for number, pair in enumerate(pairs)))
