@@ -142,12 +142,16 @@ class LineFile:
                 os.close(file)
 
 
-class MeterSet:
-    """The meters of a node, read by one calendar: what Unix time was when the monotonic clock began."""
+def read_calendar() -> float:
+    """Return what Unix time was, by the clock of now, when the monotonic clock began."""
+    return time.time() - monotonic_seconds()
 
-    def __init__(self, meters: Sequence[Meter]) -> None:
-        self.meters = meters
-        self.calendar = time.time() - monotonic_seconds()
+
+class MeterSet:
+    """The meters of a node, read by one calendar."""
+
+    def __init__(self, meters: Sequence[Meter], calendar: float) -> None:
+        self.meters, self.calendar = meters, calendar
         self._warned = False
 
     def to_unix_time(self, moment: float) -> float:
@@ -224,22 +228,26 @@ def _begin_meters(
 _reusable_meters: list[MeterSet] = []
 os.register_at_fork(after_in_child=_reusable_meters.clear)
 
-# The share of each forked process in the start of the process with this number.
-_shared_startup: list[tuple[int, list[StartupInterval]]] = []
+# What each forked process has of the start of the one that forked it, and the number of that one.
+_shared_startup: tuple[int, list[StartupInterval]] = (0, [])
 
 
 def share_startup(parts: int) -> None:
     """Share the time and CPU seconds of this process so far among jobs, for each of which it will fork a process."""
+    global _shared_startup
     since, cpu_seconds = get_cpu_time_accounting().take_unclaimed()
-    intervals, _ = _begin_meters(MeterSet(_find_meters_or_warn(with_gpus=False)), since, lambda: cpu_seconds)
-    shares = [one._replace(cpu_seconds=one.cpu_seconds / parts) for one in intervals]
-    _shared_startup[:] = [(os.getpid(), shares)]
+    meters = MeterSet(_find_meters_or_warn(with_gpus=False), read_calendar())
+    intervals, _ = _begin_meters(meters, since, lambda: cpu_seconds)
+    _shared_startup = os.getpid(), [one._replace(cpu_seconds=one.cpu_seconds / parts) for one in intervals]
 
 
 def _take_shared_startup() -> list[StartupInterval]:
-    if not _shared_startup or _shared_startup[0][0] == os.getpid():
+    global _shared_startup
+    process, intervals = _shared_startup
+    if process == os.getpid():
         return []
-    return _shared_startup.pop()[1]
+    _shared_startup = 0, []
+    return intervals
 
 
 class NodeMeter:
@@ -268,15 +276,16 @@ class NodeMeter:
         self._past: list[str] = []
         self._unchanged: dict[str, Any] = {}
         self._pooled = meters is None
-        known = _reusable_meters.pop() if self._pooled and _reusable_meters else None
-        self._meters = MeterSet([])
+        known = _reusable_meters.pop() if self._pooled and _reusable_meters else MeterSet([], calendar=0.0)
+        calendar = read_calendar()
+        is_known = abs(known.calendar - calendar) <= 1.0
+        if not is_known and meters is None:
+            meters = _find_meters_or_warn()
+        self._meters = MeterSet(known.meters if is_known else meters or [], calendar)
         for one in _take_shared_startup():
             self._past.append(self._format_interval(*one, is_shared_start=True))
             self._since = max(self._since, one.ended)
-        if known is not None and abs(known.calendar - self._meters.calendar) <= 1.0:
-            self._meters.meters = known.meters
-        else:
-            self._meters.meters = _find_meters_or_warn() if meters is None else meters
+        if not is_known:
             self._begin_readings()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="node meter", daemon=True)
