@@ -5,6 +5,7 @@ PYTHON ?= python3
 LOCK ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
+MARKS = not demo and not thorough
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
 .PHONY: install demo docs test test-all test-slurm test-this-slurm test-other-slurm test-changed quick check release lock wheels clean
@@ -53,7 +54,6 @@ check: $(VENV)/installed-$(LOCK)
 # tests marked thorough, for the end of a larger piece of work.
 # A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
 test test-all: export OMP_WAIT_POLICY = passive
-test: MARKS = not demo and not thorough
 test-all: MARKS = not demo
 test-all: MORE = --hypothesis-profile thorough
 test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed

@@ -4,6 +4,7 @@
 
 Then POLDER_SLURM=FOLDER lets `tests.slurm.cluster` take it. Nothing is installed: apt only downloads, with lists of its
 own, and Slurm's programs get the loader and the libraries of that release. Its jobs run as always on this machine.
+The exit code is 75 where the packages cannot be downloaded.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 SLURM_DAEMONS = ("slurmdbd", "slurmctld", "slurmd")
@@ -32,7 +34,11 @@ Acquire::http::Timeout "60";
 
 
 def _download(folder: Path, release: str) -> list[Path]:
-    """Download the packages with all that they need, as if nothing were installed; return their files."""
+    """Download the packages with all that they need, as if nothing were installed; return their files.
+
+    Raises:
+        CalledProcessError: apt failed; it has said why.
+    """
     answer = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
     )
@@ -48,7 +54,7 @@ def _download(folder: Path, release: str) -> list[Path]:
     return sorted((folder / "cache/archives").glob("*.deb"))
 
 
-def unpack(folder: Path, release: str) -> None:
+def unpack(folder: Path, packages: list[Path]) -> None:
     """Make `bin` with the programs of Slurm, and `plugins`.
 
     Raises:
@@ -56,7 +62,7 @@ def unpack(folder: Path, release: str) -> None:
     """
     root = folder / "root"
     root.mkdir(parents=True)
-    for package in _download(folder, release):
+    for package in packages:
         subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
     (loader,) = root.glob("usr/lib/*/ld-linux-*.so.*")
     plugins = loader.parent / "slurm-wlm"
@@ -77,7 +83,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("release", nargs="?", default="trixie", help="Debian 13 has Slurm 24.11")
     given = parser.parse_args()
-    unpack(given.folder.resolve(), given.release)
+    folder = given.folder.resolve()
+    try:
+        packages = _download(folder, given.release)
+    except subprocess.CalledProcessError:
+        sys.exit(os.EX_TEMPFAIL)
+    unpack(folder, packages)
 
 
 if __name__ == "__main__":
