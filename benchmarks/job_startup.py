@@ -22,12 +22,12 @@ from benchmarks.large_run_startup import cost, file_calls
 # The commands of the contract, ended where the step would begin.
 START = """
 import os, sys
-from pipeline.cli.entry_point import main
+from pipeline.__main__ import start
 from pipeline.job.job_execution import Job
 bind = Job.bind
 sys.path[0] = os.getcwd()  # as `-m` has it
 Job.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
-sys.exit(main(sys.argv[1:]))
+sys.exit(start())
 """
 
 

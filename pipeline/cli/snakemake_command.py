@@ -69,7 +69,10 @@ def _relative_to_project(path: Path, project: Path) -> str:
 
 def find_cache_variable(project: Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return what Snakemake's cache needs where the home folder cannot be written, as `NAME=VALUE`; else nothing."""
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/")) / ".cache") / "snakemake"
+    cache = (
+        Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path("~").expanduser()) / ".cache")
+        / "snakemake"
+    )
     existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
     is_writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     return "" if is_writable else f"XDG_CACHE_HOME={project / '.snakemake/cache'}"

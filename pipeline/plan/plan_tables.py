@@ -157,7 +157,11 @@ def _format_sizes(plan: dict[str, Any]) -> list[str]:
 
 def format_file_count(plan: dict[str, Any]) -> str:
     """Return the number of files that a run makes, and how many there can be, for users with a quota of inodes."""
-    more = "" if plan["free_files"] is None else f"; the disk takes {plan['free_files']:,} more"
+    more = (
+        ""
+        if plan["free_files"] is None
+        else f"; the file system takes {plan['free_files']:,} more, a quota may allow fewer"
+    )
     return f"The whole run makes at least {plan['files']:,} files{more}"
 
 
