@@ -50,7 +50,7 @@ def query_cpu_counts() -> dict[str, int]:
     """Return the number of logical processors of each node of this cluster; empty if Slurm does not answer."""
     try:
         done = run_slurm_command(["sinfo", "--noheader", "--Node", "--format=%N|%c"], QUERY_SECONDS)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired):
         return {}
     rows = (line.split("|") for line in done.stdout.splitlines())
     return {node: int(number) for node, number in rows if number.isdigit()}

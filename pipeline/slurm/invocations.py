@@ -245,7 +245,7 @@ def _has_slurm() -> bool:
         return False
     try:  # Commands that are installed without a configured cluster stop with this word.
         said = slurm_commands.run_slurm_command(["scontrol", "ping"], slurm_commands.QUERY_SECONDS).stderr
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):
         return True
     return "fatal:" not in said
 

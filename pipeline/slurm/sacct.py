@@ -214,6 +214,8 @@ def query_sacct(names: list[str], since: datetime) -> dict[str, AccountedJob]:
         raise InputError("there is no sacct here: collect the accounting on a node that has Slurm") from None
     except subprocess.TimeoutExpired:
         raise InputError("sacct has not answered for five minutes: collect the accounting later") from None
+    except OSError as error:
+        raise InputError(f"sacct cannot be started ({error.strerror}): collect the accounting later") from None
     if done.returncode != 0:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
         cause = said[-1].removeprefix("sacct: error: ")

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 ALLOCATIONS_FOLDER = Path(".snakemake/allocations")  # next to Snakemake's marks of incomplete outputs
 REFUSED_CODE = 2
+NOT_STARTED_CODE = 126
 REQUEUE_TRIES, REQUEUE_SECONDS = 4, 10.0
 
 
@@ -105,7 +106,11 @@ class AllocationRun:
         # bash, not sh: commands are written for it, and $BASH_ENV defines `module`.
         words = [*task["srun"], "bash", "-c", task["command"]]
         environment = {**os.environ, **task["environment"]}
-        code = _shell_exit_code(subprocess.run(words, env=environment, stdin=subprocess.DEVNULL).returncode)
+        try:
+            code = _shell_exit_code(subprocess.run(words, env=environment, stdin=subprocess.DEVNULL).returncode)
+        except OSError as error:
+            print(f"{words[0]} cannot be started: {error.strerror}", file=sys.stderr, flush=True)
+            code = NOT_STARTED_CODE
         with self._lock:
             self.codes[number] = code
             try:
@@ -145,7 +150,7 @@ def requeue_job() -> bool:
         time.sleep(REQUEUE_SECONDS if attempt else 0)
         try:
             words = ["scontrol", "--oneliner", "show", "job", job]
-            shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            shown = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True).stdout
             known = dict(word.split("=", 1) for word in shown.split() if "=" in word)
             if known.get("JobState") != "RUNNING" or known.get("Restarts", starts) != starts:
                 return requested  # a request without an answer may have succeeded

@@ -23,12 +23,10 @@ SBATCH_SECONDS = 300
 NO_ANSWER = re.compile(
     r"unable to contact|timed out|zero bytes|communication|connection|not connected|unexpected m|authentica", re.I
 )
-# Limits of a QOS, an association or the controller on the number of jobs: they pass.
-QUEUE_FULL = re.compile(
-    r"MaxSubmit|GrpSubmit|MaxJobs|GrpJobs|job submit limit|temporarily un|try again|too many jobs", re.I
-)
-# The reasons that sbatch adds when one job is too large: they do not pass.
-PERMANENT_LIMIT = re.compile(r"PerJob|MaxWall|TimeLimit|NodeLimit|MaxNode|MaxCpu|MaxMem", re.I)
+QUEUE_FULL = re.compile(r"job submit limit|temporarily un|try again|too many jobs", re.I)
+# The limit of a QOS or an association that sbatch names passes if it is one on the number of jobs.
+LIMIT_NAME = re.compile(r"\b(?:QOS|Assoc)[A-Z]\w+")
+JOB_COUNT_LIMIT = re.compile(r"MaxSubmit|GrpSubmit|MaxJobs|GrpJobs")
 
 QUERY_SECONDS = 120
 CANCEL_TRIES, CANCEL_SECONDS = 3, 10.0
@@ -77,7 +75,16 @@ def run_slurm_command(
         subprocess.TimeoutExpired: it does not answer in so many seconds.
     """
     environment = {**clean_environment(), **variables}
-    return subprocess.run(words, input=script, env=environment, capture_output=True, text=True, timeout=seconds)
+    return subprocess.run(
+        words,
+        input=script,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",  # of what a site prints
+        timeout=seconds,
+        start_new_session=True,  # an interrupt of the terminal must not end a submission that may have been taken
+    )
 
 
 def parse_sbatch_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
@@ -89,7 +96,8 @@ def parse_sbatch_answer(code: int, printed: str, said: str) -> SubmissionAnswer:
         return SubmissionAnswer("taken", number=numbers[-1])
     if NO_ANSWER.search(said):
         return SubmissionAnswer("silent", said=words)
-    if QUEUE_FULL.search(said) and not PERMANENT_LIMIT.search(said):
+    limits = LIMIT_NAME.findall(said)
+    if all(map(JOB_COUNT_LIMIT.search, limits)) if limits else QUEUE_FULL.search(said):
         return SubmissionAnswer("full", said=words)
     return SubmissionAnswer("refused", said=words or f"sbatch ends with {code}")
 
@@ -122,7 +130,9 @@ def submit_batch(words: Sequence[str], script: str, workdir: Path) -> Submission
     except subprocess.TimeoutExpired:
         return SubmissionAnswer("silent", said=f"sbatch has not answered for {SBATCH_SECONDS} seconds")
     except OSError as error:
-        return SubmissionAnswer("refused", said=f"sbatch cannot be started ({error.strerror})")
+        is_missing = isinstance(error, FileNotFoundError | PermissionError)
+        outcome: SubmissionOutcome = "refused" if is_missing else "silent"
+        return SubmissionAnswer(outcome, said=f"sbatch cannot be started ({error.strerror})")
     return parse_sbatch_answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -159,7 +169,7 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob]
         done = run_slurm_command([*words, *(["--states=all"] if ended else [])], QUERY_SECONDS)
     except FileNotFoundError:
         raise SlurmError("there is no squeue, but jobs of this run may exist: use a node that has Slurm") from None
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):  # such as: no process can be started now
         return None
     if done.returncode != 0:
         return None

@@ -64,11 +64,17 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         """Prepare the state that the threads share; called by the base class.
 
         Raises:
-            WorkflowError: `--sdm apptainer` is set, with which no training could be started.
+            WorkflowError: `--sdm apptainer` is set, with which no training could be started, or Slurm could not open
+                its logs.
         """
         if DeploymentMethod.APPTAINER in self.workflow.deployment_settings.deployment_method:
             raise WorkflowError(
                 f"--sdm apptainer does not go with --profile slurm: leave it out, and {self.host.image_advice}"
+            )
+        folder = str(self.host.log_folder.absolute())
+        if found := {*"%\\"} & {*folder}:
+            raise WorkflowError(
+                f"Slurm replaces {' and '.join(sorted(found))} in paths, and {folder} has it: rename it"
             )
         self.name = str(uuid.uuid4())
         self.folder = ALLOCATIONS_FOLDER / self.name
@@ -82,6 +88,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._over: dict[str, str] = {}  # states of allocations that squeue has forgotten
         self._asked_seconds = float("-inf")
         self._count = 0
+        self._unanswered = False  # whether the last request may arrive yet
         self._warned: set[str] = set()  # lasting conditions
         self._causes: set[str] = set()  # last lines of Slurm's logs that were shown
         self._waiting = WaitMonitor(60.0 * self.host.start_minutes, self.logger.warning)
@@ -161,7 +168,8 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             answer = slurm_commands.submit_batch(words, script, snakemake_private.working_directory(self.workflow))
             if answer.outcome in WAIT_MESSAGES:
                 self._warn_once(answer.outcome, f"{WAIT_MESSAGES[answer.outcome].format(what=what)} ({answer.said})")
-            if answer.outcome == "silent":
+            self._unanswered = answer.outcome == "silent"
+            if self._unanswered:
                 answer = self._resolve_unanswered_submission(answer, pause)
             if answer.outcome == "taken":
                 self._report_submission(group, path, answer.number, what)
@@ -193,7 +201,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         with self._changed:
             self._live.add(number)
             self._all.add(number)
-        log = str(group[0].log).replace("%j", number)
+        log = str(group[0].log.with_name(group[0].log.name.replace("%j", number)))
         self.logger.info(f"{what} has been submitted as job {number} of Slurm (its log: {log})")
         for place, one in enumerate(group):
             aux = {"path": path, "place": place, "size": len(group), "log": log, "what": one.task.what}
@@ -315,9 +323,17 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel all jobs of this invocation, also those that are not reported yet."""
         self._stop()
-        if self._all or active_jobs:
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+            if self._thread.is_alive():
+                self.logger.info("A submission is under way: its job is cancelled when Slurm answers")
+                self._thread.join(slurm_commands.SBATCH_SECONDS)
+        if self._all or active_jobs or self._unanswered or self._thread.is_alive():
             self.logger.info("Slurm cancels the jobs of this run")
             problem = slurm_commands.cancel_jobs(self.name)
+            if self._unanswered and not problem:  # it may be processed after the first request to cancel
+                time.sleep(self.pause_seconds)
+                problem = slurm_commands.cancel_jobs(self.name)
             if problem:
                 self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
 

@@ -55,6 +55,17 @@ def test_the_end_of_a_job_that_was_killed_is_that_of_a_shell(tmp_path: Path) -> 
     assert run(path, allocation_runner.write_allocation(path, [task(tmp_path, "a", "kill -9 $$")])).returncode == 137
 
 
+@pytest.mark.parametrize(
+    ("srun", "command", "cause"),
+    [(["no-such-srun"], "true", "No such file or directory"), ([], f": {'x' * 140_000}", "Argument list too long")],
+)
+def test_a_job_that_cannot_be_started_has_failed(tmp_path: Path, srun: list[str], command: str, cause: str) -> None:
+    path = tmp_path / "1.json"
+    done = run(path, allocation_runner.write_allocation(path, [AllocationTask("a", command, srun)]))
+    assert done.returncode == 126 and allocation_runner.read_exit_codes(path) == {0: 126}
+    assert f"cannot be started: {cause}" in done.stderr and len(done.stderr) < 200
+
+
 def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a")])

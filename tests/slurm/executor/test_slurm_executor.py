@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
-from pipeline.slurm import executor_registration
+from pipeline.slurm import executor_registration, sacct
+from pipeline.slurm.accounting import query_cpu_counts
 from pipeline.slurm.executor import slurm_commands, snakemake_private
 from pipeline.slurm.executor.slurm_commands import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
@@ -100,6 +103,19 @@ rule other:
     shell: "echo the disk is gone >&2; exit 1"
 """
 )
+# Jobs of which the first is already submitted, or none.
+SLOW = (
+    REGISTERED
+    + """
+rule all:
+    input: expand("{number}.done", number=range(JOBS))
+
+rule slow:
+    output: "{number}.done"
+    resources: runtime=5, mem_mb=100, slurm_partition="cpu"
+    shell: "sleep 300; touch {output}"
+"""
+)
 # Each holds more memory than the cluster gives a core, 200 MB; one has its allocation to itself.
 HOLDING = (
     REGISTERED
@@ -149,6 +165,7 @@ def start(
             env={**cluster.environment(), "PYTHONPATH": str(ROOT), **environment},
             stdout=stream,
             stderr=stream,
+            start_new_session=True,
         )
     return process, log
 
@@ -244,6 +261,9 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
         ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates", "full"),
         ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job viol", "full"),
         ("sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Job violates (job submit limit, …)", "refused"),
+        ("sbatch: error: QOSMinCpuNotSatisfied\nsbatch: error: Job violates (job submit limit, …)", "refused"),
+        ("sbatch: error: AssocGrpCPUMinutesLimit\nsbatch: error: Job violates (job submit limit, …)", "refused"),
+        ("sbatch: error: Batch job submission failed: Job violates (job submit limit, …)", "full"),
         ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", "full"),
         ("sbatch: error: Batch job submission failed: Unexpected message received", "silent"),
         ("sbatch: error: Batch job submission failed: Transport endpoint is not connected", "silent"),
@@ -255,6 +275,32 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
 )
 def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
     assert slurm_commands.parse_sbatch_answer(1, "", said).outcome == outcome
+
+
+def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
+    """Let shell scripts stand for these commands."""
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_site_may_print_what_is_no_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_first_on_the_path(tmp_path, monkeypatch, sbatch="printf 'projet \\351puis\\351\\n' >&2; echo 4711")
+    assert slurm_commands.submit_batch([], "true", tmp_path) == slurm_commands.SubmissionAnswer("taken", "4711")
+
+
+def test_where_no_process_can_be_started_now_slurm_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert slurm_commands.query_jobs(["this-start"]) is None and query_cpu_counts() == {}
+    assert slurm_commands.submit_batch([], "true", tmp_path).outcome == "silent"
+    with pytest.raises(InputError, match=r"sacct cannot be started \(Resource temporarily unavailable\)"):
+        sacct.query_sacct(["this-start"], datetime.now(UTC))
 
 
 def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
@@ -270,9 +316,7 @@ def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
 
 def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = "1|COMPLETED|None|rule_a|b\n2|RUNNING|None|rule_a\nb\u2028c\n3|PENDING|Priority|\n"
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\nprintf '%s' '{printed}'\n", encoding="utf-8")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    put_first_on_the_path(tmp_path, monkeypatch, squeue=f"printf '%s' '{printed}'")
     known = slurm_commands.query_jobs(["this-start"]) or {}
     assert {number: (job.state, job.comment) for number, job in known.items()} == {
         "1": ("COMPLETED", "rule_a|b"),
@@ -285,9 +329,7 @@ def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|STAGE_OUT|None|rule_c", "4|COMPLETED|None|rule_d"]
-    (tmp_path / "squeue").write_text("".join(["#!/bin/sh\n", *(f"echo '{row}'\n" for row in rows)]))
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    put_first_on_the_path(tmp_path, monkeypatch, squeue="".join(f"echo '{row}'\n" for row in rows))
     executor = object.__new__(SlurmExecutor)
     executor.name, executor._over, executor._waiting = "this-start", {}, WaitMonitor(60.0, print)
     assert executor._ended_states({"1", "2", "3", "4"}) == {"4": "COMPLETED"}
@@ -344,6 +386,40 @@ def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tm
         "--format=QOS,Account,NodeList",
     )
     assert {*rows.splitlines()} == {"normal|polder|node1"}
+
+
+@pytest.mark.versions
+@pytest.mark.slurm
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_cancels_the_job_that_is_being_submitted_too(cluster: Cluster, tmp_path: Path, jobs: int) -> None:
+    (tmp_path / "bin").mkdir()
+    sbatch, calls, answers = tmp_path / "bin/sbatch", tmp_path / "calls", tmp_path / "answers"
+    waits = f"[ $(wc -l < {calls}) -lt {jobs} ] || until [ -e {answers} ]; do sleep 0.1; done"
+    sbatch.write_text(f'#!/bin/sh\necho >> {calls}\n{waits}\nexec {cluster.folder}/bin/sbatch "$@"\n')
+    sbatch.chmod(0o755)
+    path = f"{sbatch.parent}:{cluster.environment()['PATH']}"
+    run, log = start(cluster, tmp_path, SLOW.replace("JOBS", str(jobs)), PATH=path)
+    try:
+        wait_until(lambda: calls.exists() and len(calls.read_text().splitlines()) == jobs, "sbatch is called", 120)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        wait_until(lambda: "A submission is under way" in log.read_text(), "it waits for sbatch", 60)
+        answers.touch()
+        assert run.wait(120) != 0, log.read_text()
+    finally:
+        answers.touch()
+        run.kill()
+    states = cluster.ask("squeue", "--noheader", "--states=all", "--name=ID", "--format=%T")
+    assert not cluster.jobs(), log.read_text() + states
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("name", "sign"), [("50%j", "%"), ("a\\b", "\\")])
+def test_a_folder_with_signs_that_slurm_replaces_is_refused(
+    cluster: Cluster, tmp_path: Path, name: str, sign: str
+) -> None:
+    (tmp_path / name).mkdir()
+    run, log = start(cluster, tmp_path / name, SLOW.replace("JOBS", "1"))
+    assert run.wait(120) != 0 and f"Slurm replaces {sign} in paths" in log.read_text()
 
 
 @pytest.mark.versions
