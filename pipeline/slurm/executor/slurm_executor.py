@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline.slurm.executor import allocation_runner, job_requests, slurm_commands, snakemake_private
 from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER, REFUSED_CODE
-from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, SlurmError
+from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.job_requests import (
     PreparedJob,
     allocation_resources,
@@ -42,6 +42,7 @@ from pipeline.slurm.executor.slurm_environment import list_ignored_options
 KILLED_CODE = 128 + 9  # if nobody cancelled the job, Slurm or the kernel killed it for lack of memory
 MAX_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
+FORGOTTEN_SECONDS = 300.0  # then a job is over that neither squeue nor the accounting knows
 # Lines of `allocation_runner` and srun, which follow the cause.
 EXIT_CODE = re.compile(r"(ended|Exited) with exit code \d+$")
 WAIT_MESSAGES = {
@@ -86,6 +87,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._all: set[str] = set()
         self._queue: dict[str, slurm_commands.QueuedJob] = {}
         self._over: dict[str, str] = {}  # states of allocations that squeue has forgotten
+        self._forgotten: dict[str, float] = {}  # when squeue did not name them for the first time
         self._asked_seconds = float("-inf")
         self._count = 0
         self._unanswered = False  # whether the last request may arrive yet
@@ -224,12 +226,12 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         if not active_jobs:  # the base class calls this before `__post_init__`
             return
         try:
-            over = await asyncio.to_thread(self._ended_states, {str(info.external_jobid) for info in active_jobs})
-            failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
-            causes = await asyncio.to_thread(self._failure_causes, failed, over)
-        except SlurmError as error:  # the query is repeated
-            self._warn_once("accounting", f"{error}; this run continues without it")
-            over, causes = {}, {}
+            over = await asyncio.to_thread(self._ended_states, active_jobs)
+        except SlurmError as error:  # there is no squeue now: the query is repeated
+            self._warn_once("squeue", str(error))
+            over = {}
+        failed = [info for info in active_jobs if over.get(str(info.external_jobid)) not in (None, "COMPLETED")]
+        causes = await asyncio.to_thread(self._failure_causes, failed, over)
         for info in active_jobs:
             number = str(info.external_jobid)
             if number not in over:
@@ -256,20 +258,40 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
                 reasons[info.job.jobid] = queued.reason
         self.host.report_queue(reasons)
 
-    def _ended_states(self, numbers: set[str]) -> dict[str, str]:
-        """Return the states of the allocations that are over."""
+    def _query_accounting(self) -> Mapping[str, JobEnd] | None:
+        """Return the last allocations of this invocation's jobs; None if the accounting does not answer."""
+        try:
+            return self.host.query_accounting([self.name], self._began)
+        except SlurmError as error:
+            self._warn_once("accounting", f"{error}; this run continues without it")
+            return None
+
+    def _ended_states(self, active_jobs: list[SubmittedJobInfo]) -> dict[str, str]:
+        """Return the states of the allocations that are over.
+
+        What squeue has forgotten is over. The accounting knows its state; where it does not, the allocation's own file
+        does, if all of its jobs have ended there.
+        """
         known = slurm_commands.query_jobs([self.name], ended=True)
         if known is None:
             return {}
         self._waiting.update(known)
         self._queue = known
-        forgotten = numbers - known.keys() - self._over.keys()
-        if forgotten and time.monotonic() > self._asked_seconds + SECONDS_BETWEEN_SACCT:
-            self._asked_seconds = time.monotonic()
-            ends = self.host.query_accounting([self.name], self._began)
+        now, files = time.monotonic(), {str(info.external_jobid): info.aux for info in active_jobs}
+        forgotten = files.keys() - known.keys() - self._over.keys()
+        self._forgotten = {number: self._forgotten.get(number, now) for number in forgotten}
+        if forgotten and now > self._asked_seconds + SECONDS_BETWEEN_SACCT:
+            self._asked_seconds = now
+            ends = self._query_accounting() or {}
             self._over |= {number: end.state for number, end in ends.items() if end.is_over}
+            for number in forgotten - ends.keys():
+                codes = allocation_runner.read_exit_codes(files[number]["path"])
+                have_all_ended = len(codes) == files[number]["size"]
+                if have_all_ended or now > self._forgotten[number] + FORGOTTEN_SECONDS:
+                    succeeded = have_all_ended and not any(codes.values())
+                    self._over[number] = "COMPLETED" if succeeded else "FAILED"
         ended = {number: job.state for number, job in known.items() if job.state not in UNFINISHED_STATES}
-        return {number: state for number, state in {**self._over, **ended}.items() if number in numbers}
+        return {number: state for number, state in {**self._over, **ended}.items() if number in files}
 
     def _failure_causes(self, failed: list[SubmittedJobInfo], over: dict[str, str]) -> dict[str, Cause]:
         """Return why allocations have failed; the accounting knows whether a plain failure was one of memory."""
@@ -277,10 +299,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         unsure = {number for number in causes if over[number] == "FAILED"}
         for attempt in range(3 if unsure else 0):
             time.sleep(self.pause_seconds if attempt else 0)  # the database knows the end of a job later than squeue
-            try:
-                ends = self.host.query_accounting([self.name], self._began)
-            except SlurmError as error:
-                self._warn_once("accounting", f"{error}; this run continues without it")
+            if (ends := self._query_accounting()) is None:
                 break
             over_now = {number: end for number, end in ends.items() if number in unsure and end.is_over}
             causes |= {number: end.cause for number, end in over_now.items()}

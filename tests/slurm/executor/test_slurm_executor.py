@@ -10,15 +10,18 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
+from logging import getLogger
 from pathlib import Path
 
 import pytest
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import executor_registration, sacct
 from pipeline.slurm.accounting import query_cpu_counts
-from pipeline.slurm.executor import slurm_commands, snakemake_private
+from pipeline.slurm.executor import slurm_commands, slurm_executor, snakemake_private
+from pipeline.slurm.executor.interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_commands import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 from pipeline.slurm.executor.snakemake_private import KNOWN_VERSIONS, check_versions
@@ -277,6 +280,28 @@ def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcom
     assert slurm_commands.parse_sbatch_answer(1, "", said).outcome == outcome
 
 
+def submitted(folder: Path, *numbers: int, size: int = 1) -> list[SubmittedJobInfo]:
+    """Return jobs of these numbers of Slurm with the files of their allocations."""
+    files = {number: {"path": folder / f"{number}.json", "size": size} for number in numbers}
+    return [SubmittedJobInfo(None, external_jobid=str(number), aux=aux) for number, aux in files.items()]
+
+
+def executor_of(folder: Path, accounted: dict[str, JobEnd] | None) -> SlurmExecutor:
+    """Return an executor without threads whose accounting answers so, or does not answer."""
+
+    def query_accounting(names: list[str], since: datetime) -> dict[str, JobEnd]:
+        if accounted is None:
+            raise SlurmError("there is no accounting")
+        return accounted
+
+    host = ExecutorHost(folder, "", 10, 60.0, "", "", query_accounting)
+    executor = object.__new__(SlurmExecutor)
+    executor.__dict__ |= {"name": "this-start", "host": host, "_began": datetime.now(UTC), "logger": getLogger()}
+    executor.__dict__ |= {"_over": {}, "_forgotten": {}, "_warned": set(), "_asked_seconds": float("-inf")}
+    executor._waiting = WaitMonitor(60.0, print)
+    return executor
+
+
 def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
     """Let shell scripts stand for these commands."""
     for name, text in programs.items():
@@ -330,9 +355,31 @@ def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
 ) -> None:
     rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|STAGE_OUT|None|rule_c", "4|COMPLETED|None|rule_d"]
     put_first_on_the_path(tmp_path, monkeypatch, squeue="".join(f"echo '{row}'\n" for row in rows))
-    executor = object.__new__(SlurmExecutor)
-    executor.name, executor._over, executor._waiting = "this-start", {}, WaitMonitor(60.0, print)
-    assert executor._ended_states({"1", "2", "3", "4"}) == {"4": "COMPLETED"}
+    assert executor_of(tmp_path, {})._ended_states(submitted(tmp_path, 1, 2, 3, 4)) == {"4": "COMPLETED"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "accounted", "state"),
+    [
+        ("0 0\n1 0\n", None, "COMPLETED"),
+        ("0 0\n1 3\n", None, "FAILED"),
+        ("0 0\n1 0\n", {}, "COMPLETED"),
+        ("0 0\n", None, None),
+        ("0 0\n", {"7": JobEnd("TIMEOUT", True, "time")}, "TIMEOUT"),
+        ("0 0\n1 0\n", {"7": JobEnd("RUNNING", False, "failed")}, None),
+    ],
+)
+def test_a_job_that_slurm_has_forgotten_has_the_state_of_the_accounting_or_of_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, accounted: dict[str, JobEnd] | None, state: str | None
+) -> None:
+    put_first_on_the_path(tmp_path, monkeypatch, squeue="true")
+    jobs, executor = submitted(tmp_path, 7, size=2), executor_of(tmp_path, accounted)
+    (tmp_path / "7.ends").write_text(ends)
+    assert executor._ended_states(jobs) == ({"7": state} if state else {})
+    monkeypatch.setattr(slurm_executor, "FORGOTTEN_SECONDS", 0.0)
+    executor._asked_seconds = float("-inf")
+    is_known = accounted is not None and "7" in accounted
+    assert executor._ended_states(jobs) == ({"7": state or "FAILED"} if state or not is_known else {})
 
 
 @pytest.mark.slurm
