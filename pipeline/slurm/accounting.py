@@ -38,7 +38,7 @@ from pipeline.energy.settings import Energy
 from pipeline.job import run_snapshot
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.slurm import invocations, job_energy, sacct
-from pipeline.slurm.executor.interface import UNFINISHED_STATES
+from pipeline.slurm.executor.interface import ENDED_STATES
 from pipeline.slurm.executor.slurm_commands import QUERY_SECONDS, run_slurm_command
 from pipeline.slurm.invocations import SlurmInvocation
 from pipeline.slurm.output_parsing import list_hosts
@@ -124,7 +124,7 @@ def _query_ended_jobs(names: list[str], since: datetime, known: set[str]) -> dic
         problem, there = None, {number for number, job in jobs.items() if job.allocations[-1].is_over} | known
         # Where Slurm does not answer, what the database has is all that anybody can wait for.
         queued = invocations.query_jobs(names, ended=True)
-        alive = {number for number, job in (queued or {}).items() if job.state in UNFINISHED_STATES}
+        alive = {number for number, job in (queued or {}).items() if job.state not in ENDED_STATES}
         if queued is None or not (queued.keys() | jobs.keys()) - alive - there:
             return jobs
     if problem is not None:

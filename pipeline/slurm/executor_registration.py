@@ -49,7 +49,8 @@ def register_executor(
         queue_limit=settings.queue,
         start_minutes=settings.start_minutes,
         image_advice="write container: IMAGE into the platform's file (docs/howto/use-a-container.md)",
-        options_advice="write what you need into slurm.account or slurm.partitions of the configuration",
+        options_advice="write what you need into slurm.account or slurm.partitions of the configuration, and "
+        "variables into environment of the platform's file",
         query_accounting=query_accounting,
         report_queue=report_queue,
     )

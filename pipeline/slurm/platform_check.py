@@ -55,7 +55,6 @@ def check_platform(
     yield from site_checks.check_partition_sizes(platform)
     trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
     yield from site_checks.check_scratch(platform, account)
-    yield from check_requeue(query_configuration())
     loads = None
     if platform.modules:
         job_software.export_module_function()
@@ -99,18 +98,6 @@ def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
     else:
         yield SiteFinding(
             True, "Slurm reads no energy" if plugin == "none" else f"Slurm reads energy by its plugin {plugin}"
-        )
-
-
-def check_requeue(configuration: str) -> Iterator[SiteFinding]:
-    """Check in slurm.conf that Slurm does not start failed jobs again by itself; nothing is said where it does not."""
-    codes = re.search(r"^RequeueExit\s*=\s*(\d\S*)", configuration, re.MULTILINE)
-    if codes:
-        yield SiteFinding(
-            False,
-            f"Slurm starts a job again that ends with exit code {codes[1]} (RequeueExit), so a step that fails so is "
-            "repeated without end",
-            "ask the administrators to take RequeueExit out of slurm.conf",
         )
 
 

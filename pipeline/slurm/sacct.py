@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_joules
-from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause
+from pipeline.slurm.executor.interface import CAUSES, ENDED_STATES, Cause
 from pipeline.slurm.executor.slurm_commands import run_slurm_command
 from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
 
@@ -75,7 +75,7 @@ class AccountedAllocation(BaseModel):
     @property
     def is_over(self) -> bool:
         """Whether it has ended and will not be requeued."""
-        return self.state not in UNFINISHED_STATES and self.ended is not None
+        return self.state in ENDED_STATES and self.ended is not None
 
     @property
     def cause(self) -> Cause:

@@ -149,13 +149,6 @@ def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, 
     assert len(bad) == 1 and words in str(bad[0]) and bad[0].way_out, found
 
 
-def test_a_slurm_that_starts_failed_jobs_again_is_said() -> None:
-    usual = "RequeueExit             = (null)\nRequeueExitHold         = 3\n"
-    (finding,) = platform_check.check_requeue(usual.replace("(null)", "1,130-140"))
-    assert [*platform_check.check_requeue(usual)] == [] and finding.ok is False
-    assert "ends with exit code 1,130-140 (RequeueExit)" in finding.what
-
-
 def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(platform_check, "_job_python", lambda platform: "/nowhere/python")
     platform = platforms.Platform.model_validate(LOOPBACK)

@@ -16,16 +16,15 @@ import psutil
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.executor.allocation_runner import AllocationTask
-from pipeline.slurm.executor.interface import UNFINISHED_STATES
+from pipeline.slurm.executor.interface import ENDED_STATES
 from pipeline.slurm.output_parsing import parse_seconds
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 
 WORKER = "pipeline.pretrain.processes.worker"
-# The states of a job that may still complete: it waits, runs, is being warned or taken down, or was put back; and none,
-# where the controller is too busy to say it.
-ALIVE = (*UNFINISHED_STATES, "PREEMPTED", "")
+# A job of these states does not complete any more; one that was preempted may have been put back into the queue.
+OVER = ENDED_STATES - {"PREEMPTED"}
 
 
 class SlurmTraining:
@@ -81,7 +80,7 @@ class SlurmTraining:
         deadline = time.monotonic() + seconds
         while self.step() < step:
             state = self.cluster.state(self.job)
-            assert state in ALIVE, f"{state}: {self.said()}"
+            assert state not in OVER, f"{state}: {self.said()}"
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.05)
 
@@ -93,7 +92,7 @@ class SlurmTraining:
         """
         deadline = time.monotonic() + seconds
         while (state := self.cluster.state(self.job)) != "COMPLETED":
-            assert state in ALIVE, f"{state}: {self.said()}"
+            assert state not in OVER, f"{state}: {self.said()}"
             assert time.monotonic() < deadline, f"{state}: {self.said()}"
             time.sleep(0.2)
 

@@ -129,8 +129,8 @@ def find_address(node: str, environment: Mapping[str, str] = os.environ) -> str:
         if found := re.search(r"NodeAddr=(\S+)", shown.stdout):
             return found[1]
     raise InputError(
-        f"the name of the first node, {name}, has no address here ({problem}): set MASTER_ADDR, or correct "
-        "address_suffix in the platform's file"
+        f"the name of the first node, {name}, has no address here ({problem}): write MASTER_ADDR into "
+        "environment of the platform's file, or correct address_suffix there"
     )
 
 

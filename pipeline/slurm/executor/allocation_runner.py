@@ -1,7 +1,8 @@
 """Run the Snakemake jobs of one Slurm allocation in parallel.
 
-    python -m pipeline.slurm.executor.allocation_runner FILE SHA256
+    python -m pipeline.slurm.executor.allocation_runner FILE SHA256 [CODE …]
 
+The CODEs are those with which Slurm starts a job again (RequeueExit of slurm.conf): another one takes their place.
 FILE was written at submission and is complete: no job reads the configuration or starts Snakemake again. It is checked
 against the hash in the batch script, of which Slurm keeps a copy. The exit code of each job is appended to a second
 file next to it: a requeued allocation then runs only unfinished jobs, and a Snakemake that starts later knows the
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,9 +53,9 @@ def write_allocation(path: Path, tasks: list[AllocationTask]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def batch_script(path: Path, sha256: str) -> str:
-    """Return the batch script, which names the file of the allocation and its hash."""
-    words = [sys.executable, "-m", __name__, str(path), sha256]
+def batch_script(path: Path, sha256: str, avoided: Sequence[int] = ()) -> str:
+    """Return the batch script, which names the file of the allocation, its hash, and exit codes not to have."""
+    words = [sys.executable, "-m", __name__, str(path), sha256, *map(str, avoided)]
     return f"#!/bin/sh\nexec {shlex.join(words)}\n"
 
 
@@ -135,6 +137,8 @@ class AllocationRun:
         failed = [code for _, code in sorted(self.codes.items()) if code]
         if os.EX_TEMPFAIL in failed and requeue_job():
             wait_for_requeue()
+        if len(self.codes) < len(self.tasks):  # an error of this program, whose traceback is in the log
+            return 1
         return failed[0] if failed else 0
 
 
@@ -175,7 +179,13 @@ def main(arguments: list[str]) -> int:
     """Run an allocation's jobs and return the exit code."""
     # Slurm's SIGTERM is for the jobs, which do not inherit a handler, unlike SIG_IGN.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
-    path, sha256 = Path(arguments[0]), arguments[1]
+    path, sha256, avoided = Path(arguments[0]), arguments[1], {int(code) for code in arguments[2:]}
+    code = _run_file(path, sha256)
+    others = [other for other in range(1, 256) if other not in avoided]
+    return others[0] if code in avoided and others else code
+
+
+def _run_file(path: Path, sha256: str) -> int:
     text = path.read_bytes()
     if hashlib.sha256(text).hexdigest() != sha256:
         print(f"error: {path} has changed since its submission: run snakemake again", file=sys.stderr)

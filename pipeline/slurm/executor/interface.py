@@ -8,12 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-# squeue(1), JOB STATE CODES: all states before the end, also short ones such as SIGNALING.
-UNFINISHED_STATES = (
-    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD"),
-    *("REQUEUE_FED", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
-)
-
 Cause = Literal["finished", "failed", "memory", "time", "preempted", "node", "cancelled", "requeued"]
 CAUSES: dict[str, Cause] = {
     "COMPLETED": "finished",
@@ -27,6 +21,8 @@ CAUSES: dict[str, Cause] = {
     "REVOKED": "cancelled",
     "REQUEUED": "requeued",
 }
+# squeue(1), JOB STATE CODES. A state that a later Slurm adds is none of them, and its job is waited for.
+ENDED_STATES = {*CAUSES, "FAILED"} - {"REQUEUED"}
 
 
 class SlurmError(Exception):

@@ -21,7 +21,9 @@ from pipeline.slurm.executor.slurm_environment import clean_environment
 SBATCH_SECONDS = 300
 # slurm_errno.c: the messages of sbatch when its request may not have arrived.
 NO_ANSWER = re.compile(
-    r"unable to contact|timed out|zero bytes|communication|connection|not connected|unexpected m|authentica", re.I
+    r"unable to contact|timed out|zero bytes|communication|connection|not connected|unexpected m|authentica"
+    r"|standby mode|insane message|message (send|receive) failure|header lengths",
+    re.I,
 )
 QUEUE_FULL = re.compile(r"job submit limit|temporarily un|try again|too many jobs", re.I)
 # The limit of a QOS or an association that sbatch names passes if it is one on the number of jobs.
@@ -185,6 +187,13 @@ def query_configuration() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
+
+
+def parse_requeued_codes(configuration: str) -> list[int]:
+    """Return the exit codes with which a job does not end: Slurm starts it again, or holds it."""
+    ranges = re.findall(r"^RequeueExit(?:Hold)?\s*=\s*(\d[\d,-]*)", configuration, re.MULTILINE)
+    ends = [(first, last or first) for first, last in re.findall(r"(\d+)(?:-(\d+))?", ",".join(ranges))]
+    return sorted({code for first, last in ends for code in range(int(first), int(last) + 1)})
 
 
 def query_exit_code(number: str) -> int | None:

@@ -28,7 +28,7 @@ from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline.slurm.executor import allocation_runner, job_requests, slurm_commands, snakemake_private
 from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER, REFUSED_CODE
-from pipeline.slurm.executor.interface import CAUSES, UNFINISHED_STATES, Cause, ExecutorHost, JobEnd, SlurmError
+from pipeline.slurm.executor.interface import CAUSES, ENDED_STATES, Cause, ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.job_requests import (
     PreparedJob,
     allocation_resources,
@@ -90,6 +90,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._forgotten: dict[str, float] = {}  # when squeue did not name them for the first time
         self._asked_seconds = float("-inf")
         self._count = 0
+        self._requeued_codes: list[int] | None = None
         self._unanswered = False  # whether the last request may arrive yet
         self._warned: set[str] = set()  # lasting conditions
         self._causes: set[str] = set()  # last lines of Slurm's logs that were shown
@@ -130,6 +131,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
                 self._submit(group)
             except Exception as error:  # otherwise Snakemake would wait forever
                 for ready in group:
+                    snakemake_private.exhaust_attempts(ready.job)  # it may have been submitted
                     self.report_job_error(SubmittedJobInfo(ready.job), msg=f"it could not be submitted: {error!r}\n")
 
     def _next_group(self) -> list[PreparedJob] | None:
@@ -156,7 +158,9 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
         sha256 = allocation_runner.write_allocation(path, allocation_tasks(group))
-        script = allocation_runner.batch_script(path, sha256)
+        if self._requeued_codes is None:
+            self._requeued_codes = slurm_commands.parse_requeued_codes(slurm_commands.query_configuration())
+        script = allocation_runner.batch_script(path, sha256, self._requeued_codes)
         first, what = group[0], self._describe(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
         words = [
@@ -290,7 +294,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
                 if have_all_ended or now > self._forgotten[number] + FORGOTTEN_SECONDS:
                     succeeded = have_all_ended and not any(codes.values())
                     self._over[number] = "COMPLETED" if succeeded else "FAILED"
-        ended = {number: job.state for number, job in known.items() if job.state not in UNFINISHED_STATES}
+        ended = {number: job.state for number, job in known.items() if job.state in ENDED_STATES}
         return {number: state for number, state in {**self._over, **ended}.items() if number in files}
 
     def _failure_causes(self, failed: list[SubmittedJobInfo], over: dict[str, str]) -> dict[str, Cause]:

@@ -14,9 +14,9 @@ from pipeline.slurm.executor.allocation_runner import AllocationTask
 ROOT = Path(__file__).parents[3]
 
 
-def run(path: Path, sha256: str) -> subprocess.CompletedProcess[str]:
+def run(path: Path, sha256: str, *avoided: str) -> subprocess.CompletedProcess[str]:
     """Run an allocation's file as its batch script does."""
-    words = [sys.executable, "-m", "pipeline.slurm.executor.allocation_runner", str(path), sha256]
+    words = [sys.executable, "-m", "pipeline.slurm.executor.allocation_runner", str(path), sha256, *avoided]
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -64,6 +64,23 @@ def test_a_job_that_cannot_be_started_has_failed(tmp_path: Path, srun: list[str]
     done = run(path, allocation_runner.write_allocation(path, [AllocationTask("a", command, srun)]))
     assert done.returncode == 126 and allocation_runner.read_exit_codes(path) == {0: 126}
     assert f"cannot be started: {cause}" in done.stderr and len(done.stderr) < 200
+
+
+def test_an_error_of_the_program_itself_is_no_success(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a"), task(tmp_path, "b", NAME=1)])  # type: ignore[arg-type]
+    done = run(path, sha256)
+    assert done.returncode == 1 and allocation_runner.read_exit_codes(path) == {0: 0} and "Error" in done.stderr
+
+
+@pytest.mark.parametrize(("code", "avoided", "shown"), [(1, "1 3", 2), (2, "1 2", 3), (4, "1 2", 4), (0, "1 2", 0)])
+def test_no_exit_code_is_one_with_which_slurm_starts_a_job_again(
+    tmp_path: Path, code: int, avoided: str, shown: int
+) -> None:
+    path = tmp_path / "1.json"
+    sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a", f"exit {code}")])
+    assert run(path, sha256, *avoided.split()).returncode == shown
+    assert allocation_runner.read_exit_codes(path) == {0: code}
 
 
 def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> None:

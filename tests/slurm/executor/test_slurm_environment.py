@@ -25,7 +25,7 @@ rule small:
     output: "{number}.done"
     wildcard_constraints: number="[0-9]"
     resources: runtime=5, mem_mb=100, slurm_partition="cpu", allocation_cpus=2, allocation_mem_mb=400
-    shell: "echo $MINE $SLURM_JOB_PARTITION $SLURM_JOB_ACCOUNT > {output}"
+    shell: "echo $MINE$MASTER_ADDR $SLURM_JOB_PARTITION $SLURM_JOB_ACCOUNT > {output}"
 
 rule alone:
     output: "alone.done"
@@ -56,7 +56,14 @@ ODD = {
     **{"SLURM_JOB_NAME": "outer", "SLURM_PARTITION": "none", "SLURM_CLUSTERS": "other", "SLURM_TIMELIMIT": "odd"},
     **{"SRUN_CPUS_PER_TASK": "9", "SLURM_STDOUTMODE": "none", "SLURM_WORKING_DIR": "/nowhere", "SLURM_QOS": "none"},
     **{"SQUEUE_STATES": "COMPLETED", "SQUEUE_FORMAT": "%N", "SQUEUE_USERS": "nobody", "SQUEUE_PARTITION": "none"},
-    **{"SACCT_FORMAT": "JobID", "SCANCEL_STATE": "PENDING", "SINFO_FORMAT": "%a", "SCANCEL_INTERACTIVE": "true"},
+    **{
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+        "SACCT_FORMAT": "JobID",
+        "SCANCEL_STATE": "PENDING",
+        "SINFO_FORMAT": "%a",
+        "SCANCEL_INTERACTIVE": "true",
+    },
 }
 
 
@@ -70,7 +77,7 @@ def test_variables_of_the_shell_choose_no_option_of_a_job(cluster: Cluster, tmp_
     wait_until(lambda: run.poll() is not None, "the run ends", 420)
     assert run.returncode == 0, log.read_text()
     assert results(tmp_path) == RESULTS
-    ignored = ", ".join(sorted(name for name in ODD if name.startswith(("SBATCH_", "SLURM_", "SRUN_"))))
+    ignored = ", ".join(sorted(name for name in ODD if name.startswith(("MASTER_", "SBATCH_", "SLURM_", "SRUN_"))))
     assert log.read_text().count(f"{ignored} of this shell: not used for jobs") == 1
 
 

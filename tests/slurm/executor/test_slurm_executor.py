@@ -272,12 +272,22 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
         ("sbatch: error: Batch job submission failed: Transport endpoint is not connected", "silent"),
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "silent"),
         ("sbatch: error: Unable to contact slurm controller (connect failure)", "silent"),
+        ("sbatch: error: Batch job submission failed: Slurm backup controller in standby mode", "silent"),
+        ("sbatch: error: Batch job submission failed: Insane message length", "silent"),
+        ("sbatch: error: Batch job submission failed: Message receive failure", "silent"),
         ("sbatch: error: invalid partition specified: gpux", "refused"),
         ("", "refused"),
     ],
 )
 def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
     assert slurm_commands.parse_sbatch_answer(1, "", said).outcome == outcome
+
+
+def test_the_exit_codes_with_which_slurm_starts_a_job_again_are_known() -> None:
+    usual = "RequeueExit             = (null)\nRequeueExitHold         = (null)\n"
+    assert slurm_commands.parse_requeued_codes(usual) == []
+    odd = usual.replace("(null)", "1,130-132", 1).replace("(null)", "3")
+    assert slurm_commands.parse_requeued_codes(odd) == [1, 3, 130, 131, 132]
 
 
 def submitted(folder: Path, *numbers: int, size: int = 1) -> list[SubmittedJobInfo]:
@@ -353,7 +363,7 @@ def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monk
 def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|STAGE_OUT|None|rule_c", "4|COMPLETED|None|rule_d"]
+    rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|EXPEDITING|None|rule_c", "4|COMPLETED|None|rule_d"]
     put_first_on_the_path(tmp_path, monkeypatch, squeue="".join(f"echo '{row}'\n" for row in rows))
     assert executor_of(tmp_path, {})._ended_states(submitted(tmp_path, 1, 2, 3, 4)) == {"4": "COMPLETED"}
 
