@@ -31,7 +31,7 @@ run_output = snakemake_output.replace_snakemake_output(
     snakemake_workflow, executes=startup.executes
 )
 with report_input_errors():
-    run = load_run_configuration(config, [*workflow.configfiles, *profiles])
+    run = load_run_configuration(config, [*map(Path, workflow.configfiles)], profiles)
     startup.refuse_problems(run)
     if run_output and startup.executes:
         run_output.show_progress(run, snakemake_workflow)

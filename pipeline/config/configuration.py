@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -301,8 +301,12 @@ class Config(Sections):
         return {**keys, "platform": self.platform.name}
 
 
-def parse_configuration(raw: Mapping[str, Any]) -> Config:
+def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> Config:
     """Return the validated configuration; `platform` is the name of a file in workflow/platforms.
+
+    Args:
+        raw: the configuration as it was written.
+        files: where it was written, for messages; a later file replaces keys of an earlier one.
 
     Raises:
         InputError: with one sentence that names the key and suggests the nearest known one.
@@ -311,7 +315,7 @@ def parse_configuration(raw: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate({**content, "platform": load_platform_settings(str(raw.get("platform", "local")))})
     except ValidationError as error:
-        raise InputError(format_validation_error(error, Config, "configuration", content)) from None
+        raise InputError(format_validation_error(error, Config, "configuration", content, files[::-1])) from None
 
 
 def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:

@@ -24,4 +24,4 @@ def load_configuration(path: Path, **changes: str) -> Config:
         raise InputError(f"there is no configuration {path}: name one of config/*.yaml") from None
     if not isinstance(raw, dict):
         raise InputError(f"{path} holds no keys: a run needs at least run and sources")
-    return parse_configuration({**raw, **changes})
+    return parse_configuration({**raw, **changes}, [path])

@@ -8,13 +8,15 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from pipeline.core.errors import InputError
+from pipeline.core.yaml_files import find_line
 
 
 def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
@@ -47,17 +49,33 @@ def _format_key_path(location: tuple[str | int, ...], content: Any) -> str:
     return ".".join(words)
 
 
-def format_validation_error(error: ValidationError, model: type[BaseModel], what: str, content: Any = None) -> str:
+def _find_place(location: Sequence[str | int], value: Any, files: Iterable[Path]) -> str | None:
+    """Return the file and line of a key with a value."""
+    for path in files:
+        if line := find_line(path, location, value):
+            return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}, line {line}"
+    return None
+
+
+def format_validation_error(
+    error: ValidationError, model: type[BaseModel], what: str, content: Any = None, files: Iterable[Path] = ()
+) -> str:
     """Return the first problem of what was to be such a model, as one sentence that names the key and the way out.
 
     Args:
+        error: what pydantic found.
+        model: the model.
+        what: names it where no file has the key.
         content: what was to be the model; items of lists are then called by their names.
+        files: of YAML, the one that counts most first.
     """
     # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown
     # key beside one that is missing was meant to be that one.
     problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
     field = _format_key_path(location, content)
+    is_missing = problem["type"] == "missing"  # then its section is named
+    what = _find_place(location[: len(location) - is_missing], problem["input"], files) or what
     if problem["type"] == "extra_forbidden":
         known = _known_keys(model, location)
         near = difflib.get_close_matches(str(location[-1]), known, n=1)

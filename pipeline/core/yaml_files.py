@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,30 @@ def load_yaml(path: Path, *, scalars_as_text: bool = False) -> Any:
         place = f"{path}, line {len(before)}, column {len(before[-1].decode()) + 1}"
         raise InputError(f"{place}: this is not UTF-8 ({error.reason}): save the file as UTF-8") from None
     return parse_yaml(text, path, scalars_as_text=scalars_as_text)
+
+
+def find_line(path: Path, location: Sequence[str | int], value: Any = None) -> int | None:
+    """Return the line of the last of these keys and positions in a file that `load_yaml` reads; None if it has none.
+
+    Args:
+        path: the file.
+        location: the keys and positions from the outermost to the innermost.
+        value: None is returned for a number or text of the file that is not this one, if it is given.
+    """
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    line = None
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part], node.value[part]
+        else:
+            found = None
+        if found is None:
+            return None
+        line, node = found[0].start_mark.line + 1, found[1]
+    is_another = isinstance(node, yaml.ScalarNode) and _Loader("").construct_object(node) != value
+    return None if value is not None and is_another else line
 
 
 def parse_unique_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:

@@ -10,7 +10,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,19 +46,20 @@ Warn = Callable[[str], None]
 ImageEnvironments = Callable[[Config], Mapping[str, Environment] | None]
 
 
-def load_run_configuration(raw: dict[str, Any], files: Iterable[Path | str]) -> Config:
+def load_run_configuration(raw: dict[str, Any], files: Sequence[Path], profiles: Iterable[Path]) -> Config:
     """Return the configuration of a run.
 
     Args:
         raw: the configuration that Snakemake has read.
-        files: its files and the profiles, which are checked for keys that occur twice.
+        files: its files, which are checked for keys that occur twice.
+        profiles: Snakemake's, which are checked too.
 
     Raises:
         InputError: the configuration is not valid.
     """
-    for file in files:
-        load_yaml(Path(file))
-    return parse_configuration(raw)
+    for file in (*files, *profiles):
+        load_yaml(file)
+    return parse_configuration(raw, files)
 
 
 @contextmanager

@@ -1,13 +1,16 @@
-"""A key under its old name works as under its new one, and the run says what to write."""
+"""A wrong key is named with its place; one under its old name works, and the run says what to write."""
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.config.configuration import parse_configuration
 from pipeline.config.key_errors import replace_deprecated_names
 from pipeline.core.errors import InputError
+from pipeline.core.yaml_files import load_yaml
 from pipeline.corpus.settings import FilterSettings
 from pipeline.pretrain.settings import SegmentSettings
 from tests.conftest import Project
@@ -84,3 +87,45 @@ def test_a_run_with_an_old_name_says_so_and_reruns_nothing(project: Project) -> 
     steps = re.findall(r"^([a-z]+\.[a-z_]+) +\d", printed, re.MULTILINE)
     assert "report.page" in steps  # it shows the configuration
     assert not [step for step in steps if step.startswith("corpus.")]
+
+
+FILE = """# two sources
+run: {name: r, seed: 1}
+sources:
+  - {name: laws, path: x.txt, language: nl, license: CC0-1.0, rights: &rights {basis: public-domain, holder: me}}
+  - name: letters
+    path: y.txt
+    language: nl
+    license: CC0-1.0
+    units: 2
+    rights: *rights
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes", "message"),
+    [
+        ("units: 2", "unitss: 2", {}, "c.yaml, line 9: unknown key sources.letters.unitss: did you mean 'units'?"),
+        ("units: 2", "units: yes", {}, "c.yaml, line 9: sources.letters.units: true, false"),
+        ("units: 2", "units: 0", {}, "c.yaml, line 9: sources.letters.units: Input should be greater"),
+        ("language: nl,", "", {}, "c.yaml, line 4: the key sources.laws.language is missing"),
+        ("run: {", "runn: {", {}, "c.yaml, line 2: unknown key runn: did you mean 'run'?"),
+        ("", "", {"run": {"name": "r", "seed": -1}}, "configuration: run.seed: Input should be greater"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, changes: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "c.yaml"
+    file.write_text(FILE.replace(old, new, 1) if old else FILE)
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        parse_configuration({**load_yaml(file), **changes}, [file])
+
+
+def test_of_two_files_the_one_that_counts_is_named(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(FILE)
+    second.write_text("\n\nrun: {name: r, seed: many}\n")
+    with pytest.raises(InputError, match=f"^{second}, line 3: run.seed: "):
+        parse_configuration({**load_yaml(first), **load_yaml(second)}, [first, second])
