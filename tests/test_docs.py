@@ -27,6 +27,7 @@ WRITTEN = sorted(
 )
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
 FILE = re.compile(r"`((?:pipeline|rules|tests|config|docs|workflow|envs|benchmarks)/[a-z\d_./-]+\.[a-z]+)`")
+TEST_FILE = re.compile(r"`(?:tests/)?((?:[a-z_]+/)*test_[a-z_\d]+\.py)`")
 LONGEST_PAGE = 250  # lines
 INCLUDED = {"contributing.md"}  # a page that consists of a file outside of docs/
 
@@ -72,7 +73,9 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     links = [target for target in re.findall(r"\]\(([^)]*)\)", text) if ":" not in target]
     assert [target for target in links if not is_there(page, target)] == []
     # How-to guides and tutorials name files that a reader makes.
-    named = [] if page.parent.name in ("howto", "tutorials") else FILE.findall(text)
+    if page.parent.name in ("howto", "tutorials"):
+        return
+    named = [*FILE.findall(text), *(f"tests/{name}" for name in TEST_FILE.findall(text))]
     assert [name for name in named if not any((ROOT / base / name).exists() for base in ("", "tests"))] == []
 
 

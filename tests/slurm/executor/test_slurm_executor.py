@@ -470,6 +470,15 @@ def test_an_interrupt_cancels_the_job_that_is_being_submitted_too(cluster: Clust
 
 
 @pytest.mark.slurm
+def test_a_job_that_may_have_been_submitted_is_not_submitted_again(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / ".snakemake").mkdir()
+    (tmp_path / ".snakemake/allocations").touch()  # an error that nobody foresaw
+    run, log = start(cluster, tmp_path, SLOW.replace("JOBS", "1"))
+    assert run.wait(120) != 0
+    assert log.read_text().count("it could not be submitted: ") == 1 and "Trying to restart" not in log.read_text()
+
+
+@pytest.mark.slurm
 @pytest.mark.parametrize(("name", "sign"), [("50%j", "%"), ("a\\b", "\\")])
 def test_a_folder_with_signs_that_slurm_replaces_is_refused(
     cluster: Cluster, tmp_path: Path, name: str, sign: str
