@@ -70,7 +70,7 @@ def _relative_to_project(path: Path, project: Path) -> str:
 def find_cache_variable(project: Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return what Snakemake's cache needs where the home folder cannot be written, as `NAME=VALUE`; else nothing."""
     cache = (
-        Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path("~").expanduser()) / ".cache")
+        Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or os.path.expanduser("~")) / ".cache")
         / "snakemake"
     )
     existing = next(folder for folder in (cache, *cache.parents) if folder.exists())

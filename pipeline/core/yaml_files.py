@@ -103,9 +103,12 @@ def find_line(path: Path, location: Sequence[str | int], value: Any = None) -> i
     Args:
         path: the file.
         location: the keys and positions from the outermost to the innermost.
-        value: None is returned for a number or text of the file that is not this one, if it is given.
+        value: if it is given and the file has another one there, None is returned.
     """
-    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8-sig").replace("\t", " "), Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):  # JSON that YAML does not read
+        return None
     line = None
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -117,8 +120,7 @@ def find_line(path: Path, location: Sequence[str | int], value: Any = None) -> i
         if found is None:
             return None
         line, node = found[0].start_mark.line + 1, found[1]
-    is_another = isinstance(node, yaml.ScalarNode) and _Loader("").construct_object(node) != value
-    return None if value is not None and is_another else line
+    return line if value is None or _Loader("").construct_document(node) == value else None
 
 
 def parse_unique_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:

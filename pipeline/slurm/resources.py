@@ -183,7 +183,8 @@ class StepResources:
             words = (
                 f"srun --export=ALL --nodes={nodes} --ntasks={tasks} --output={shlex.quote(logs)} --open-mode=append"
             )
-            if partition and partition.memory_follows_cpus:  # else each task has the memory of its cores alone
+            # Where memory follows the cores, a task would have that of its own alone.
+            if partition and partition.memory_follows_cpus and "--mem" not in (platform.launch or ""):
                 words += " --mem=0"
             return (platform.launch or "").replace("srun", words, 1)
 

@@ -110,6 +110,7 @@ sources:
         ("units: 2", "units: 0", {}, "c.yaml, line 9: sources.letters.units: Input should be greater"),
         ("language: nl,", "", {}, "c.yaml, line 4: the key sources.laws.language is missing"),
         ("run: {", "runn: {", {}, "c.yaml, line 2: unknown key runn: did you mean 'run'?"),
+        ("", "", {"run": {"seed": 1}}, "configuration: the key run.name is missing"),
         ("", "", {"run": {"name": "r", "seed": -1}}, "configuration: run.seed: Input should be greater"),
     ],
 )
@@ -129,3 +130,10 @@ def test_of_two_files_the_one_that_counts_is_named(tmp_path: Path) -> None:
     second.write_text("\n\nrun: {name: r, seed: many}\n")
     with pytest.raises(InputError, match=f"^{second}, line 3: run.seed: "):
         parse_configuration({**load_yaml(first), **load_yaml(second)}, [first, second])
+
+
+def test_a_mistake_in_json_that_is_no_yaml_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text('{\n\t"run": {"name": "a\x7f", "seed": 1, "sead": 2},\n\t"sources": []\n}\n')
+    with pytest.raises(InputError, match=r"unknown key run\.sead: did you mean 'seed'"):
+        parse_configuration(load_yaml(file), [file])

@@ -214,6 +214,8 @@ def test_where_memory_follows_the_cores_each_request_says_how_much_one_brings() 
         for some in (partitions, GPUS["partitions"])
     ]
     assert [" --mem=0 " in launch(SEGMENT) for launch in launches] == [True, False]
+    own = {**GPUS, "partitions": partitions, "launch": f"{GPUS['launch']} --mem-per-cpu=1G"}
+    assert "--mem=0" not in requests(own)("pretrain.segment")["launch"](SEGMENT), "srun takes one of them"
     partitions["cpu"]["memory_follows_cpus"] = False
     assert "cpu_mem_mb" not in requests({**GPUS, "partitions": partitions})("corpus.filter")
     partitions["cpu"] = {**partitions["cpu"], "memory_follows_cpus": True}

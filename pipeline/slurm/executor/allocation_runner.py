@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import Any, NoReturn
 ALLOCATIONS_FOLDER = Path(".snakemake/allocations")  # next to Snakemake's marks of incomplete outputs
 REFUSED_CODE = 2
 NOT_STARTED_CODE = 126
+CODES_WITH_A_MEANING = {REFUSED_CODE, os.EX_IOERR, os.EX_TEMPFAIL}
 REQUEUE_TRIES, REQUEUE_SECONDS = 4, 10.0
 
 
@@ -180,8 +182,12 @@ def main(arguments: list[str]) -> int:
     # Slurm's SIGTERM is for the jobs, which do not inherit a handler, unlike SIG_IGN.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     path, sha256, avoided = Path(arguments[0]), arguments[1], {int(code) for code in arguments[2:]}
-    code = _run_file(path, sha256)
-    others = [other for other in range(1, 256) if other not in avoided]
+    try:
+        code = _run_file(path, sha256)
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    others = [other for other in range(1, 256) if other not in avoided | CODES_WITH_A_MEANING]
     return others[0] if code in avoided and others else code
 
 

@@ -22,7 +22,7 @@ SBATCH_SECONDS = 300
 # slurm_errno.c: the messages of sbatch when its request may not have arrived.
 NO_ANSWER = re.compile(
     r"unable to contact|timed out|zero bytes|communication|connection|not connected|unexpected m|authentica"
-    r"|standby mode|insane message|message (send|receive) failure|header lengths",
+    r"|configuration source|standby mode|insane message|message (send|receive) failure|header lengths",
     re.I,
 )
 QUEUE_FULL = re.compile(r"job submit limit|temporarily un|try again|too many jobs", re.I)
@@ -166,7 +166,8 @@ def query_jobs(names: list[str], *, ended: bool = False) -> dict[str, QueuedJob]
     Raises:
         SlurmError: there is no squeue.
     """
-    words = ["squeue", "--noheader", f"--name={','.join(names)}", "--format=%A|%T|%r|%k"]
+    # Without --all it hides a user's own jobs in a partition that is hidden.
+    words = ["squeue", "--all", "--noheader", f"--name={','.join(names)}", "--format=%A|%T|%r|%k"]
     try:
         done = run_slurm_command([*words, *(["--states=all"] if ended else [])], QUERY_SECONDS)
     except FileNotFoundError:

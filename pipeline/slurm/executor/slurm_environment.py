@@ -13,7 +13,7 @@ from collections.abc import Mapping
 PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_", "SINFO_")
 # One address for the processes of all trainings: that of another project's shell is none of theirs.
 DROPPED = {"MASTER_ADDR", "MASTER_PORT"}
-KEPT = {"SLURM_CONF", "SLURM_JWT"}  # where Slurm is, and who the user is
+KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"}  # where Slurm is, and who the user is
 
 
 def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:

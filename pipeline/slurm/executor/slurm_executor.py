@@ -158,9 +158,9 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
         sha256 = allocation_runner.write_allocation(path, allocation_tasks(group))
-        if self._requeued_codes is None:
-            self._requeued_codes = slurm_commands.parse_requeued_codes(slurm_commands.query_configuration())
-        script = allocation_runner.batch_script(path, sha256, self._requeued_codes)
+        if self._requeued_codes is None and (configuration := slurm_commands.query_configuration()):
+            self._requeued_codes = slurm_commands.parse_requeued_codes(configuration)
+        script = allocation_runner.batch_script(path, sha256, self._requeued_codes or ())
         first, what = group[0], self._describe(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
         words = [
@@ -287,7 +287,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         if forgotten and now > self._asked_seconds + SECONDS_BETWEEN_SACCT:
             self._asked_seconds = now
             ends = self._query_accounting() or {}
-            self._over |= {number: end.state for number, end in ends.items() if end.is_over}
+            self._over |= {number: end.state for number, end in ends.items() if end.is_over and number in forgotten}
             for number in forgotten - ends.keys():
                 codes = allocation_runner.read_exit_codes(files[number]["path"])
                 have_all_ended = len(codes) == files[number]["size"]
@@ -346,19 +346,29 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel all jobs of this invocation, also those that are not reported yet."""
         self._stop()
+        count, problem = len(self._all), self._cancel_submitted() if self._all or active_jobs else ""
+        try:
+            self._wait_for_submission()
+            if self._unanswered:  # it may be processed after a request to cancel
+                time.sleep(self.pause_seconds)
+            if self._unanswered or len(self._all) > count or self._thread.is_alive():
+                problem = self._cancel_submitted()
+        except KeyboardInterrupt:
+            problem = "a submission is under way"
+        if problem:
+            self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
+
+    def _cancel_submitted(self) -> str:
+        self.logger.info("Slurm cancels the jobs of this run")
+        return slurm_commands.cancel_jobs(self.name)
+
+    def _wait_for_submission(self) -> None:
+        """Wait until Slurm has answered to the submission that is under way."""
         if self._thread.is_alive():
             self._thread.join(1.0)
             if self._thread.is_alive():
                 self.logger.info("A submission is under way: its job is cancelled when Slurm answers")
                 self._thread.join(slurm_commands.SBATCH_SECONDS)
-        if self._all or active_jobs or self._unanswered or self._thread.is_alive():
-            self.logger.info("Slurm cancels the jobs of this run")
-            problem = slurm_commands.cancel_jobs(self.name)
-            if self._unanswered and not problem:  # it may be processed after the first request to cancel
-                time.sleep(self.pause_seconds)
-                problem = slurm_commands.cancel_jobs(self.name)
-            if problem:
-                self.logger.error(f"Jobs may still run ({problem}): scancel --name={self.name}")
 
     def shutdown(self) -> None:
         """End the threads; submitted jobs continue."""

@@ -71,9 +71,11 @@ def test_an_error_of_the_program_itself_is_no_success(tmp_path: Path) -> None:
     sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a"), task(tmp_path, "b", NAME=1)])  # type: ignore[arg-type]
     done = run(path, sha256)
     assert done.returncode == 1 and allocation_runner.read_exit_codes(path) == {0: 0} and "Error" in done.stderr
+    path.unlink()
+    assert run(path, sha256, "1").returncode == 3
 
 
-@pytest.mark.parametrize(("code", "avoided", "shown"), [(1, "1 3", 2), (2, "1 2", 3), (4, "1 2", 4), (0, "1 2", 0)])
+@pytest.mark.parametrize(("code", "avoided", "shown"), [(1, "1 4", 3), (2, "1 2", 3), (4, "1 2", 4), (0, "1 2", 0)])
 def test_no_exit_code_is_one_with_which_slurm_starts_a_job_again(
     tmp_path: Path, code: int, avoided: str, shown: int
 ) -> None:
