@@ -438,6 +438,7 @@ SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 JobRequeue=1
+RequeueExit=77
 MinJobAge=300
 KillWait=2
 UnkillableStepTimeout=600

@@ -474,6 +474,35 @@ def test_an_interrupt_cancels_the_job_that_is_being_submitted_too(cluster: Clust
 
 
 @pytest.mark.slurm
+def test_an_interrupt_cancels_a_job_that_slurm_takes_later_than_it_seemed(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    sbatch, later = tmp_path / "bin/sbatch", tmp_path / "script"
+    submits = f'(sleep 1; exec {cluster.folder}/bin/sbatch "$@" < {later}) > {later}.said 2>&1 &'
+    says = "echo 'sbatch: error: Unable to contact slurm controller' >&2; exit 1"
+    sbatch.write_text(f"#!/bin/sh\ncat > {later}\n{submits}\n{says}\n")
+    sbatch.chmod(0o755)
+    path = f"{sbatch.parent}:{cluster.environment()['PATH']}"
+    run, log = start(cluster, tmp_path, SLOW.replace("JOBS", "1"), PATH=path)
+    try:
+        wait_until(lambda: "Slurm did not confirm the submission" in log.read_text(), "sbatch has failed", 120)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) != 0
+    finally:
+        run.kill()
+    wait_until(lambda: later.with_suffix(".said").read_text() != "", "it was taken", 60)
+    wait_until(lambda: not cluster.jobs(), "it was cancelled", 20)
+
+
+@pytest.mark.versions
+@pytest.mark.slurm
+def test_a_step_fails_once_where_slurm_starts_jobs_with_its_exit_code_again(cluster: Cluster, tmp_path: Path) -> None:
+    workflow = SLOW.replace("JOBS", "1").replace("sleep 300", "echo >> tries; exit 77")
+    run, log = start(cluster, tmp_path, workflow, options=("--retries=0",))
+    assert run.wait(120) != 0 and "ended as FAILED, exit code 77" in log.read_text()
+    assert len((tmp_path / "tries").read_text().splitlines()) == 1
+
+
+@pytest.mark.slurm
 def test_a_second_interrupt_does_not_wait_and_the_jobs_that_are_submitted_are_cancelled_by_the_first(
     cluster: Cluster, tmp_path: Path
 ) -> None:
