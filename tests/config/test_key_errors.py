@@ -100,6 +100,8 @@ sources:
     units: 2
     rights: *rights
 """
+SOURCE = {"name": "s", "path": "x.txt", "language": "nl", "license": "CC0-1.0"}
+SOURCE |= {"rights": {"basis": "public-domain", "holder": "me"}}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,7 @@ sources:
         ("units: 2", "units: 0", {}, "c.yaml, line 9: sources.letters.units: Input should be greater"),
         ("language: nl,", "", {}, "c.yaml, line 4: the key sources.laws.language is missing"),
         ("run: {", "runn: {", {}, "c.yaml, line 2: unknown key runn: did you mean 'run'?"),
+        ("", "", {"sources": [SOURCE, SOURCE, {**SOURCE, "unit": 1}]}, "configuration: unknown key sources.s.unit"),
         ("", "", {"run": {"seed": 1}}, "configuration: the key run.name is missing"),
         ("", "", {"run": {"name": "r", "seed": -1}}, "configuration: run.seed: Input should be greater"),
     ],
@@ -126,7 +129,7 @@ def test_a_mistake_is_named_with_its_file_and_line(
 
 def test_of_two_files_the_one_that_counts_is_named(tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
-    first.write_text(FILE)
+    first.write_text(FILE.replace("seed: 1", "seed: many"))
     second.write_text("\n\nrun: {name: r, seed: many}\n")
     with pytest.raises(InputError, match=f"^{second}, line 3: run.seed: "):
         parse_configuration({**load_yaml(first), **load_yaml(second)}, [first, second])
