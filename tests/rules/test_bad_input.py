@@ -21,7 +21,7 @@ def fresh(tmp_path: Path) -> Project:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("seed: 7", "sed: 7", ["run.sed", "'seed'"]),
+        ("seed: 7", "sed: 7", ["config/micro.yaml, line 2: unknown key run.sed", "'seed'"]),
         ("seed: 7", "seed: seven", ["run.seed", "seven"]),
         ("nl_brieven/*.txt", "nowhere/*.txt", ["nowhere/*.txt"]),
         ("vocabulary_size: 600", "vocabulary_size: 100", ["vocabulary_size", "259"]),
