@@ -69,10 +69,8 @@ def _relative_to_project(path: Path, project: Path) -> str:
 
 def find_cache_variable(project: Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return what Snakemake's cache needs where the home folder cannot be written, as `NAME=VALUE`; else nothing."""
-    cache = (
-        Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or os.path.expanduser("~")) / ".cache")
-        / "snakemake"
-    )
+    home = environment.get("HOME") or os.path.expanduser("~")
+    cache = Path(environment.get("XDG_CACHE_HOME") or f"{home}/.cache", "snakemake")
     existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
     is_writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     return "" if is_writable else f"XDG_CACHE_HOME={project / '.snakemake/cache'}"

@@ -49,12 +49,16 @@ def test_a_run_from_another_folder_says_its_command_and_ends_as_snakemake_does(t
     assert done.returncode == 1 and "MissingRuleException" in done.stdout + done.stderr
 
 
-def test_where_the_home_folder_cannot_be_written_snakemake_gets_a_folder_for_its_cache(tmp_path: Path) -> None:
+def test_where_the_home_folder_cannot_be_written_snakemake_gets_a_folder_for_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = str(tmp_path / "c")
     for writable in ({"HOME": folder}, {"HOME": "/dev/null", "XDG_CACHE_HOME": folder}):
         assert find_cache_variable(tmp_path, writable) == ""
     for closed in ({"HOME": "/dev/null"}, {"HOME": folder, "XDG_CACHE_HOME": "/dev/null"}):
         assert find_cache_variable(tmp_path, closed) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
+    monkeypatch.setattr(os.path, "expanduser", lambda path: "/dev/null")  # a shell without HOME: that of the user
+    assert find_cache_variable(tmp_path, {}) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
     words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/dev/null", "XDG_CACHE_HOME": ""}
     done = subprocess.run(words, cwd=ROOT, env=environment, text=True, capture_output=True)

@@ -86,7 +86,7 @@ def main() -> None:
     folder = given.folder.resolve()
     try:
         packages = _download(folder, given.release)
-    except subprocess.CalledProcessError:
+    except (subprocess.CalledProcessError, FileNotFoundError, StopIteration):  # no mirror answers, or there is none
         sys.exit(os.EX_TEMPFAIL)
     unpack(folder, packages)
 

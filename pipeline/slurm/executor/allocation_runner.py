@@ -139,7 +139,7 @@ class AllocationRun:
         failed = [code for _, code in sorted(self.codes.items()) if code]
         if os.EX_TEMPFAIL in failed and requeue_job():
             wait_for_requeue()
-        if len(self.codes) < len(self.tasks):  # an error of this program, whose traceback is in the log
+        if len(self.codes) < len(self.tasks):  # an error of this program: its traceback is in the log
             return 1
         return failed[0] if failed else 0
 

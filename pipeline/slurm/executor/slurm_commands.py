@@ -25,6 +25,7 @@ NO_ANSWER = re.compile(
     r"|configuration source|standby mode|insane message|message (send|receive) failure|header lengths",
     re.I,
 )
+# Messages about the number of jobs, which passes.
 QUEUE_FULL = re.compile(r"job submit limit|temporarily un|try again|too many jobs", re.I)
 # The limit of a QOS or an association that sbatch names passes if it is one on the number of jobs.
 LIMIT_NAME = re.compile(r"\b(?:QOS|Assoc)[A-Z]\w+")
