@@ -1,5 +1,6 @@
-"""Which jobs share a job of Slurm."""
+"""Which jobs share a job of Slurm, and that each may use what it asked for."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from pipeline.slurm.executor.job_requests import (
     pack_jobs,
 )
 from pipeline.slurm.executor.slurm_commands import sbatch_options
+from tests.slurm.cluster import Cluster
+from tests.slurm.executor.test_slurm_executor import REGISTERED, start
 
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
 
@@ -120,3 +123,50 @@ def test_every_job_has_one_place_and_no_group_is_billed_for_more_than_its_larges
         assert together == max(count_smallest_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
         assert not any(job.alone for job in members) and len({job.options for job in members}) == 1
         assert max(job.minutes for job in members) <= MAX_MINUTES_RATIO * min(job.minutes for job in members)
+
+
+# Each holds more memory than the cluster gives a core, 200 MB; one has its allocation to itself.
+HOLDING = (
+    REGISTERED
+    + """
+rule all:
+    input: "1.done", "2.done", "alone.done"
+
+rule shared:
+    output: "{number}.done"
+    resources: runtime=5, mem_mb=400, slurm_partition="cpu", allocation_cpus=4, allocation_mem_mb=800, cpu_mem_mb=200
+    shell: "$HOLD && echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK > {output}"
+
+rule alone:
+    output: "alone.done"
+    resources: runtime=5, mem_mb=500, slurm_partition="cpu", nodes=1, cpu_mem_mb=200
+    shell: "$HOLD && echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK > {output}"
+"""
+)
+
+
+HOLD = f"""#!{sys.executable} -S
+import time
+held = bytearray(330_000_000)
+held[::4096] = b"1" * len(held[::4096])
+time.sleep(4)  # Slurm looks every second
+"""
+
+
+@pytest.mark.versions
+@pytest.mark.slurm
+@pytest.mark.parametrize("packed", [True, False])
+def test_where_memory_follows_the_cores_a_job_may_use_all_that_it_asked_for(
+    cluster: Cluster, tmp_path: Path, packed: bool
+) -> None:
+    (tmp_path / "hold").write_text(HOLD)
+    (tmp_path / "hold").chmod(0o755)
+    workflow = HOLDING if packed else HOLDING.replace("allocation_cpus=4, allocation_mem_mb=800, ", "")
+    run, log = start(cluster, tmp_path, workflow, options=("--retries=0",), HOLD=str(tmp_path / "hold"))
+    assert run.wait(420) == 0, log.read_text()
+    found = {name: (tmp_path / f"{name}.done").read_text().split() for name in ("1", "2", "alone")}
+    assert {cpus for _, cpus in found.values()} == {"1"}, "a batch has as many processes as it asked for cores"
+    assert len({job for job, _ in found.values()}) == (2 if packed else 3)
+    fields = ["--noheader", "--parsable2", "--allocations", "--format=AllocCPUS"]
+    counts = {name: cluster.ask("sacct", f"--jobs={job}", *fields) for name, (job, _) in found.items()}
+    assert counts == {"1": "4" if packed else "2", "2": "4" if packed else "2", "alone": "3"}

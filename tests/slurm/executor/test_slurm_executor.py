@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -18,14 +17,14 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
-from pipeline.slurm import executor_registration, sacct
-from pipeline.slurm.accounting import query_cpu_counts
-from pipeline.slurm.executor import slurm_commands, slurm_executor, snakemake_private
+from pipeline.slurm import executor_registration
+from pipeline.slurm.executor import slurm_executor, snakemake_private
 from pipeline.slurm.executor.interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_commands import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 from pipeline.slurm.executor.snakemake_private import KNOWN_VERSIONS, check_versions
 from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.executor.test_slurm_commands import put_first_on_the_path
 
 ROOT = Path(__file__).parents[3]
 REGISTERED = """
@@ -119,30 +118,6 @@ rule slow:
     shell: "sleep 300; touch {output}"
 """
 )
-# Each holds more memory than the cluster gives a core, 200 MB; one has its allocation to itself.
-HOLDING = (
-    REGISTERED
-    + """
-rule all:
-    input: "1.done", "2.done", "alone.done"
-
-rule shared:
-    output: "{number}.done"
-    resources: runtime=5, mem_mb=400, slurm_partition="cpu", allocation_cpus=4, allocation_mem_mb=800, cpu_mem_mb=200
-    shell: "$HOLD && echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK > {output}"
-
-rule alone:
-    output: "alone.done"
-    resources: runtime=5, mem_mb=500, slurm_partition="cpu", nodes=1, cpu_mem_mb=200
-    shell: "$HOLD && echo $SLURM_JOB_ID $SLURM_CPUS_PER_TASK > {output}"
-"""
-)
-HOLD = f"""#!{sys.executable} -S
-import time
-held = bytearray(330_000_000)
-held[::4096] = b"1" * len(held[::4096])
-time.sleep(4)  # Slurm looks every second
-"""
 FORGETS = """#!/bin/sh
 case "$*" in *--states=all*) exec {squeue} --noheader "--format=%A|%T|%r|%k";; *) exec {squeue} "$@";; esac
 """
@@ -258,39 +233,6 @@ def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
     assert log.count("Slurm's limits do not admit") == 1 and "AssocMaxSubmitJobLimit" in log
 
 
-@pytest.mark.parametrize(
-    ("said", "outcome"),
-    [
-        ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates", "full"),
-        ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job viol", "full"),
-        ("sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Job violates (job submit limit, …)", "refused"),
-        ("sbatch: error: QOSMinCpuNotSatisfied\nsbatch: error: Job violates (job submit limit, …)", "refused"),
-        ("sbatch: error: AssocGrpCPUMinutesLimit\nsbatch: error: Job violates (job submit limit, …)", "refused"),
-        ("sbatch: error: Batch job submission failed: Job violates (job submit limit, …)", "full"),
-        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", "full"),
-        ("sbatch: error: Batch job submission failed: Unexpected message received", "silent"),
-        ("sbatch: error: Batch job submission failed: Transport endpoint is not connected", "silent"),
-        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "silent"),
-        ("sbatch: error: Unable to contact slurm controller (connect failure)", "silent"),
-        ("sbatch: error: Batch job submission failed: Slurm backup controller in standby mode", "silent"),
-        ("sbatch: error: Batch job submission failed: Insane message length", "silent"),
-        ("sbatch: fatal: Could not establish a configuration source", "silent"),
-        ("sbatch: error: Batch job submission failed: Message receive failure", "silent"),
-        ("sbatch: error: invalid partition specified: gpux", "refused"),
-        ("", "refused"),
-    ],
-)
-def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
-    assert slurm_commands.parse_sbatch_answer(1, "", said).outcome == outcome
-
-
-def test_the_exit_codes_with_which_slurm_starts_a_job_again_are_known() -> None:
-    usual = "RequeueExit             = (null)\nRequeueExitHold         = (null)\n"
-    assert slurm_commands.parse_requeued_codes(usual) == []
-    odd = usual.replace("(null)", "1,130-132", 1).replace("(null)", "3")
-    assert slurm_commands.parse_requeued_codes(odd) == [1, 3, 130, 131, 132]
-
-
 def submitted(folder: Path, *numbers: int, size: int = 1) -> list[SubmittedJobInfo]:
     """Return jobs of these numbers of Slurm with the files of their allocations."""
     files = {number: {"path": folder / f"{number}.json", "size": size} for number in numbers}
@@ -311,54 +253,6 @@ def executor_of(folder: Path, accounted: dict[str, JobEnd] | None) -> SlurmExecu
     executor.__dict__ |= {"_over": {}, "_forgotten": {}, "_warned": set(), "_asked_seconds": float("-inf")}
     executor._waiting = WaitMonitor(60.0, print)
     return executor
-
-
-def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
-    """Let shell scripts stand for these commands."""
-    for name, text in programs.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
-def test_a_site_may_print_what_is_no_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_first_on_the_path(tmp_path, monkeypatch, sbatch="printf 'projet \\351puis\\351\\n' >&2; echo 4711")
-    assert slurm_commands.submit_batch([], "true", tmp_path) == slurm_commands.SubmissionAnswer("taken", "4711")
-
-
-def test_where_no_process_can_be_started_now_slurm_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(subprocess, "run", refuse)
-    assert slurm_commands.query_jobs(["this-start"]) is None and query_cpu_counts() == {}
-    assert slurm_commands.submit_batch([], "true", tmp_path).outcome == "silent"
-    with pytest.raises(InputError, match=r"sacct cannot be started \(Resource temporarily unavailable\)"):
-        sacct.query_sacct(["this-start"], datetime.now(UTC))
-
-
-def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
-    assert slurm_commands.parse_sbatch_answer(
-        0, "Welcome to Snellius\n4711;loopback\n", ""
-    ) == slurm_commands.SubmissionAnswer("taken", "4711")
-    assert (
-        slurm_commands.parse_sbatch_answer(0, "Welcome\n2 jobs may still run\n4711\nHave 1 nice day\n", "").number
-        == "4711"
-    )
-    assert slurm_commands.parse_sbatch_answer(0, "Welcome\n", "").outcome == "refused"
-
-
-def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = "1|COMPLETED|None|rule_a|b\n2|RUNNING|None|rule_a\nb\u2028c\n3|PENDING|Priority|\n"
-    put_first_on_the_path(tmp_path, monkeypatch, squeue=f"printf '%s' '{printed}'")
-    known = slurm_commands.query_jobs(["this-start"]) or {}
-    assert {number: (job.state, job.comment) for number, job in known.items()} == {
-        "1": ("COMPLETED", "rule_a|b"),
-        "2": ("RUNNING", "rule_a"),
-        "3": ("PENDING", ""),
-    }
 
 
 def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
@@ -452,77 +346,11 @@ def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tm
 
 @pytest.mark.versions
 @pytest.mark.slurm
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupt_cancels_the_job_that_is_being_submitted_too(cluster: Cluster, tmp_path: Path, jobs: int) -> None:
-    (tmp_path / "bin").mkdir()
-    sbatch, calls, answers = tmp_path / "bin/sbatch", tmp_path / "calls", tmp_path / "answers"
-    waits = f"[ $(wc -l < {calls}) -lt {jobs} ] || until [ -e {answers} ]; do sleep 0.1; done"
-    sbatch.write_text(f'#!/bin/sh\necho >> {calls}\n{waits}\nexec {cluster.folder}/bin/sbatch "$@"\n')
-    sbatch.chmod(0o755)
-    path = f"{sbatch.parent}:{cluster.environment()['PATH']}"
-    run, log = start(cluster, tmp_path, SLOW.replace("JOBS", str(jobs)), PATH=path)
-    try:
-        wait_until(lambda: calls.exists() and len(calls.read_text().splitlines()) == jobs, "sbatch is called", 120)
-        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-        wait_until(lambda: "A submission is under way" in log.read_text(), "it waits for sbatch", 60)
-        answers.touch()
-        assert run.wait(120) != 0, log.read_text()
-    finally:
-        answers.touch()
-        run.kill()
-    assert not cluster.jobs(), log.read_text()
-
-
-@pytest.mark.slurm
-def test_an_interrupt_cancels_a_job_that_slurm_takes_later_than_it_seemed(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    sbatch, later = tmp_path / "bin/sbatch", tmp_path / "script"
-    submits = f'(sleep 1; exec {cluster.folder}/bin/sbatch "$@" < {later}) > {later}.said 2>&1 &'
-    says = "echo 'sbatch: error: Unable to contact slurm controller' >&2; exit 1"
-    sbatch.write_text(f"#!/bin/sh\ncat > {later}\n{submits}\n{says}\n")
-    sbatch.chmod(0o755)
-    path = f"{sbatch.parent}:{cluster.environment()['PATH']}"
-    run, log = start(cluster, tmp_path, SLOW.replace("JOBS", "1"), PATH=path)
-    try:
-        wait_until(lambda: "Slurm did not confirm the submission" in log.read_text(), "sbatch has failed", 120)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(120) != 0
-    finally:
-        run.kill()
-    wait_until(lambda: later.with_suffix(".said").read_text() != "", "it was taken", 60)
-    wait_until(lambda: not cluster.jobs(), "it was cancelled", 20)
-
-
-@pytest.mark.versions
-@pytest.mark.slurm
 def test_a_step_fails_once_where_slurm_starts_jobs_with_its_exit_code_again(cluster: Cluster, tmp_path: Path) -> None:
     workflow = SLOW.replace("JOBS", "1").replace("sleep 300", "echo >> tries; exit 77")
     run, log = start(cluster, tmp_path, workflow, options=("--retries=0",))
     assert run.wait(120) != 0 and "ended as FAILED, exit code 77" in log.read_text()
     assert len((tmp_path / "tries").read_text().splitlines()) == 1
-
-
-@pytest.mark.slurm
-def test_a_second_interrupt_does_not_wait_and_the_jobs_that_are_submitted_are_cancelled_by_the_first(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    (tmp_path / "bin").mkdir()
-    sbatch, calls = tmp_path / "bin/sbatch", tmp_path / "calls"
-    waits = f"[ $(wc -l < {calls}) -lt 2 ] || exec sleep 600"
-    sbatch.write_text(f'#!/bin/sh\necho >> {calls}\n{waits}\nexec {cluster.folder}/bin/sbatch "$@"\n')
-    sbatch.chmod(0o755)
-    path = f"{sbatch.parent}:{cluster.environment()['PATH']}"
-    run, log = start(cluster, tmp_path, SLOW.replace("JOBS", "2"), PATH=path)
-    try:
-        wait_until(lambda: calls.exists() and len(calls.read_text().splitlines()) == 2, "sbatch is called", 120)
-        run.send_signal(signal.SIGINT)
-        wait_until(lambda: "A submission is under way" in log.read_text(), "it waits for sbatch", 60)
-        wait_until(lambda: not cluster.jobs(), "the first job is cancelled", 60)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(60) != 0
-    finally:
-        run.kill()
-    assert "Jobs may still run (a submission is under way): scancel --name=" in log.read_text()
 
 
 @pytest.mark.slurm
@@ -542,22 +370,3 @@ def test_a_folder_with_signs_that_slurm_replaces_is_refused(
     (tmp_path / name).mkdir()
     run, log = start(cluster, tmp_path / name, SLOW.replace("JOBS", "1"))
     assert run.wait(120) != 0 and f"Slurm replaces {sign} in paths" in log.read_text()
-
-
-@pytest.mark.versions
-@pytest.mark.slurm
-@pytest.mark.parametrize("packed", [True, False])
-def test_where_memory_follows_the_cores_a_job_may_use_all_that_it_asked_for(
-    cluster: Cluster, tmp_path: Path, packed: bool
-) -> None:
-    (tmp_path / "hold").write_text(HOLD)
-    (tmp_path / "hold").chmod(0o755)
-    workflow = HOLDING if packed else HOLDING.replace("allocation_cpus=4, allocation_mem_mb=800, ", "")
-    run, log = start(cluster, tmp_path, workflow, options=("--retries=0",), HOLD=str(tmp_path / "hold"))
-    assert run.wait(420) == 0, log.read_text()
-    found = {name: (tmp_path / f"{name}.done").read_text().split() for name in ("1", "2", "alone")}
-    assert {cpus for _, cpus in found.values()} == {"1"}, "a batch has as many processes as it asked for cores"
-    assert len({job for job, _ in found.values()}) == (2 if packed else 3)
-    fields = ["--noheader", "--parsable2", "--allocations", "--format=AllocCPUS"]
-    counts = {name: cluster.ask("sacct", f"--jobs={job}", *fields) for name, (job, _) in found.items()}
-    assert counts == {"1": "4" if packed else "2", "2": "4" if packed else "2", "alone": "3"}
