@@ -3,7 +3,8 @@
     PYTHONPATH=. python benchmarks/job_startup.py PROJECT --units 10000 [--whole]
 
 PROJECT is a copy of the project with a finished run of config/micro.yaml, such as benchmarks/whole_run.py leaves, and
-a git repository. The benchmark multiplies a unit's records to that many units and removes the copies at the end. Each
+a git repository; its archives of batches are unpacked. The benchmark multiplies a unit's records to that many units, in
+archives, and removes the copies at the end. Each
 step's command comes from its record and stops where the step would begin. Imports of the step's module and the start
 of an empty Python are listed separately. CPU seconds are user and system of all processes, the lowest of three. File
 calls are counted by `strace -f -e trace=%file`; the figure in brackets leaves out fstat, which older C libraries do
@@ -18,15 +19,17 @@ import sys
 from pathlib import Path
 
 from benchmarks.large_run_startup import cost, file_calls
+from pipeline.core.stored_files import FileStore
+from tests.stored import unpack_archives
 
 # The commands of the contract, ended where the step would begin.
 START = """
 import os, sys
 from pipeline.__main__ import start
 from pipeline.job.job_execution import Job
-bind = Job.bind
+bind = Job.bind_arguments
 sys.path[0] = os.getcwd()  # as `-m` has it
-Job.bind = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
+Job.bind_arguments = lambda *given: (lambda *_, **__: os._exit(0), *bind(*given)[1:])
 sys.exit(start())
 """
 
@@ -37,15 +40,21 @@ UNIT_STEPS = (
 )
 
 
+UNITS_PER_BATCH = 240
+
+
 def copy_records(records: Path, units: int) -> list[Path]:
-    """Copy the records of the unit of one source under the numbers of units that the run has not; return the copies."""
-    copies = []
+    """Archive copies of the records of a unit under the numbers of units that the run has not; return the archives."""
+    run, archives = records.parents[1], []
     for step in UNIT_STEPS:
         content = (records / f"{step}.nl_gids.0.json").read_bytes()
-        copies += [records / f"{step}.nl_gids.{number}.json" for number in range(1, units)]
-        for copy in copies[1 - units :]:
-            copy.write_bytes(content)
-    return copies
+        for first in range(1, units, UNITS_PER_BATCH):
+            numbers = range(first, min(first + UNITS_PER_BATCH, units))
+            copies = [records / f"{step}.nl_gids.{number}.json" for number in numbers]
+            for copy in copies:
+                copy.write_bytes(content)
+            archives.append(FileStore(run, f"{step}.").archive(f"{step}.nl_gids.{first}", copies))
+    return [archive for archive in archives if archive]
 
 
 def figures(command: list[str], project: Path) -> str:
@@ -63,6 +72,7 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="run each step to its end as well")
     parser.add_argument("--steps", nargs="*", help="these alone, such as corpus.filter")
     options = parser.parse_args()
+    unpack_archives(options.project / "results/micro")
     records = options.project / "results/micro/provenance/records"
     commands = {}
     for path in sorted(records.glob("*.json")):
@@ -70,7 +80,7 @@ def main() -> int:
         if record["command"][3:]:
             commands.setdefault(record["step"], (path, record["command"][3:]))
     copies = copy_records(records, options.units)
-    print(f"{len(list(records.iterdir()))} records")
+    print(f"{len(list(records.iterdir()))} records by themselves, {len(copies)} archives")
     print("step | to its begin: CPU s | file calls | imports alone: CPU s | file calls | whole: CPU s | file calls")
     try:
         for step, (path, words) in commands.items():

@@ -23,49 +23,13 @@ import yaml
 
 from benchmarks.whole_run import copy_project
 from pipeline.config.configuration import parse_configuration
+from pipeline.core.stored_files import FileStore
+from pipeline.layout import MANIFEST, RECORD, SOURCES_COMPLETE, UNIT_RECORDS
 from pipeline.sources.source_units import assign_unit
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import STEPS
+from pipeline.workflow.steps.declaration import Step
 
-OF_UNITS = {
-    "fingerprint": ("sources/{source}/fingerprints/{unit}.json",),
-    "filter": ("corpus/main/filtered/{source}.{unit}.parquet", "corpus/main/removed/filter.{source}.{unit}.parquet"),
-    "signatures": ("corpus/main/signatures/{source}.{unit}.parquet",),
-    "deduplicate": (
-        "corpus/main/deduplicated/{source}.{unit}.parquet",
-        "corpus/main/removed/deduplicate.{source}.{unit}.parquet",
-    ),
-    "matches": ("corpus/main/matches/{source}.{unit}.parquet",),
-    "decontaminate": (
-        "corpus/main/final/{source}.{unit}.parquet",
-        "corpus/main/removed/decontaminate.{source}.{unit}.parquet",
-    ),
-}
-FOLDERS = (
-    "corpus/main/duplicates",
-    "corpus/main/contaminated",
-    "models/base/milestones/2",
-    "models/base/final",
-    "models/base/tensorboard",
-    "report/papers",
-)
-FILES = (
-    *(f"corpus/main/{name}" for name in ("ngrams.parquet", "statistics.json", "README.md", "croissant.json")),
-    "corpus/main/contamination.json",
-    *(f"corpus/main/{name}" for name in ("dataset.json", "dataset.html")),
-    *(f"tokenizer/main/{name}.json" for name in ("tokenizer", "tokenizer_config", "fertility")),
-    *(f"tokens/main/{split}/0.arrow" for split in ("train", "validation")),
-    *("tokens/main/index.json", "models/base/metrics.jsonl", "evaluation/base/2/results.json", "plan/plan.json"),
-    *(f"report/{name}" for name in ("index.html", "model-card.md")),
-    *("ro-crate-metadata.json", "provenance/batches/sources"),
-)
-WILDCARDS = {
-    "sources": ("source", "batch"),
-    "corpus": ("corpus", "source", "batch"),
-    "tokenizer": ("tokenizer",),
-    "tokens": ("tokens", "shard"),
-    "pretrain": ("model", "step"),
-    "evaluate": ("model", "step"),
-}
 MODEL = {
     "architecture": {"layers": 1, "width": 32, "heads": 4},
     "training": {
@@ -87,7 +51,7 @@ def write_source(folder: Path, units: int) -> None:
         unit = assign_unit(name, units)
         if unit in missing:
             missing.remove(unit)
-            (folder / name).write_text("tekst")
+            (folder / name).write_text("tekst " * 100)
         number += 1
 
 
@@ -109,6 +73,7 @@ def write_project(project: Path, sources: int, units: int, units_per_job: int) -
             }
         )
     configuration = {"run": {"name": "many"}, "sources": described, "models": {"base": MODEL}}
+    configuration |= {"tokenizer": {"main": {"vocabulary_size": 300}}}
     configuration |= {"tokens": {"main": {"shards": 1}}, "evaluation": {"checkpoints": "final"}}
     (project / "many.yaml").write_text(yaml.safe_dump(configuration))
     return configuration
@@ -116,41 +81,48 @@ def write_project(project: Path, sources: int, units: int, units_per_job: int) -
 
 def write_results(dag: Dag) -> int:
     """Write empty outputs, records and batches of all jobs below the working directory; return how many jobs."""
-    run = Path(dag.run)
-    for name in FOLDERS:
-        (run / name).mkdir(parents=True)
-    for name in FILES:
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_text("")
-    for source in dag.config.sources:
-        folder = run / "sources" / source.name
-        (folder / "listing").mkdir(parents=True)
-        (folder / "units").mkdir()
-        units = {unit: {"sha256": "0" * 64} for unit in dag.config.unit_files(source.name)}
-        (folder / "manifest.json").write_text(json.dumps({"units": units}))
-    written = [
-        *dag.record_paths(),
-        *dag.all_batch_record_paths(),
-        dag.record_template("report.page"),
-        dag.record_template("provenance.crate"),
-    ]
+    run, config = Path(dag.run), dag.config
+    written = [*dag.record_paths(), *dag.all_batch_record_paths()]
+    written += [dag.record_template(name) for name in ("report.page", "provenance.crate")]
+
+    def write_outputs(step: Step, values: dict[str, str]) -> list[str]:
+        outputs = [output for output in step.outputs if output.only_if(config)]
+        for output in outputs:
+            place = output.place.path(run, **values)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.mkdir(exist_ok=True) if output.is_folder else place.write_text("")
+        return [output.place.relative_path(**values) for output in outputs]
+
+    SOURCES_COMPLETE.path(run).parent.mkdir(parents=True)
+    SOURCES_COMPLETE.path(run).write_text("")
     for name in written:
-        chapter, step, *instance = Path(name).name.removesuffix(".json").split(".")
-        step, wildcards = f"{chapter}.{step}", dict(zip(WILDCARDS.get(chapter, ()), instance, strict=False))
-        settings, code, environment = dag.job_versions(step, wildcards)
-        content = {"step": step, "instance": wildcards, "settings": json.loads(settings), "inputs": [], "outputs": []}
-        content |= {"code_version": code, "environment_version": environment}
-        if "batch" in wildcards:
-            source, batch = wildcards["source"], wildcards["batch"]
-            planned = dag.raw_hash if chapter == "sources" else dag.batch_hash
-            content |= {"of": planned(wildcards) if step in ("fingerprint", "filter") else None}
-            for unit in dag.config.job_batches(source)[batch]:
-                record = f"provenance/records/{step}.{'main.' * (chapter == 'corpus')}{source}.{unit}.json"
-                for pattern in (*OF_UNITS[step], record):
-                    place = pattern.format(source=source, unit=unit)
-                    (run / place).parent.mkdir(parents=True, exist_ok=True)
-                    (run / place).write_text("")
-                    content["outputs"].append({"path": place, "bytes": 0})
+        stage, step, *instance = Path(name).stem.split(".")
+        declared = STEPS[f"{stage}.{step}"]
+        values = dict(zip(declared.instances.wildcards, instance, strict=True))
+        settings, code, environment = dag.job_versions(declared.name, values)
+        content = {"step": declared.name, "instance": values, "settings": json.loads(settings), "inputs": []}
+        content |= {"outputs": [], "code_version": code, "environment_version": environment}
+        if batch := values.pop("batch", None):
+            planned = dag.raw_hash if declared.reads_raw and stage == "sources" else dag.batch_hash
+            of = planned({**values, "batch": batch}) if declared.content_hash else None
+            records, prefix = [], ".".join((declared.name, *values.values()))
+            for unit in config.job_batches(values["source"])[batch]:
+                made = write_outputs(declared, {**values, "unit": unit})
+                content["outputs"] += [{"path": place, "bytes": 0} for place in made]
+                records.append(RECORD.path(run, job=f"{prefix}.{unit}"))
+                records[-1].parent.mkdir(parents=True, exist_ok=True)
+                records[-1].write_text("")
+            names = [record.relative_to(run).as_posix() for record in records]
+            content |= {"instance": {**values, "batch": batch}, "of": of}
+            listed = {"records": [{"path": name, "sha256": ""} for name in names], "step": "", "instance": {}}
+            UNIT_RECORDS.path(run, job=f"{prefix}.{batch}").parent.mkdir(parents=True, exist_ok=True)
+            UNIT_RECORDS.path(run, job=f"{prefix}.{batch}").write_text(json.dumps(listed))
+            FileStore(run, prefix).archive(f"{prefix}.{batch}", records)
+        else:
+            write_outputs(declared, values)
+        if declared.name == "sources.manifest":
+            units = {unit: {"sha256": "0" * 64} for unit in config.unit_files(values["source"])}
+            MANIFEST.path(run, **values).write_text(json.dumps({"units": units}))
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(json.dumps(content))
     for path in run.rglob("*"):

@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pipeline import layout
 from pipeline.report.page import run
 from pipeline.report.settings import PageSettings
 
@@ -89,7 +90,7 @@ def arguments(root: Path) -> dict[str, Any]:
         *("models/*/metrics.jsonl", "evaluation/*/*/results.json", "evaluation/*/samples.json", "report/remains.json"),
     )
     return {
-        "records": sorted(root.glob("provenance/records/*.json")),
+        "records": [*layout.UNIT_RECORDS.glob(root), *layout.RECORD.glob(root)],
         "files": [path for name in names for path in sorted(root.glob(name))],
         "carbon_intensity": [],
         "page": report / "index.html",

@@ -37,7 +37,7 @@ from pipeline.config.configuration import parse_configuration  # noqa: E402
 from pipeline.config.platforms import Platform  # noqa: E402
 from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
-from pipeline.core.job_records import Attempt, BatchRecord, Record  # noqa: E402
+from pipeline.core.job_records import PLACE_FIELDS, Attempt, BatchRecord, Record, UnitRecords  # noqa: E402
 from pipeline.layout import PathTemplate  # noqa: E402
 from pipeline.workflow.dag import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
@@ -490,6 +490,7 @@ FIELDS = {
     "command": "the command line; settings in it are replaced by their hash",
     "inputs": "name, path, sha256 and bytes of each file that was read; `data:` marks a file outside of the run",
     "outputs": "the same of each file that was written",
+    "records": "path and sha256 of the record of each unit",
     "environment": "Python and packages, in records of earlier versions",
     "environment_file": "path and sha256 of the file with Python and packages",
     "frozen": "path and sha256 of the frozen configuration that the job was planned with",
@@ -527,13 +528,13 @@ def records_pages() -> Iterator[tuple[str, str]]:
         "kind has are *required*; the others may be missing. [Provenance](../../explanation/provenance.md) explains "
         "what they are for.\n"
     ]
-    for kind in (Record, Attempt, BatchRecord):
+    for kind in (Record, Attempt, BatchRecord, UnitRecords):
         sentence = cell((inspect.getdoc(kind) or "").split("\n\n")[0])
         lines.append(
             f"## {kind.noun.capitalize()}: `{kind.folder}/`\n\n{sentence}\n\n| Field | | Meaning |\n|---|---|---|"
         )
         for one in dataclasses.fields(kind):
-            if one.name != "file":
+            if one.name not in PLACE_FIELDS:
                 needed = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
                 lines.append(f"| `{one.name}` | {'required' if needed else ''} | {FIELDS[one.name]} |")
         lines.append("")

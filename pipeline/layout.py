@@ -12,6 +12,7 @@ from pathlib import Path
 
 # What wildcards stand for: names of jobs and the like have dots, all other names have none.
 _VALUES = {"split": "train|validation", "job": "[^/]+", "attempt": "[^/]+", "name": "[^/]+"}
+_VALUES |= {"stamp": r"\d{8}T\d{12,}", "process": r"\d+"}
 
 
 @cache
@@ -154,6 +155,9 @@ ATTEMPT = PathTemplate("provenance/attempts/{attempt}.json")
 BATCHES = PathTemplate("provenance/batches")
 BATCH = PathTemplate("provenance/batches/{job}.json")
 SOURCES_COMPLETE = PathTemplate("provenance/batches/sources")
+BATCH_ARCHIVES = PathTemplate("provenance/archives")
+BATCH_ARCHIVE = PathTemplate("provenance/archives/{stamp}.{process}.{job}.zip")
+UNIT_RECORDS = PathTemplate("provenance/archives/{job}.json")
 READINGS = PathTemplate("provenance/readings")
 FROZEN = PathTemplate("provenance/frozen")
 FROZEN_CONFIGURATION = PathTemplate("provenance/frozen/{number}.json")

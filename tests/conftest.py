@@ -32,6 +32,7 @@ from tests.cpu_seconds import (  # noqa: F401 - pytest calls them
     pytest_runtest_setup,
     pytest_terminal_summary,
 )
+from tests.stored import read_attempts
 
 # What is started in the background of a shell inherits that these are ignored, and so would what tests start.
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -259,17 +260,14 @@ class Project:
 
     def attempts(self) -> set[str]:
         """Return the names of the attempts so far."""
-        return {path.name for path in (self.results / "provenance" / "attempts").glob("[!.]*.json")}
+        return {*read_attempts(self.results)}
 
     def ran(self, *options: str) -> Counter[str]:
         """Run the DAG and return the jobs, by rule, that really ran."""
         before = self.attempts()
         self.run(*options)
-        stages = [
-            json.loads((self.results / "provenance" / "attempts" / name).read_text())["step"]
-            for name in self.attempts() - before
-        ]
-        return Counter(stage.replace(".", "_") for stage in stages)
+        attempts = read_attempts(self.results)
+        return Counter(attempts[name]["step"].replace(".", "_") for name in attempts.keys() - before)
 
     def clone(self, folder: Path) -> Project:
         """Return a copy of this project, results and Snakemake's memory included, with the times of the files."""

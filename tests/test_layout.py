@@ -42,6 +42,10 @@ def values_of(place: PathTemplate) -> st.SearchStrategy[dict[str, str]]:
     name = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True)
     dotted = st.lists(name, min_size=1, max_size=5).map(".".join)
     special = {"split": st.sampled_from(["train", "validation"]), **dict.fromkeys(WITH_DOTS, dotted)}
+    special |= {
+        "stamp": st.from_regex(r"[0-9]{8}T[0-9]{12,20}", fullmatch=True),
+        "process": st.from_regex("[1-9][0-9]*", fullmatch=True),
+    }
     return st.fixed_dictionaries({wildcard: special.get(wildcard, name) for wildcard in wildcards(place)})
 
 
@@ -64,7 +68,8 @@ def test_a_name_gives_its_values_back(kind: str, data: st.DataObject) -> None:
 @given(st.sampled_from(sorted(PLACES)), st.text(min_size=1))
 def test_other_names_have_no_values(kind: str, other: str) -> None:
     place = PLACES[kind]
-    name = place.relative_path(**dict.fromkeys(wildcards(place), "train"))
+    values = {**dict.fromkeys(wildcards(place), "train"), "stamp": "20260101T000000000000", "process": "1"}
+    name = place.relative_path(**values)
     assert place.parse(name) is not None
     for wrong in (f"{name}/{other}", f"{other}/{name}", ""):
         assert place.parse(wrong) is None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.attestation_log import ATTEMPT_BEGAN, read_log
+from pipeline.core.attestation_log import ATTEMPT_BEGAN, LogLine, read_log
 from pipeline.core.command_line_text import (
     DIGEST_PREFIX,
     command_option,
@@ -33,7 +33,8 @@ from pipeline.core.command_line_text import (
 )
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import Attempt, FileEntry, Record, load_records
+from pipeline.core.job_records import Attempt, FileEntry, Record, find_record_files, load_records
+from pipeline.core.stored_files import ArchivedFile, FileStore
 from pipeline.job import versions
 from pipeline.job.job_execution import expand_paths, list_files
 from pipeline.job.reach import file_of
@@ -43,7 +44,9 @@ from pipeline.provenance.content_differences import compare_rerun
 OUTSIDE_PREFIX = "…/"  # how records begin a path outside of the project
 BATCH_OPTIONS = ("--units", "--batch", "--of")
 MACHINE_OPTIONS = ("--recovery", "--staging")  # folders of a cluster: copies and recovery change no result
-GROWING_FOLDERS = (layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS)
+GROWING_FOLDERS = (
+    *(layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS, layout.BATCH_ARCHIVES),
+)
 SHOWN_ERROR_LINES = 3
 VERDICTS = ("identical", "differs", "could not be done again")
 # Statistics from rows, papers and figures from records, joules from readings, the crate from all of them.
@@ -225,9 +228,16 @@ class StepRerun:
                 listing = word.removeprefix("@").replace("%unit", self.unit).removeprefix(f"{self.prefix}/")
                 if word.startswith("@") and (self.run_directory / listing).is_file():
                     self._link(listing)
+        lists = [entry.path for entry in self.record.inputs if layout.UNIT_RECORDS.parse(entry.path)]
+        for file in find_record_files(FileStore(self.run_directory), [self.run_directory / path for path in lists]):
+            if not isinstance(file, ArchivedFile):
+                self._link(f"{layout.RECORDS}/{file.name}")
         if not self.record.instance:
             self.link_run_files()
-            self.copy_attestation_log()
+            lines, is_known = self.read_log_before()
+            self.link_archives(lines)
+            if is_known:
+                self.copy_attestation_log(len(lines))
 
     def link_shards(self, index: FileEntry) -> None:
         """Link the shards that an index of tokens names, with their hashes."""
@@ -253,14 +263,26 @@ class StepRerun:
             else:
                 self._link(below)
 
-    def copy_attestation_log(self) -> None:
-        """Copy the lines of the attestation log from before the step began."""
-        log, own = self.run_directory / layout.ATTESTATION_LOG, f"{layout.ATTEMPTS}/{self.record.attempt}"
-        began = (line for line in read_log(self.run_directory) if line.statement.kind == ATTEMPT_BEGAN)
-        first = next((line.number for line in began if line.statement.subject[0].name == own), None)
-        if first is not None:
-            with log.open("rb") as text:
-                (self.rerun_folder / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, first - 1)))
+    def read_log_before(self) -> tuple[list[LogLine], bool]:
+        """Return the lines of the attestation log from before the step began, and whether a line says when it began."""
+        own, lines = f"{layout.ATTEMPTS}/{self.record.attempt}", list[LogLine]()
+        for line in read_log(self.run_directory):
+            if line.statement.kind == ATTEMPT_BEGAN and line.statement.subject[0].name == own:
+                return lines, True
+            lines.append(line)
+        return lines, False
+
+    def link_archives(self, lines: list[LogLine]) -> None:
+        """Link the archives of batches that were complete before the step began; no clock of another node decides."""
+        attested = {entry.name for line in lines for entry in (*line.statement.subject, *line.statement.byproducts)}
+        for path, names in FileStore(self.run_directory).archives.items():
+            if attested.issuperset(names):
+                self._link(path)
+
+    def copy_attestation_log(self, lines: int) -> None:
+        """Copy the first lines of the attestation log."""
+        with (self.run_directory / layout.ATTESTATION_LOG).open("rb") as text:
+            (self.rerun_folder / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, lines)))
 
     def copy_readings(self, readings: str) -> None:
         """Copy the readings of a meter up to the end of the step."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 import gc
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -21,8 +19,11 @@ from pipeline.core.command_line_text import command_option, settings_digest, set
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.json_values import parse_json, validate_fields
-from pipeline.layout import ATTEMPT, ATTEMPTS, BATCHES, RECORD, RECORDS
+from pipeline.core.stored_files import FileStore, StoredFile
+from pipeline.layout import ATTEMPT, ATTEMPTS, BATCH_ARCHIVES, BATCHES, RECORD, RECORDS, UNIT_RECORDS
 
+PLACE_FIELDS = ("file", "archive")
+"""The fields of a record or attempt that say where it was read, and are not in its file."""
 SEGMENT_STEP = "pretrain.segment"
 """The step that trains a model from one milestone to the next."""
 Versions = tuple[str, str, str]
@@ -80,7 +81,10 @@ def _to_json_value(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _JobFile:
-    """The fields and methods that the files share; `file` is the path of the file itself, relative to the run."""
+    """The fields and methods that the files share.
+
+    `file` is the path of the file itself, relative to the run, and `archive` that of its archive, if it is in one.
+    """
 
     noun: ClassVar[str]
     folder: ClassVar[str]
@@ -90,6 +94,7 @@ class _JobFile:
     step: str
     instance: dict[str, str]
     file: str = ""
+    archive: str = ""
 
     @property
     def name(self) -> str:
@@ -103,7 +108,7 @@ class _JobFile:
         return f"{self.step} ({instance})" if instance else self.step
 
     @classmethod
-    def parse(cls, text: bytes | str, file: str = "", *, strict: bool = True) -> Self:
+    def parse(cls, text: bytes | str, file: str = "", *, archive: str = "", strict: bool = True) -> Self:
         """Parse the JSON text of a file; `strict` refuses duplicate keys and takes 1.3 times as long.
 
         Raises:
@@ -111,12 +116,12 @@ class _JobFile:
         """
         try:
             content = parse_json(text, allow_nan=True) if strict else json.loads(text)
-            return cls(**{**validate_fields(cls, content), "file": file})
+            return cls(**{**validate_fields(cls, content), "file": file, "archive": archive})
         except (ValueError, RecursionError) as error:
             raise InputError(f"{file} is not a valid {cls.noun}: {error}") from None
 
     @classmethod
-    def load(cls, path: Path, *, strict: bool = False) -> Self:
+    def load(cls, path: StoredFile, *, strict: bool = False) -> Self:
         """Read a file.
 
         Raises:
@@ -129,11 +134,13 @@ class _JobFile:
             text = path.read_bytes()
         except OSError as error:
             raise InputError(f"{file} cannot be read: {error.strerror}") from None
-        return cls.parse(text, file, strict=strict)
+        archive = "" if isinstance(path, Path) else path.archive_path
+        return cls.parse(text, file, archive=archive, strict=strict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
-        content = {one.name: _to_json_value(getattr(self, one.name)) for one in fields(self) if one.name != "file"}
+        names = [one.name for one in fields(self) if one.name not in PLACE_FIELDS]
+        content = {name: _to_json_value(getattr(self, name)) for name in names}
         return {name: value for name, value in content.items() if value is not None or name not in self.left_out}
 
     def write(self, path: Path) -> None:
@@ -244,7 +251,8 @@ class Attempt(_JobFile):
 class BatchRecord(_PlannedFile):
     """The files that the units of a batch wrote, and their planned versions; `of` is a hash of the inputs.
 
-    The settings are in the records of the units. Batches of earlier versions hold them too.
+    The settings are in the records of the units. Batches of earlier versions hold them too, and list the records, each
+    a file by itself, among the outputs.
     """
 
     noun, folder, left_out = "batch", BATCHES, ("settings", "settings_digest")
@@ -260,6 +268,19 @@ class BatchRecord(_PlannedFile):
         return (settings_digest(versions[0]), *versions[1:]) == (digest, self.code_version, self.environment_version)
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnitRecords(_JobFile):
+    """The records of the units of a batch.
+
+    What reads the results of a batch waits for its `BatchRecord`, which stays the same where a unit was done again with
+    the same result. What reads records waits for this one.
+    """
+
+    noun, folder = "list of records", BATCH_ARCHIVES
+
+    records: tuple[FileReference, ...]
+
+
 JobFile = TypeVar("JobFile", bound=_JobFile)
 
 
@@ -269,18 +290,18 @@ def is_training_segment(model: str, step: str, instance: Mapping[str, str]) -> b
 
 
 def read_job_files(
-    kind: type[JobFile], paths: Iterable[Path], *, strict: bool = False
-) -> tuple[list[JobFile], dict[Path, str]]:
-    """Return the files that can be read, in the order of their names, and the problem of each of the others."""
+    kind: type[JobFile], paths: Iterable[StoredFile], *, strict: bool = False
+) -> tuple[list[JobFile], dict[str, str]]:
+    """Return the files that can be read, in the order of their names, and the problem of each of the others by path."""
     found, problems = [], {}
     was_enabled = gc.isenabled()
     gc.disable()  # it would go through all objects read before again and again, and find no garbage
     try:
-        for path in sorted(paths):
+        for path in sorted(paths, key=lambda path: path.name):
             try:
                 found.append(kind.load(path, strict=strict))
             except InputError as error:
-                problems[path] = str(error)
+                problems[f"{kind.folder}/{path.name}"] = str(error)
     finally:
         if was_enabled:
             gc.enable()
@@ -289,8 +310,25 @@ def read_job_files(
 
 def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:
     """Return all records that can be read, in the order of their file names, and the problems of the others by path."""
-    records, problems = read_job_files(Record, RECORD.glob(run_directory), strict=True)
-    return records, {f"{RECORDS}/{path.name}": problem for path, problem in problems.items()}
+    store = FileStore(run_directory)
+    records, problems = read_job_files(Record, store.find_all(RECORD), strict=True)
+    return records, {**problems, **store.problems}
+
+
+def find_record_files(store: FileStore, files: Iterable[Path]) -> list[StoredFile]:
+    """Return the records among some files, and those that the lists of units' records among them name.
+
+    Raises:
+        InputError: a list is broken.
+    """
+    run, found = store.run_directory.absolute(), list[StoredFile]()
+    for path in files:
+        name = path.absolute().relative_to(run).as_posix()
+        if RECORD.parse(name):
+            found.append(path)
+        elif UNIT_RECORDS.parse(name):
+            found += [store.find(record.path) for record in UnitRecords.load(path).records]
+    return found
 
 
 def load_records(run_directory: Path) -> list[Record]:
@@ -313,8 +351,9 @@ def load_attempts(run_directory: Path) -> list[Attempt]:
     Raises:
         InputError: one of them is broken.
     """
-    attempts, problems = read_job_files(Attempt, ATTEMPT.glob(run_directory), strict=True)
-    for problem in problems.values():
+    store = FileStore(run_directory)
+    attempts, problems = read_job_files(Attempt, store.find_all(ATTEMPT), strict=True)
+    for problem in (*problems.values(), *store.problems.values()):
         raise InputError(problem)
     return attempts
 
@@ -330,40 +369,3 @@ def outputs_exist(run_directory: str | Path, outputs: Iterable[FileEntry | Batch
         return all(os.stat(f"{run_directory}/{entry.path}").st_size == entry.bytes for entry in outputs)
     except FileNotFoundError:
         return False
-
-
-def find_producers(folder: Path, paths: Iterable[str]) -> dict[str, tuple[Record, FileEntry]]:
-    """Return the record and the output that made each of some files, by path, from a folder of records.
-
-    A run of ten thousand units has fifty thousand records, so those of other files are not opened: a file that a step
-    wrote has the wildcards of its record's name in its path, in their order, between slashes and dots. Where
-    several records fit, that of the step which wrote the file before is read first: mostly all are of one step.
-
-    Raises:
-        InputError: a record that was opened is broken.
-    """
-    names: dict[tuple[str, ...], list[str]] = {}
-    for name in os.listdir(folder) if folder.is_dir() else ():
-        if name.endswith(".json") and not name.startswith("."):
-            names.setdefault(tuple(name.split(".")[2:-1]), []).append(name)
-    wildcards, longest = {word for words in names for word in words}, max(map(len, names), default=0)
-    made: dict[str, tuple[Record, FileEntry]] = {}
-    unread, last_step = {name for fitting in names.values() for name in fitting}, ""
-    for path in paths:
-        words = [word for word in re.split("[/.]", path) if word in wildcards]
-        subsets = {subset for length in range(longest + 1) for subset in combinations(words, length)}
-        fitting = [name for subset in subsets & names.keys() for name in names[subset] if name in unread]
-        for name in sorted(fitting, key=lambda name: (not name.startswith(last_step), name)):
-            if path in made:
-                break
-            unread.remove(name)
-            try:
-                record = Record.load(folder / name)
-            except InputError:
-                if (folder / name).exists():
-                    raise
-                continue  # Snakemake removes the record of a job that it starts
-            made |= map_producers([record])
-            if path in made:
-                last_step = f"{record.step}."
-    return made

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.core.stored_files import StoredFile
 
 MOST_PROBLEMS = 3  # reported for one file
 
@@ -109,7 +110,7 @@ class ExternalReading(JsonLine):
     readings: tuple[Reading, ...]
 
 
-def read_intervals(path: Path, problems: list[str] | None = None) -> Iterator[MeterInterval]:
+def read_intervals(path: StoredFile, problems: list[str] | None = None) -> Iterator[MeterInterval]:
     """Yield the intervals of a file of `provenance/readings`, without a last line that a kill has truncated.
 
     Args:
@@ -151,7 +152,7 @@ COMPONENT_LABELS: dict[Component, str] = {
 }
 
 
-def format_current_power(files: Iterable[Path], now: float) -> str:
+def format_current_power(files: Iterable[StoredFile], now: float) -> str:
     """Return the measured power of the nodes of these files, as `2.31 kW (processors, devices; 2 nodes)`, or nothing.
 
     Each node counts once: by the meter of the whole node if there is one, else by its parts.

@@ -10,6 +10,8 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
+from pipeline.core.stored_files import FileStore
+from pipeline.energy.energy_accounting_file import JOULE, EnergyUnit, choose_energy_unit
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.trace import ReportFigure, read_figures
@@ -74,12 +76,12 @@ def _find_run_folders(folder: Path) -> Iterator[Path]:
 
 def _read_run(folder: Path) -> RunSummary:
     """Read a run, without figures if its report cannot be read."""
-    jobs = pluralize(len(layout.RECORD.glob(folder)), "job")
     start = read_newest_snapshot(folder) or {}
     settings = dict(flatten_json(_key_sections_by_name(start["configuration"]))) if "configuration" in start else {}
     try:
-        return RunSummary(settings, read_figures(folder), f"{jobs}, with a report")
+        return RunSummary(settings, read_figures(folder), "with a report")
     except InputError:
+        jobs = pluralize(len(FileStore(folder).find_all(layout.RECORD)), "job")
         broken = layout.KEY_FIGURES.path(folder).exists()
         return RunSummary(settings, {}, f"{jobs}, {'a report that cannot be read' if broken else 'no report'}")
 
@@ -96,27 +98,30 @@ def format_runs(runs: Mapping[str, RunSummary]) -> list[str]:
     every = [run.settings for run in runs.values()]
     keys = sorted({key for settings in every for key in settings})
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1 and key != "run.name"]
-    figures = {name: figure for run in runs.values() for name, figure in run.figures.items()}
-    rows = [["", *runs], ["jobs", *(run.state for run in runs.values())]]
+    figures = dict.fromkeys(name for run in runs.values() for name in run.figures)
+    rows = [["", *runs], ["state", *(run.state for run in runs.values())]]
     rows += [
         [key, *(truncate_text(run.settings.get(key, NOTHING), SHOWN_CHARACTERS) for run in runs.values())]
         for key in differing
     ]
-    rows += [
-        [_figure_label(figure), *(_format_cell(run.figures.get(name)) for run in runs.values())]
-        for name, figure in figures.items()
-    ]
+    rows += [_format_figure(name, [run.figures.get(name) for run in runs.values()]) for name in figures]
     return align_columns([[escape_to_one_line(cell) for cell in row] for row in rows])
 
 
-def _figure_label(figure: ReportFigure) -> str:
-    has_unit = figure.unit is None or figure.figure.endswith(f".{figure.unit}")  # a score's metric is its unit
-    return figure.figure if has_unit else f"{figure.figure}, {figure.unit}"
+def _format_figure(name: str, figures: list[ReportFigure | None]) -> list[str]:
+    """Return the row of a figure: name and unit, and the value of each run; joules in the unit of the report."""
+    known = [figure for figure in figures if figure is not None]
+    unit = next((figure.unit for figure in known), None)
+    joules = [figure.value for figure in known if isinstance(figure.value, float | int)] if unit == JOULE.name else []
+    shown = choose_energy_unit(max(joules)) if joules else None
+    unit = shown.name if shown else unit
+    is_named = unit is None or name.endswith(f".{unit}")  # a score's metric is its unit
+    return [name if is_named else f"{name}, {unit}", *(_format_cell(figure, shown) for figure in figures)]
 
 
-def _format_cell(figure: ReportFigure | None) -> str:
-
+def _format_cell(figure: ReportFigure | None, unit: EnergyUnit | None) -> str:
     if figure is None:
         return NOTHING
-    value = f"{figure.value:.6g}" if isinstance(figure.value, float) else str(figure.value)
-    return f"{value} {figure.how}" if figure.how in LABELED else value
+    value = figure.value / unit.size if unit and isinstance(figure.value, float | int) else figure.value
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{text} {figure.how}" if figure.how in LABELED else text

@@ -16,6 +16,7 @@ from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.energy_accounting_file import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
@@ -141,13 +142,14 @@ def _measure_steps(folder: str, account: EnergyAccounting, config: Config, raw: 
         if job.fate == "finished" and job.step in WORKLOADS:
             jobs.setdefault(job.step, {})[name] = job
     costs = {}
+    store = FileStore(Path(folder))
     for step, of_step in jobs.items():
         amount = WORKLOADS[step].amount(config, raw)
         figure = sum_energy(of_step.values())
         unknown = sum(not job.is_known for job in of_step.values())
         costs[step] = StepCost(
             work=amount or 0.0,
-            seconds=sum(_attempt_seconds(Path(folder), name) for name in of_step),
+            seconds=sum(_attempt_seconds(store, name) for name in of_step),
             joules=figure.joules,
             low_joules=figure.low_joules,
             high_joules=figure.high_joules,
@@ -182,11 +184,10 @@ def _measure_trainings(run: Path, config: Config, record: Record) -> dict[str, M
     return trainings
 
 
-def _attempt_seconds(run: Path, attempt: str) -> float:
+def _attempt_seconds(store: FileStore, attempt: str) -> float:
     """Return the wall seconds of an attempt."""
-    path = layout.ATTEMPT.path(run, attempt=attempt)
-    if not path.is_file():
-        raise InputError(
-            f"{layout.ATTEMPT.relative_path(attempt=attempt)} is missing, so the time of that job is unknown"
-        )
-    return Attempt.load(path).wall_seconds
+    path = layout.ATTEMPT.relative_path(attempt=attempt)
+    file = store.find(path)
+    if not file.is_file():
+        raise InputError(f"{path} is missing, so the time of that job is unknown")
+    return Attempt.load(file).wall_seconds

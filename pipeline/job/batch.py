@@ -18,14 +18,17 @@ from types import FrameType
 from pipeline.core.command_line_text import settings_digest
 from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import BatchFile, BatchRecord, Record, outputs_exist
+from pipeline.core.job_records import Attempt, BatchFile, BatchRecord, FileReference, Record, UnitRecords, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
+from pipeline.core.stored_files import FileStore, hash_stored_file
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import share_startup
 from pipeline.energy.startup_counters import keep_startup_sample
 from pipeline.job.attempt import RunningAttempt
+from pipeline.job.identical_job_reuse import USER_NAMED_KEYS, index_records
 from pipeline.job.job_execution import Job, expand_paths, list_files
 from pipeline.job.reach import PACKAGE
+from pipeline.layout import ATTEMPT, READINGS, UNIT_RECORDS
 
 SINGLE_THREAD_VARIABLES = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 
@@ -126,13 +129,13 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def is_up_to_date(job: Job) -> bool:
+def is_up_to_date(job: Job, store: FileStore) -> bool:
     """Return whether a job has a record and its settings, versions, inputs and outputs are unchanged.
 
     A file that is older than the job and as large as its record says is not read again.
     """
     try:
-        record = Record.load(job.record_path)
+        record = Record.load(store.find(job.recorded_path(job.record_path)))
         began_nanoseconds = record.started_seconds * 1e9
         if (record.settings, record.code_version, record.environment_version) != (
             json.loads(job.arguments.settings),
@@ -185,37 +188,75 @@ def _execute_jobs(jobs: Sequence[Job]) -> None:
         return
     os.environ |= SINGLE_THREAD_VARIABLES
     importlib.import_module(jobs[0].module)  # once, for all of them
+    if next(iter(jobs[0].instance)) in USER_NAMED_KEYS:
+        index_records(jobs[0].run_directory, jobs[0].name)
     share_startup(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [WorkerTask(f"{job.name} of {job.instance}", _input_bytes(job), job.execute) for job in jobs]
     run_in_parallel(works, processes)
 
 
+def _list_unit_files(run_directory: Path, unit_prefix: str, jobs: Sequence[Job]) -> list[Path]:
+    """Return the records of units, and their attempts that have ended, with readings, that are files by themselves.
+
+    An attempt that seems to run may do so on a node that Slurm has lost, or was killed: its files stay.
+    """
+    prefixes = tuple(f"{unit_prefix}{job.instance['unit']}." for job in jobs)
+    attempts = [
+        path
+        for path in ATTEMPT.glob(run_directory, attempt=f"{unit_prefix}*")
+        if path.name.startswith(prefixes) and _has_ended(path)
+    ]
+    ended = {path.stem for path in attempts}
+    readings = READINGS.child(f"{unit_prefix}*.jsonl").glob(run_directory)
+    return [
+        *(job.record_path for job in jobs if job.record_path.is_file()),
+        *attempts,
+        *(path for path in readings if path.name.partition("@")[0] in ended),
+    ]
+
+
+def _has_ended(path: Path) -> bool:
+    try:
+        return Attempt.load(path).status != "running"
+    except InputError:  # it is broken: the report names the file
+        return False
+
+
 def run_batch(name: str, options: argparse.Namespace) -> None:
     """Run one step for each unit of a batch whose record is not up to date.
 
     In the paths of inputs, outputs and record `%unit` stands for the unit. What the units wrote is listed in the file
-    `--batch`, which says for Snakemake that all are done; the records are the units' own. How many run side by side
-    changes nothing of what is written.
+    `--batch`, which says for Snakemake that all are done; the records are the units' own, move into the archive of the
+    batch and are listed next to it. How many run side by side changes nothing of what is written.
 
     Raises:
         InputError: a problem of a unit; those that were finished are not done again.
     """
     jobs = [_build_unit_job(name, options, listing.stem) for listing in expand_paths(options.units)]
-    _execute_jobs([job for job in jobs if not is_up_to_date(job)])
-    outputs: list[BatchFile] = []
-    for job in jobs:
-        outputs += [BatchFile(entry.path, entry.bytes) for entry in Record.load(job.record_path).outputs]
-        outputs.append(BatchFile(job.recorded_path(job.record_path), job.record_path.stat().st_size))
+    run_directory, unit_prefix = jobs[0].run_directory, jobs[0].unit_prefix
+    store = FileStore(run_directory, unit_prefix)
+    _execute_jobs([job for job in jobs if not is_up_to_date(job, store)])
+    names = [job.recorded_path(job.record_path) for job in jobs]
+    instance = dict(pair.split("=", 1) for pair in options.instance)
+    store.archive(f"{unit_prefix}{instance['batch']}", _list_unit_files(run_directory, unit_prefix, jobs))
+    store = FileStore(run_directory, unit_prefix)
+    records = [Record.load(store.find(name)) for name in names]
+    batch = Path(options.batch)
+    UnitRecords(
+        step=name,
+        instance=instance,
+        records=tuple(FileReference(path, hash_stored_file(store.find(path))) for path in names),
+    ).write(UNIT_RECORDS.path(run_directory, job=batch.stem))
     BatchRecord(
         step=name,
-        instance=dict(pair.split("=", 1) for pair in options.instance),
+        instance=instance,
         settings_digest=settings_digest(options.settings),
         code_version=options.code,
         environment_version=options.environment,
         of=options.of,
-        outputs=tuple(outputs),
-    ).write(Path(options.batch))
+        outputs=tuple(BatchFile(entry.path, entry.bytes) for record in records for entry in record.outputs),
+    ).write(batch)
 
 
 def main(arguments: Sequence[str]) -> int:

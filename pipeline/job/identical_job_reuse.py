@@ -13,18 +13,20 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record, ReusedResult
+from pipeline.core.stored_files import FileStore, StoredFile
+from pipeline.layout import RECORD
 
 # Instance keys whose value is a name of the user. A source, a unit, a shard and a training step affect the result.
 USER_NAMED_KEYS = ("corpus", "tokenizer", "tokens", "model")
 
 
 @cache
-def _index_record_names(folder: Path) -> dict[tuple[str, ...], list[str]]:
-    """Return the names of records by their words without the third, the user's name; listed once per job."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        stage, step, *instance = name.split(".")
-        found.setdefault((stage, step, *instance[1:]), []).append(name)
+def index_records(run: Path, step: str) -> dict[tuple[str, ...], list[StoredFile]]:
+    """Return the records of a step by the words of their names after the user's name; listed once for all units."""
+    found: dict[tuple[str, ...], list[StoredFile]] = {}
+    for file in FileStore(run, f"{step}.").find_all(RECORD, job=f"{step}.*"):
+        _, *instance = file.name.removeprefix(f"{step}.").split(".")
+        found.setdefault((*instance,), []).append(file)
     return found
 
 
@@ -92,9 +94,9 @@ def find_reusable_result(
     if kind not in USER_NAMED_KEYS:
         return None
     stage, step, _, *rest = path.name.split(".")
-    for name in _index_record_names(path.parent).get((stage, step, *rest), []):
+    for file in index_records(path.absolute().parents[2], f"{stage}.{step}").get((*rest,), []):
         with suppress(InputError, KeyError):  # no record
-            record = Record.load(path.parent / name)
+            record = Record.load(file)
             other = str(record.instance[kind])
             if "outcome" in record.counts or other == own or not record.outputs:  # a training may not reach its end
                 continue
@@ -103,5 +105,5 @@ def find_reusable_result(
                 *inputs
             ]:
                 earlier = record.taken_over_from.attempt if record.taken_over_from else record.attempt
-                return ReusableResult(record, ReusedResult(name, earlier), other, own)
+                return ReusableResult(record, ReusedResult(file.name, earlier), other, own)
     return None

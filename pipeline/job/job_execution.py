@@ -23,13 +23,15 @@ from pipeline.core.command_line_text import expand_numbered_path
 from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path, truncate_and_remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.hashing import hash_each_file
-from pipeline.core.job_records import FileEntry, Record, ReusedResult, find_producers
+from pipeline.core.job_records import FileEntry, Record, ReusedResult, UnitRecords
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
 from pipeline.core.settings import Settings, merge_settings
+from pipeline.core.stored_files import FileStore, StoredFile, hash_stored_file
 from pipeline.job import identical_job_reuse, package_environments, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
+from pipeline.job.input_producers import find_producers
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
 SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
@@ -56,10 +58,10 @@ def expand_paths(given: list[str], raw: str | None = None) -> list[Path]:
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand_numbered_path(name))]
 
 
-def wait_for_file(path: Path) -> bool:
-    """Return whether a file exists; on a cluster wait for it, as network file systems show files late."""
+def wait_until(is_there: Callable[[], bool]) -> bool:
+    """Return whether a file is there; on a cluster wait for it, as network file systems show files late."""
     deadline_seconds = monotonic() + (LATENCY_SECONDS if "SLURM_JOB_ID" in os.environ else 0.0)
-    while not path.exists():
+    while not is_there():
         if monotonic() >= deadline_seconds:
             return False
         sleep(1)
@@ -75,6 +77,13 @@ def find_partial_outputs(folder: Path) -> dict[str, list[Path]]:
             if name.startswith(".partial-"):
                 found.setdefault(name.removeprefix(".partial-").partition("-")[2], []).append(folder / name)
     return found
+
+
+def _has_content(file: StoredFile, sha256: str) -> bool:
+    try:
+        return hash_stored_file(file) == sha256
+    except OSError:
+        return False
 
 
 class Job:
@@ -140,8 +149,9 @@ class Job:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not wait_for_file(path):
+                if not wait_until(path.exists):
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
+            self.wait_for_units(paths)
             keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
         self.partial = {name: output_lease.temporary_output_path(path) for name, path in self.outputs.items()}
         keywords |= self.partial
@@ -167,6 +177,25 @@ class Job:
             raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
         return run, settings, keywords
 
+    def wait_for_units(self, paths: list[Path]) -> None:
+        """Wait for the records of units that lists among input files name.
+
+        Raises:
+            InputError: one does not exist.
+        """
+
+        missing: list[str] = []
+
+        def are_there() -> bool:
+            listed = [record for path in batches for record in UnitRecords.load(path).records]
+            store = FileStore(self.run_directory)
+            missing[:] = [record.path for record in listed if not _has_content(store.find(record.path), record.sha256)]
+            return not missing
+
+        batches = [path for path in paths if layout.UNIT_RECORDS.parse(self.recorded_path(path))]
+        if batches and not wait_until(are_there):
+            raise InputError(f"{missing[0]} is not the record that its batch has listed: start snakemake again")
+
     def recorded_path(self, path: Path) -> str:
         """Return a path as in records: relative to the run, or `data:` and the path in the project."""
         absolute = path.absolute()
@@ -174,6 +203,17 @@ class Job:
             if absolute.is_relative_to(base):
                 return prefix + absolute.relative_to(base).as_posix()
         return f"data:{path.name}"
+
+    @property
+    def unit_prefix(self) -> str:
+        """How the names of records, attempts and archives begin, of the units of this source."""
+        return self.record_path.name.removesuffix(f"{self.instance['unit']}.json")
+
+    def find_record(self) -> StoredFile:
+        """Return the record of the job; that of a unit may be in the archive of its batch."""
+        if "unit" not in self.instance:
+            return self.record_path
+        return FileStore(self.run_directory, self.unit_prefix).find(self.recorded_path(self.record_path))
 
     def hash_inputs(self) -> tuple[FileEntry, ...]:
         """Return the entries of all input files; a large file is not hashed again if a record has its hash.
@@ -191,7 +231,7 @@ class Job:
             for _, file in files
             if ":" not in (path := self.recorded_path(file)) and not path.startswith(f"{layout.PROVENANCE}/")
         ]
-        known = {} if self.arguments.batch else find_producers(self.record_path.parent, written)
+        known = {} if self.arguments.batch else find_producers(self.run_directory, written)
         stats = {file: file.stat() for _, file in files}
         hashes = {}
         for file, found in stats.items():
@@ -257,7 +297,7 @@ class Job:
         """
         self.owner.check()
         try:
-            record = Record.load(self.record_path)
+            record = Record.load(self.find_record())
         except InputError:  # no record
             return
         its = {"host": record.host, **(record.slurm or {})}

@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from pipeline import layout
+from pipeline.core.stored_files import FileStore
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+RECORD_PLACES = (layout.RECORD, layout.BATCH_ARCHIVE)
 FINISHED_PATTERN = "[!.]*"  # partial files of running jobs begin with a dot
 # What people and other steps put there or take away without a record.
 FOLDER_PATTERNS = (
@@ -33,10 +35,13 @@ def private_folder(results: Path, run: str) -> Path:
 
 
 def find_archives(results: Path) -> Iterator[Path]:
-    """Yield the archives below the results folder, in the order of their paths."""
+    """Yield the archives below the results folder, in the order of their paths; those of batches hold no texts."""
     for folder, subfolders, names in os.walk(results):
         subfolders.sort()
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(ARCHIVES))
+        run, _, below = Path(folder).relative_to(results).as_posix().partition("/")
+        of_batches = FileStore(results / run).archives if below == layout.BATCH_ARCHIVES else {}
+        archives = [name for name in sorted(names) if name.endswith(ARCHIVES)]
+        yield from (Path(folder, name) for name in archives if f"{below}/{name}" not in of_batches)
 
 
 def _file_state(path: Path) -> str:
@@ -58,7 +63,7 @@ def hash_other_runs(results: Path, run: str) -> dict[str, str]:
     for folder in list_runs(results):
         if folder.name == run:
             continue
-        lines = [_file_state(path) for path in layout.RECORD.glob(folder)]
+        lines = [_file_state(path) for place in RECORD_PLACES for path in place.glob(folder)]
         lines += [path.relative_to(folder).as_posix() for pattern in FOLDER_PATTERNS for path in folder.glob(pattern)]
         lines += [
             _file_state(path) for path in private_folder(results, folder.name).rglob(f"{FINISHED_PATTERN}.parquet")

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Record, read_job_files
+from pipeline.core.stored_files import FileStore
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
@@ -127,7 +128,8 @@ class RunSearch:
 
     def _match_signatures(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
-        signing = layout.RECORD.glob(self.folder, job=f"corpus.signatures.{corpus.name}.*")[:1]
+        step = f"corpus.signatures.{corpus.name}."
+        signing = FileStore(self.folder, step).find_all(layout.RECORD, job=f"{step}*")[:1]
         records, _ = read_job_files(Record, signing)
         stored = records[0].settings if records else {}
 

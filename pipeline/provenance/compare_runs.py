@@ -17,8 +17,10 @@ from pipeline.core.command_line_text import DIGEST_PREFIX, command_option, setti
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record, load_records
 from pipeline.core.package_records import read_environment
+from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
+    RECORD_FOLDERS,
     compare_file_contents,
     flatten_json,
     format_changes,
@@ -74,7 +76,7 @@ class _JobDifferences:
 
     def compare(self, a: Content, b: Content) -> Iterable[tuple[str, str]]:
         """Yield section and text of each difference between two records of one job."""
-        reads_records = any(str(entry["path"]).startswith(f"{layout.RECORDS}/") for entry in a["inputs"])
+        reads_records = any(str(entry["path"]).startswith(RECORD_FOLDERS) for entry in a["inputs"])
         for key in sorted(a.keys() | b.keys()):
             if a.get(key) == b.get(key) and (key in a) == (key in b):
                 continue
@@ -104,9 +106,7 @@ class _JobDifferences:
 
         def described(path: str, entry: Content) -> str:
             # What is computed from records, such as the report, holds their times and joules.
-            is_quiet = (
-                has_timings(path) or path.startswith(f"{layout.RECORDS}/") or (reads_records and kind == "output")
-            )
+            is_quiet = has_timings(path) or path.startswith(RECORD_FOLDERS) or (reads_records and kind == "output")
             hidden = ("path", "sha256", "bytes") if is_quiet else ("path",)
             return ", ".join(f"{key} {value}" for key, value in sorted(entry.items()) if key not in hidden)
 
@@ -117,7 +117,7 @@ class _JobDifferences:
             lines.append(f"the order of the {kind}s")
         for path in before.keys() & now.keys():
             if before[path] != now[path] and descriptions[0][path] == descriptions[1][path]:
-                name = "records" if path.startswith(f"{layout.RECORDS}/") else path
+                name = "records" if path.startswith(RECORD_FOLDERS) else path
                 self.not_compared.add(f"the bytes of {name}")
         return lines
 
@@ -158,16 +158,17 @@ def _equals_as_json(text: str, value: Any) -> bool:
         return False
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: StoredFile) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_bytes())
     except (OSError, ValueError):
         raise InputError(f"{path} is not valid JSON: run `polder verify` on its run") from None
 
 
-def _read_record(run: Path, record: Record) -> Content:
+def _read_record(store: FileStore, record: Record) -> Content:
     """Return the content of a record's file, and of the file that it names for its environment."""
-    content: Content = _read_json(run / record.file)
+    run = store.run_directory
+    content: Content = _read_json(store.find(record.file))
     content.pop("environment_file", None)
     return {**content, "environment": read_environment(run, record)}
 
@@ -235,8 +236,8 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
     """
     records_a, records_b = ({record.title: record for record in load_records(run)} for run in (a, b))
     contents_a, contents_b = (
-        {title: _read_record(run, record) for title, record in records.items()}
-        for run, records in ((a, records_a), (b, records_b))
+        {title: _read_record(store, record) for title, record in records.items()}
+        for store, records in ((FileStore(a), records_a), (FileStore(b), records_b))
     )
     jobs, found = _JobDifferences(), RunComparison()
     start: dict[str, list[str]] = {}

@@ -17,6 +17,8 @@ MAX_LINES = 8
 MAX_CHARACTERS = 100
 # Files with speeds and clock times, whose bytes differ between runs with equal results.
 TIMED_FOLDERS = ("tensorboard",)
+RECORD_FOLDERS = (f"{layout.RECORDS}/", f"{layout.BATCH_ARCHIVES}/")
+"""The folders of records and of lists of records, which hold the times of jobs."""
 BLOCK_BYTES = 1 << 20
 
 
@@ -214,7 +216,7 @@ def compare_rerun(
     ]
     lines += format_changes(_map_hashes(record.inputs, "read "), _map_hashes(new.inputs, "read "))
     notes: list[str] = []
-    tells_times = any(entry.path.startswith(f"{layout.RECORDS}/") for entry in record.inputs)
+    tells_times = any(entry.path.startswith(RECORD_FOLDERS) for entry in record.inputs)
     before, now = ({entry.path: entry for entry in one.outputs} for one in (record, new))
     for path in sorted(before.keys() | now.keys()):
         if path not in before or path not in now:

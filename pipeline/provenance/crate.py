@@ -16,7 +16,8 @@ from pipeline import layout
 from pipeline.core.attestation_log import checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import Attempt, Record, load_attempts, load_records
+from pipeline.core.job_records import Attempt, Record, find_record_files, load_attempts, load_records
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.energy_accounting_file import read_energy_accounting
 from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
@@ -127,7 +128,8 @@ def _add_run(
 ) -> str:
     """Add the action of the whole workflow, from the configuration to the final outputs."""
     read = {entry.path for record in records for entry in record.inputs}
-    left = [e.path for r in records for e in r.outputs if e.path not in read] or [records[-1].file]
+    left = [e.path for r in records for e in r.outputs if e.path not in read]
+    left = left or [records[-1].archive or records[-1].file]
     plans = sorted({(r.frozen.path, r.frozen.sha256) for r in records if r.frozen})
     given = [actions.files.file_identifier(e) for r in records for e in r.inputs if e.is_outside]
     main = graph.entities[workflow.identifier]
@@ -184,6 +186,7 @@ def _build_metadata(
     files = CrateFiles(graph, run_directory, paths, records)
     inside = files.add_datasets()
     files.add_all_files()
+    files.add_archived_records()
     files.add_parameters()
     _add_pretrained_models(files, settings, records)
     _add_log_checkpoint(graph, run_directory)
@@ -254,7 +257,7 @@ def run(
     the folder is, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
     """
     run_directory = crate.parent
-    planned = {file.name for file in files if file.parent.name == Path(layout.RECORDS).name}
+    planned = {file.name for file in find_record_files(FileStore(run_directory), files)}
     records = [
         record
         for record in load_records(run_directory)

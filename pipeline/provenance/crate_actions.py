@@ -167,7 +167,7 @@ class CrateWorkflow:
             name=key,
             value=digest if is_long else value if is_plain else text,
             exampleOfWork=reference(parameter),
-            subjectOf=reference(quote(record.file)) if is_long else None,
+            subjectOf=reference(self.files.record_identifier(record)) if is_long else None,
         )
 
     def add_steps(self) -> list[str]:
@@ -211,7 +211,7 @@ class CrateActions:
 
     def add_job(self, record: Record, start: str | None) -> None:
         """Add a finished job: a CreateAction with its software, settings, inputs, outputs and cost."""
-        name = record.name
+        name, own = record.name, self.files.record_identifier(record)
         inputs = [self.files.file_identifier(entry) for entry in record.inputs]
         inputs += [self.workflow.add_setting(record, key, value) for key, value in sorted(record.settings.items())]
         identifier = self.graph.add_entity(
@@ -222,7 +222,7 @@ class CrateActions:
             instrument=reference(self.workflow.add_tool_of_record(record)),
             agent=reference(self.agent),
             object=references(inputs),
-            result=references([self.files.file_identifier(entry) for entry in record.outputs] or [quote(record.file)]),
+            result=references([self.files.file_identifier(entry) for entry in record.outputs] or [own]),
             startTime=record.started,
             endTime=record.ended,
             actionStatus=COMPLETED_STATUS,
@@ -231,7 +231,7 @@ class CrateActions:
                 record.computing_attempt,
                 {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes},
             ),
-            subjectOf=reference(quote(record.file)),
+            subjectOf=reference(own),
         )
         self.add_control_action(record, identifier, COMPLETED_STATUS, start, record.ended)
 

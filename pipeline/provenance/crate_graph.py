@@ -15,6 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
+from pipeline.core.stored_files import ArchivedFile, FileStore, hash_stored_file
 
 Entity = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"
@@ -34,7 +35,10 @@ CONTEXT = [
 SPDX = re.compile(r"(MIT|ISC|Unlicense|[A-Za-z][A-Za-z0-9]*(-[A-Za-z]+)*-\d+(\.\d+)*(-[A-Za-z]+)*)")
 UNKNOWN_AGENT = "#agent/not-stated"
 CHECKPOINT_IDENTIFIER = "#log-checkpoint"
+ARCHIVED_PREFIX = "#file/"
+"""How the @id of a file begins that is inside of an archive, or of a lost attempt."""
 MEDIA_TYPES = {
+    ".zip": "application/zip",
     ".json": "application/json",
     ".jsonl": "application/jsonl",
     ".parquet": "application/vnd.apache.parquet",
@@ -187,10 +191,12 @@ class CrateFiles:
             InputError: a file that a record names is missing or has another length than the record says, or the name of
                 a file is no UTF-8.
         """
-        made, own = map_producers(self.records), {record.file for record in self.records}
+        made = map_producers(self.records)
+        own = {path for record in self.records for path in (record.file, record.archive)}
+        own.update(filter(layout.UNIT_RECORDS.parse, self.paths))
         gone = next((path for path in sorted(made) if not (self.run_directory / path).is_file()), None)
         if gone is not None:
-            raise InputError(f"{gone} is missing: delete {made[gone][0].file}, so that the step runs again")
+            raise InputError(f"{gone} is missing: start again, which runs {made[gone][0].step} again")
         for path in self.paths:
             if problem := file_name_problem(path):
                 raise InputError(problem)
@@ -205,6 +211,24 @@ class CrateFiles:
                     f"it was changed after {record.step} wrote it, delete it so that the step runs again"
                 )
             self.add_file(path, entry.sha256, size_bytes, is_left_over=False)
+
+    def add_archived_records(self) -> None:
+        """Add the records of units, which are inside of the archives of their batches, with their hashes."""
+        for file in FileStore(self.run_directory).find_all(layout.RECORD):
+            if isinstance(file, ArchivedFile):
+                self.graph.add_entity(
+                    f"{ARCHIVED_PREFIX}{quote(file.path)}",
+                    "CreativeWork",
+                    name=file.path,
+                    sha256=hash_stored_file(file),
+                    contentSize=str(file.size_bytes),
+                    isPartOf=reference(quote(file.archive_path)),
+                )
+
+    @staticmethod
+    def record_identifier(record: Record) -> str:
+        """Return the @id of a record: its path, or that of a part of an archive."""
+        return f"{ARCHIVED_PREFIX if record.archive else ''}{quote(record.file)}"
 
     def add_file(self, path: str, sha256: str, size_bytes: int, is_left_over: bool) -> None:
         """Add a file of the run."""

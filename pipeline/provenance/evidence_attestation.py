@@ -29,6 +29,7 @@ from pipeline.core.attestation_log import (
     read_log,
     resource_descriptor,
 )
+from pipeline.core.stored_files import StoredFile, file_size
 from pipeline.layout import ATTESTATION_LOG, BATCHES, LOGS, READINGS, TIMESTAMPS
 from pipeline.provenance.inventory import AUTHORITY_VOUCHER, EVIDENCE_FOLDERS, LOG_VOUCHER, take_inventory
 
@@ -49,10 +50,11 @@ class Attestation(NamedTuple):
     line: int
 
 
-def list_evidence(run_directory: Path) -> list[str]:
-    """Return the sorted paths of all files that the log attests, relative to the run."""
+def list_evidence(run_directory: Path) -> dict[str, StoredFile]:
+    """Return all files that the log attests by their paths relative to the run, in order."""
     inventory = take_inventory(run_directory, EVIDENCE_FOLDERS)
-    return sorted([*inventory.files_vouched_by(LOG_VOUCHER), *inventory.files_vouched_by(AUTHORITY_VOUCHER)])
+    paths = sorted([*inventory.files_vouched_by(LOG_VOUCHER), *inventory.files_vouched_by(AUTHORITY_VOUCHER)])
+    return {path: inventory.find(run_directory, path) for path in paths}
 
 
 def newest_attestations(found: Iterable[LogLine]) -> dict[str, Attestation]:
@@ -71,21 +73,24 @@ def newest_attestations(found: Iterable[LogLine]) -> dict[str, Attestation]:
     return newest
 
 
-def hash_prefix(path: Path, size_bytes: int | None) -> str:
+def hash_prefix(file: StoredFile, size_bytes: int | None) -> str:
     """Return the SHA-256 of the first bytes of a file; None means all of them."""
     digest = hashlib.sha256()
     left = size_bytes
-    with path.open("rb") as stream:
+    with file.open("rb") as stream:
         while block := stream.read(1 << 20 if left is None else min(left, 1 << 20)):
             digest.update(block)
             left = None if left is None else left - len(block)
     return digest.hexdigest()
 
 
-def describe_change(run_directory: Path, path: str, known: Attestation, may_grow: bool) -> str | None:
+def describe_change(file: StoredFile, path: str, known: Attestation, may_grow: bool) -> str | None:
     """Return how a file differs from its newest attestation, as a sentence; None if it does not."""
-    size = (run_directory / path).stat().st_size
-    if hash_prefix(run_directory / path, known.bytes) != known.sha256:
+    try:
+        size, sha256 = file_size(file), hash_prefix(file, known.bytes)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}."
+    if sha256 != known.sha256:
         return f"{path} was changed: it is not what line {known.line} of {ATTESTATION_LOG} attests."
     if known.bytes is not None and size > known.bytes and not may_grow:
         return (
@@ -108,11 +113,14 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
     notes = (line for line in found if line.statement.kind == EVIDENCE_CHANGED)
     refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
     line_hashes, subject = {line.sha256 for line in found}, []
-    for path in list_evidence(run_directory):
+    for path, file in list_evidence(run_directory).items():
         if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in line_hashes:  # of another log
             continue
-        size = (run_directory / path).stat().st_size if path.startswith(APPENDED_FOLDERS) else None
-        sha256 = hash_prefix(run_directory / path, size)
+        try:
+            size = file_size(file) if path.startswith(APPENDED_FOLDERS) else None
+            sha256 = hash_prefix(file, size)
+        except OSError:  # its archive is damaged, which the next start records
+            continue
         if (path, sha256) in refused:
             continue
         if path not in known or (known[path].sha256, known[path].bytes) not in ((sha256, None), (sha256, size)):
@@ -185,11 +193,14 @@ def record_changed_evidence(run_directory: Path, say: Callable[[str], None]) -> 
     found = [*read_log(run_directory)]
     known = newest_attestations(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
     closed, subject = _build_closed_check(found), []
-    for path in list_evidence(run_directory):
+    for path, file in list_evidence(run_directory).items():
         if path not in known or not closed(path, known[path]):
             continue
-        if sentence := describe_change(run_directory, path, known[path], may_grow=False):
+        if sentence := describe_change(file, path, known[path], may_grow=False):
             say(f"{sentence} Put back what it was: it is not attested again")
-            subject.append(resource_descriptor(path, hash_prefix(run_directory / path, None)))
+            try:
+                subject.append(resource_descriptor(path, hash_prefix(file, None)))
+            except OSError:  # it is in a damaged archive
+                subject.append(resource_descriptor(path, hashlib.sha256().hexdigest()))
     if subject:
         append_statement(run_directory, EVIDENCE_CHANGED, subject, {"log": layout.ATTESTATION_LOG})

@@ -26,6 +26,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
 from pipeline.core.lock_owner import LockOwner
+from pipeline.core.stored_files import StoredFile, file_size
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
 from pipeline.provenance.evidence_attestation import Attestation, describe_change, newest_attestations
 from pipeline.provenance.inventory import (
@@ -153,14 +154,15 @@ class EvidenceCheck:
             self.report(path, f"{path} {what}: {self.owner} is working on the run. Verify when that start has ended.")
 
     def _check_content(self, path: str, attestation: Attestation) -> None:
-        history, file = self.histories[path], self.run_directory / path
+        history, file = self.histories[path], self.inventory.find(self.run_directory, path)
         if history.began:
             self._check_attempt_begin(path, history.began)
         if not history.contents:
             return
-        if sentence := describe_change(self.run_directory, path, attestation, may_grow=self.owner is not None):
+        if sentence := describe_change(file, path, attestation, may_grow=self.owner is not None):
             self.report(path, sentence)
-        elif attestation.bytes is not None and (size := file.stat().st_size) > attestation.bytes:
+            return
+        if attestation.bytes is not None and (size := file_size(file)) > attestation.bytes:
             self._report_unattested(path, "", f"has {size} bytes, of which {attestation.bytes} are attested yet")
         if len({content.sha256 for content in history.contents}) > 1:
             self._check_history(path, history, attestation)
@@ -171,7 +173,7 @@ class EvidenceCheck:
         first: Attestation | None = None
         if kind.change == APPEND_ONLY:
             sizes = {content.bytes for content in history.contents}
-            prefixes = _hash_prefixes((self.run_directory / path).read_bytes(), sizes)
+            prefixes = _hash_prefixes(self.inventory.find(self.run_directory, path).read_bytes(), sizes)
             first = next((content for content in history.contents if content.sha256 not in prefixes), None)
         elif path.startswith(f"{ATTEMPTS}/"):
             first = history.end if history.end and history.end.sha256 != newest.sha256 else None
@@ -187,7 +189,7 @@ class EvidenceCheck:
     def _check_attempt_begin(self, path: str, line: LogLine) -> None:
         """Check that an attempt is the one that began, also if it has no end."""
         try:
-            content = parse_json((self.run_directory / path).read_bytes())
+            content = parse_json(self.inventory.find(self.run_directory, path).read_bytes())
             is_same = fixed_attempt_fields(content) == fixed_attempt_fields(line.statement.predicate.attempt or {})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             is_same = False
@@ -238,7 +240,9 @@ def _check_command(record: Record) -> list[str]:
     return problems
 
 
-def check_record(run_directory: Path, record: Record, report: Callable[[str, str], None], known: set[str]) -> None:
+def check_record(
+    find_file: Callable[[str], StoredFile], record: Record, report: ReportProblem, known: set[str]
+) -> None:
     """Report where a record contradicts its command line, its attempt or its own times.
 
     An attempt that is `known` to be changed is believed in nothing.
@@ -254,7 +258,7 @@ def check_record(run_directory: Path, record: Record, report: Callable[[str, str
         problems.append("it names no attempt")
     elif f"{layout.ATTEMPTS}/{record.attempt}" not in known:
         try:
-            attempt = Attempt.load(run_directory / layout.ATTEMPTS / record.attempt, strict=True)
+            attempt = Attempt.load(find_file(f"{layout.ATTEMPTS}/{record.attempt}"), strict=True)
         except InputError as error:
             problems.append(str(error))
         else:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import layout
+from pipeline.core.stored_files import ArchivedFile, FileStore, SingleFile, StoredFile
 
 SNAKEMAKE_MARK = ".snakemake_timestamp"  # Snakemake's mark in a folder that is an output: when it was made
 PARTIAL_PREFIX = ".partial"
@@ -72,6 +73,8 @@ FILE_KINDS = (
     ),
     FileKind(layout.ATTEMPT.glob_pattern(), LOG_VOUCHER),
     FileKind(layout.BATCH.glob_pattern(), LOG_VOUCHER, REPLACEABLE),
+    FileKind(layout.BATCH_ARCHIVE.glob_pattern(), CRATE_VOUCHER),
+    FileKind(layout.UNIT_RECORDS.glob_pattern(), CRATE_VOUCHER),
     FileKind(layout.SOURCES_COMPLETE, LOG_VOUCHER, REPLACEABLE),
     FileKind(layout.FROZEN_CONFIGURATION.glob_pattern(), LOG_VOUCHER),
     FileKind(layout.ENVIRONMENT.glob_pattern(), LOG_VOUCHER),
@@ -122,11 +125,12 @@ class Inventory(NamedTuple):
     """The files of a results folder, and problems with its paths.
 
     Attributes:
-        files: the kind of each file by its path, without those in scratch.
+        files: the kind of each file by its path, without those in scratch; a member of an archive of a batch is one.
         links: the kind of each path that is a link to a file.
         problems: a sentence for each path that must not be there, or into which this user may not look.
         unreadable_folders: the folders into which this user may not look, with a slash at the end.
         special: pipes, sockets, devices and links to them among the problems: no file may be read while there is one.
+        archived: the members of archives among the files, where there is no file by itself.
     """
 
     files: dict[str, FileKind]
@@ -134,6 +138,11 @@ class Inventory(NamedTuple):
     problems: dict[str, str]
     unreadable_folders: list[str]
     special: list[str]
+    archived: dict[str, ArchivedFile]
+
+    def find(self, run_directory: Path, path: str) -> StoredFile:
+        """Return a file of the run, by itself or in an archive."""
+        return self.archived.get(path) or SingleFile(run_directory, path)
 
     def files_vouched_by(self, voucher: str) -> list[str]:
         """Return the sorted paths of the files for which somebody vouches."""
@@ -142,8 +151,13 @@ class Inventory(NamedTuple):
 
 def take_inventory(run_directory: Path, below: Iterable[str] = ("",)) -> Inventory:
     """List every path below folders of a run once; links are not followed and scratch is skipped."""
-    inventory = Inventory({}, {}, {}, [], [])
-    folders = [name for name in below if (place := run_directory / name).is_dir() and not (name and place.is_symlink())]
+    inventory = Inventory({}, {}, {}, [], [], {})
+    folders_listed = [*below]
+    folders = [
+        name
+        for name in folders_listed
+        if (place := run_directory / name).is_dir() and not (name and place.is_symlink())
+    ]
     while folders:
         folder = folders.pop()
         with os.scandir(run_directory / folder) as entries:
@@ -158,7 +172,18 @@ def take_inventory(run_directory: Path, below: Iterable[str] = ("",)) -> Invento
                     _add_file(inventory, path, entry)
                 else:
                     _add_special(inventory, path)
+    if any(layout.BATCH_ARCHIVES.startswith(name) for name in folders_listed):
+        _add_archived_files(inventory, FileStore(run_directory))
     return inventory
+
+
+def _add_archived_files(inventory: Inventory, store: FileStore) -> None:
+    """Add the members of archives, which are listed after files by themselves, since a job may move them meanwhile."""
+    for path, problem in store.problems.items():
+        inventory.problems.setdefault(path, f"{problem}.")
+    for path, file in store.archived.items():
+        if path not in inventory.files and (kind := find_file_kind(path)):
+            inventory.files[path], inventory.archived[path] = kind, file
 
 
 def _add_special(inventory: Inventory, path: str) -> None:
@@ -232,10 +257,12 @@ def find_unreadable_evidence(run_directory: Path) -> str | None:
 
 
 def list_artifacts(run_directory: Path) -> list[str]:
-    """Return the sorted paths, relative to the run, of all files that belong to its results.
+    """Return the sorted paths, relative to the run, of all files that belong to its results, archives as a whole.
 
     A link to a file is one: where the run was linked elsewhere, to do a step again, the step reads what it reads.
     """
     inventory = take_inventory(run_directory)
     found = {**inventory.files, **inventory.links}
-    return sorted(path for path, kind in found.items() if kind.voucher == CRATE_VOUCHER)
+    return sorted(
+        path for path, kind in found.items() if kind.voucher == CRATE_VOUCHER and path not in inventory.archived
+    )

@@ -100,7 +100,8 @@ def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) ->
 def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> PackedBag:
     """Write the bag of a finished run to the folder `target`.
 
-    Files of more than `limit_bytes` stay out of it, but for the crate and the log of attestations: where `url` is the
+    Files of more than `limit_bytes` stay out of it, but for the crate, the log of attestations and archives of batches:
+    where `url` is the
     address that the run's folder is deposited at, `fetch.txt` says where they are; else `large-files.tsv` lists them
     with bytes and sha256. Scratch and private folders are never in it. The same run gives the same bytes.
 
@@ -116,7 +117,8 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
         raise InputError(f"{target} is in the run itself: name another folder with --to")
     entities = _read_crate_entities(run_directory)
     files = _hash_run_files(run_directory, entities)
-    small = [file for file in files if file.bytes <= limit_bytes or file.path in (layout.CRATE, layout.ATTESTATION_LOG)]
+    always = (layout.CRATE, layout.ATTESTATION_LOG, layout.BATCH_ARCHIVES)
+    small = [file for file in files if file.bytes <= limit_bytes or file.path.startswith(always)]
     large = [file for file in files if file not in set(small)]
     listed = files if url is not None else small
     partial = target.with_name(f".partial-{target.name}")

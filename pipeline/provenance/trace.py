@@ -23,6 +23,7 @@ from pipeline.core.formatting import pluralize
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.energy_accounting_file import (
     JOULE,
     EnergyAccounting,
@@ -53,7 +54,8 @@ class _FileLineage:
         self.pretrained = {name: Pretrained.model_validate(model) for name, model in taken.items()}
         self.account: EnergyAccounting | None = read_energy_accounting(run_directory)
         self.attempts: dict[tuple[object, ...], list[Attempt]] = {}
-        attempts, self.problems = read_job_files(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
+        files = FileStore(run_directory).find_all(layout.ATTEMPT)
+        attempts, self.problems = read_job_files(Attempt, files, strict=True)
         for attempt in attempts:
             self.attempts.setdefault(_job_key(attempt), []).append(attempt)
         self.lines: list[str] = []
@@ -86,7 +88,7 @@ class _FileLineage:
             return
         self.written[record.file] = record
         self.write(depth, f"made by {record.title}")
-        self.write(depth + 1, f"record: {record.file}")
+        self.write(depth + 1, f"record: {record.file}{f', in {record.archive}' if record.archive else ''}")
         command = shlex.join(record.full_command)
         is_cut = len(command) > COMMAND_CHARACTERS and not self.whole_commands
         self.write(depth + 1, f"command: {command[:COMMAND_CHARACTERS]} …" if is_cut else f"command: {command}")

@@ -14,12 +14,16 @@ import argparse
 import base64
 import hashlib
 import json
+import lzma
 import sys
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 METADATA = "ro-crate-metadata.json"
+MEMBER = "#file/"  # how the crate begins the name of a member of an archive
 LARGE_FILES = "large-files.tsv"
 LOG = "provenance/attestations.intoto.jsonl"
 SLSA = "https://slsa.dev/provenance/v1"
@@ -36,6 +40,7 @@ EVIDENCE = (
     *("data/provenance/environments/", "data/provenance/frozen/", "data/provenance/readings/"),
     *("data/provenance/signatures/", "data/provenance/signer."),
 )
+ARCHIVES = "data/provenance/archives/"  # of batches: their members are files of the run by their names
 TIMESTAMPS = "data/provenance/timestamps/"  # the newest one comes after the last line of the log
 
 
@@ -58,6 +63,19 @@ def unescape_path(path: str) -> str:
     return path.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
+def hash_members(bag: Path, archives: list[str], problems: list[str]) -> dict[str, str]:
+    """Return the hashes of the members of archives by path in the bag; of two of one name the later archive's."""
+    found = {}
+    for path in sorted(archives):  # their names begin with the time
+        try:
+            with zipfile.ZipFile(bag / path) as archive:
+                for name in archive.namelist():
+                    found[f"data/{name}"] = hashlib.sha256(archive.read(name)).hexdigest()
+        except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError):
+            problems.append(f"{path} cannot be read as a ZIP file.")
+    return found
+
+
 def read_manifest(manifest: Path) -> dict[str, str]:
     """Return the hashes of a manifest by path."""
     found = {}
@@ -77,10 +95,14 @@ def read_fetch_list(bag: Path) -> dict[str, str]:
 
 
 def read_crate_hashes(bag: Path) -> dict[str, str]:
-    """Return the hashes of the crate by path in the bag."""
+    """Return the hashes of the crate by path in the bag, of files and of members of archives."""
     graph = json.loads((bag / "data" / METADATA).read_text(encoding="utf-8"))["@graph"]
-    is_file = [entity for entity in graph if "File" in entity["@type"] and "sha256" in entity]
-    return {"data/" + unquote(entity["@id"]): entity["sha256"] for entity in is_file}
+    is_file = [entity for entity in graph if "File" in entity["@type"] or entity["@id"].startswith(MEMBER)]
+    return {
+        "data/" + unquote(entity["@id"].replace(MEMBER, "", 1)): entity["sha256"]
+        for entity in is_file
+        if "sha256" in entity
+    }
 
 
 def read_omitted_files(bag: Path) -> dict[str, str]:
@@ -146,6 +168,10 @@ def check_bag(
             elsewhere[path] = addresses[path]
         else:
             problems.append(f"{path} is missing, the manifest lists it.")
+    members = hash_members(
+        bag, [path for path in found if path.startswith(ARCHIVES) and path.endswith(".zip")], problems
+    )
+    found = {**members, **found}
     for path, expected in sorted(crate.items()):
         known = found.get(path) or payload.get(path) or large.get(path)
         if known is None and (bag / path).is_file():
@@ -174,10 +200,12 @@ def check_bag(
     for path in sorted(here - set(tags) - set(payload) - set(large) - {"tagmanifest-sha256.txt"}):
         problems.append(f"{path} is unknown: the bag does not list it.")
     known_payload = {*crate, *names, f"data/{METADATA}", f"data/{LOG}"}
-    for path in sorted((here & set(payload)) - known_payload):  # whoever wrote the manifests may have added it
+    for path in sorted(
+        ((here & set(payload)) | set(members)) - known_payload
+    ):  # whoever wrote the manifests may have added it
         if not path.startswith(TIMESTAMPS):
             problems.append(f"{path} is unknown: neither the crate nor the log lists it.")
-    return problems, elsewhere, len(found)
+    return problems, elsewhere, len(found.keys() - members.keys())
 
 
 def main(arguments: list[str]) -> int:

@@ -19,8 +19,9 @@ from pipeline.core.formatting import escape_to_one_line, pluralize
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
+from pipeline.core.stored_files import StoredFile, hash_stored_file
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
-from pipeline.provenance.crate_graph import CHECKPOINT_IDENTIFIER
+from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
 from pipeline.provenance.evidence_check import EvidenceCheck, check_record
 from pipeline.provenance.inventory import CRATE_VOUCHER, UNREADABLE, find_unreadable_evidence, take_inventory
 from pipeline.provenance.signing import find_run_names
@@ -33,8 +34,16 @@ class _CrateMetadata:
         entities: list[dict[str, Any]] = parse_json(text)["@graph"]
         state = next((entity for entity in entities if entity["@id"] == CHECKPOINT_IDENTIFIER), None)
         self.checkpoint = state and LogCheckpoint(int(state["position"]), str(state["sha256"]))
-        self.sha256_of = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"]}
-        self.records = {unquote(e["subjectOf"]["@id"]) for e in entities if e["@type"] == "CreateAction"}
+        self.sha256_of = {
+            unquote(e["@id"]).removeprefix(ARCHIVED_PREFIX): str(e["sha256"])
+            for e in entities
+            if "File" in e["@type"] or (e["@id"].startswith(ARCHIVED_PREFIX) and "sha256" in e)
+        }
+        self.records = {
+            unquote(e["subjectOf"]["@id"]).removeprefix(ARCHIVED_PREFIX)
+            for e in entities
+            if e["@type"] == "CreateAction"
+        }
 
 
 def _read_crate(
@@ -106,6 +115,7 @@ class TrustAnchors(NamedTuple):
     log_checkpoint: str | None = None
 
 
+MEMBER_FOLDERS = tuple(f"{folder}/" for folder in (layout.RECORDS, layout.ATTEMPTS, layout.READINGS))
 NO_TRUST_ANCHORS = TrustAnchors()
 
 
@@ -141,7 +151,9 @@ class _RunVerification:
         self.run_names = find_run_names(log.lines)
         records, broken = read_records(run_directory)
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
-        self.problems |= {path: f"{sentence}." for path, sentence in broken.items() if path not in self.problems}
+        for path, sentence in broken.items():
+            if path not in self.inventory.archived:
+                self.report(path, f"{sentence}.")
         if self.crate is not None:
             self.check_crate_files(self.crate)
             if layout.CRATE_RECORD not in self.inventory.files:
@@ -151,11 +163,14 @@ class _RunVerification:
                 )
             if self.crate.checkpoint and log.lines:
                 log.check_crate_checkpoint(layout.CRATE, self.crate.checkpoint)
+        for path, sentence in broken.items():
+            self.report(path, f"{sentence}.")
         # A changed record is believed in nothing; a record of an earlier configuration is not part of this run.
         self.records = [
             record
             for record in records
             if record.file not in self.problems
+            and record.archive not in self.problems
             and record.file != layout.CRATE_RECORD
             and (self.crate is None or record.file in self.crate.records)
         ]
@@ -167,31 +182,51 @@ class _RunVerification:
         self.evidence.check()
         for record in self.records:
             self.check_inputs(record)
-            check_record(run_directory, record, self.report, set(self.problems))
+            check_record(self.find, record, self.report, set(self.problems))
         log.check_records((record.file for record in records), self.hash)
         log.check_written_before_read()
 
+    def find(self, path: str) -> StoredFile:
+        """Return a file of the run, by itself or in an archive."""
+        return self.inventory.find(self.run_directory, path)
+
     def _hash(self, path: str) -> str:
         try:
-            return hash_file(self.run_directory / path)
+            return hash_stored_file(self.find(path))
         except OSError as error:
             return f"unknown ({error.strerror})"
 
     def report(self, path: str, sentence: str) -> None:
-        self.problems.setdefault(path, sentence)
+        """Note a problem of a path; of what is in an archive that was changed nothing more is said."""
+        if not self._is_in_changed_archive(path):
+            self.problems.setdefault(path, sentence)
+
+    def _is_in_changed_archive(self, path: str) -> bool:
+        if archived := self.inventory.archived.get(path):
+            return archived.archive_path in self.problems
+        if path in self.inventory.files or not path.startswith(MEMBER_FOLDERS):
+            return False
+        return path.rpartition("/")[2].startswith(tuple(self._damaged_batches()))
+
+    def _damaged_batches(self) -> list[str]:
+        """Return how the names of the units' files begin whose archive has a problem."""
+        archives = [values for path in self.problems if (values := layout.BATCH_ARCHIVE.parse(path))]
+        return [f"{values['job'].rpartition('.')[0]}." for values in archives]
 
     def check_crate_files(self, crate: _CrateMetadata) -> None:
         """Check that every file of the crate exists with its hash, and no other file."""
         present = set(self.files)
-        for path, expected in sorted(crate.sha256_of.items()):
-            if path.startswith(self.closed):
+        paths = {*present, *crate.sha256_of}
+        for path in sorted(paths, key=lambda path: (layout.BATCH_ARCHIVE.parse(path) is None, path)):
+            expected = crate.sha256_of.get(path)
+            if expected is None:
+                self.report(path, f"{path} is unknown: the crate does not list it.")
+            elif path.startswith(self.closed):
                 continue
-            if path not in present:
+            elif path not in present:
                 self.report(path, f"{path} is missing, the crate lists it.")
             elif self.hash(path) != expected:
                 self.report(path, f"{path} was changed: its sha256 is {self.hash(path)}, the crate says {expected}.")
-        for path in sorted(present - crate.sha256_of.keys()):
-            self.report(path, f"{path} is unknown: the crate does not list it.")
 
     def check_outputs(self, record: Record) -> None:
         """Check that the outputs of a job have their recorded hashes and no other producer."""
@@ -207,6 +242,8 @@ class _RunVerification:
         for given in record.inputs:
             if given.is_outside or given.path in self.problems or given.path.startswith(self.closed):
                 continue
+            if self._is_in_changed_archive(given.path):
+                continue
             if given.path in self.made:
                 producer, output = self.made[given.path]
                 if given.sha256 != output.sha256 and not self.has_same_unit_files(record, given):
@@ -215,7 +252,7 @@ class _RunVerification:
                         f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
                         f"{producer.file} wrote {output.sha256}.",
                     )
-            elif not (self.run_directory / given.path).is_file():
+            elif not self.find(given.path).is_file():
                 self.report(given.path, f"{given.path} is missing, {record.file} read it.")
             elif self.hash(given.path) != given.sha256:
                 self.report(

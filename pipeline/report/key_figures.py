@@ -21,6 +21,7 @@ from pipeline.report.footprint import Footprint, list_energy_sums
 from pipeline.report.run_reader import Artefact, Json, RunReader
 
 ATTEMPTS, RECORDS, ENERGY = f"{layout.ATTEMPTS}/", f"{layout.RECORDS}/", layout.ENERGY_ACCOUNT
+ARCHIVES = f"{layout.BATCH_ARCHIVES}/"
 COUNTED_ATTEMPTS = (
     "all attempts but those of the stages report and provenance"  # which run while or after it is written
 )
@@ -161,8 +162,8 @@ def _score_figures(proofs: _FigureFactory, reader: RunReader, evaluations: Seque
     return figures
 
 
-def _resource_figures(energy: Footprint, models: Sequence[Json]) -> list[KeyFigure]:
-    """Return energy, carbon and time."""
+def _resource_figures(energy: Footprint, models: Sequence[Json], evidence: tuple[str, ...]) -> list[KeyFigure]:
+    """Return energy, carbon and time; `evidence` are the folders of records and attempts."""
     joules = [
         ("energy.facility", f"electricity of the facility, {COUNTED_ATTEMPTS}, times PUE", energy.facility),
         ("energy.total", f"electricity, {COUNTED_ATTEMPTS}, before PUE", energy.total),
@@ -197,7 +198,7 @@ def _resource_figures(energy: Footprint, models: Sequence[Json]) -> list[KeyFigu
         ("time.processor", f"processor time, {COUNTED_ATTEMPTS}", energy.use.cpu_seconds),
     ):
         text = amount_formatting.format_duration(seconds)
-        figures.append(KeyFigure(name, label, text, seconds, "s", "measured", (RECORDS, ATTEMPTS), REPORT_COMMAND))
+        figures.append(KeyFigure(name, label, text, seconds, "s", "measured", evidence, REPORT_COMMAND))
     return figures
 
 
@@ -205,22 +206,29 @@ def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure
     """Return the key figures by name; `content` is that of the view. What is not known has none."""
     proofs = _FigureFactory(reader.records)
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
-    lost = tuple(one.attempt.file for one in energy.attempts) or (ATTEMPTS,)
+    archives = (ARCHIVES,) if any(record.archive for record in reader.records) else ()
+    lost = tuple(sorted({one.attempt.archive or one.attempt.file for one in energy.attempts})) or (ATTEMPTS,)
 
     def paths_of(group: Sequence[ConservationCheck]) -> tuple[str, ...]:
         return tuple(sorted({check.link.removeprefix("../") for check in group})) or (RECORDS,)
 
     counted = [
-        ("run.jobs", "jobs with a record", len(reader.records), "jobs", (RECORDS,)),
+        ("run.jobs", "jobs with a record", len(reader.records), "jobs", (RECORDS, *archives)),
         ("run.attempts_lost", "lost attempts", len(energy.attempts), "attempts", lost),
-        ("run.unreadable", "files that cannot be read", len(reader.unreadable), "files", (RECORDS, ATTEMPTS)),
+        (
+            "run.unreadable",
+            "files that cannot be read",
+            len(reader.unreadable),
+            "files",
+            (RECORDS, ATTEMPTS, *archives),
+        ),
         ("checks.total", "consistency checks", len(checks), "checks", paths_of(checks)),
         ("checks.failed", "consistency checks that fail", len(failed), "checks", paths_of(failed)),
     ]
     figures = [
         *_model_figures(proofs, reader, content["models"]),
         *_data_figures(proofs, reader),
-        *_resource_figures(energy, content["models"]),
+        *_resource_figures(energy, content["models"], (RECORDS, ATTEMPTS, *archives)),
         *_score_figures(proofs, reader, content["evaluations"]),
         *(
             KeyFigure(name, label, format_number(value), value, unit, "counted", paths, REPORT_COMMAND)

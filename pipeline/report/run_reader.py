@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
-from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, read_job_files
+from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, find_record_files, read_job_files
 from pipeline.core.package_records import read_environment
+from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.layout import PathTemplate
 
@@ -33,8 +34,8 @@ class Artefact:
 
 
 def link_job(job: Record | Attempt) -> str:
-    """Return the link from a page of the report to a record or an attempt."""
-    return f"../{job.file}"
+    """Return the link from a page of the report to a record or an attempt, or to the archive that has it."""
+    return f"../{job.archive or job.file}"
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,24 @@ class RunReader:
 
     Args:
         folder: the folder of the run.
-        files: the records and artefacts to read.
+        files: the records and artefacts to read; a list of the records of units counts as these.
         page: links are relative to its folder; by default the report's place in the run.
 
     Raises:
         InputError: an artefact that the figures rest on is not what its name says.
     """
 
-    def __init__(self, folder: Path, files: Iterable[Path], page: Path | None = None) -> None:
+    def __init__(self, folder: Path, files: Iterable[StoredFile], page: Path | None = None) -> None:
         self.folder = folder
         self._linked_from = (page or layout.REPORT_PAGE.path(folder)).absolute().parent
-        self._files = sorted(files)
-        self.unreadable: list[UnreadableFile] = []
-        self.records = [
-            self._with_environment(record) for record in self._read_jobs(Record, self._select_files(layout.RECORD))
-        ]
-        self.attempts = self._read_jobs(Attempt, self._list_folder(layout.ATTEMPTS))
+        given = [*files]
+        self._files = sorted(file for file in given if isinstance(file, Path))
+        store = FileStore(folder)
+        archived = [file for file in given if not isinstance(file, Path)]
+        records = [*find_record_files(store, self._files), *archived]
+        self.unreadable = [UnreadableFile(self._link(folder / path), text) for path, text in store.problems.items()]
+        self.records = [self._with_environment(record) for record in self._read_jobs(Record, records)]
+        self.attempts = self._read_jobs(Attempt, store.find_all(layout.ATTEMPT))
         self.starts = self._read_evidence(self._list_folder(layout.FROZEN))
         self.accounting = self._read_evidence(
             self._list_folder(layout.ACCOUNTING), "job", "comment", "cause", "allocations", "total"
@@ -94,7 +97,7 @@ class RunReader:
         self.forgotten = self._read_artefacts(layout.FORGOTTEN, "corpus", "before", "after", "searched")
         self.remains = self._read_artefacts(layout.REMAINS, "tokens", "places")
         self.plan = next(iter(self._read_artefacts(layout.PLAN)), Artefact("plan", "", {}))
-        self.readings = self._list_folder(layout.READINGS, ".jsonl")
+        self.readings = store.find_all(layout.READINGS.child("*.jsonl"))
         self.external_readings = collect_external_readings(folder)
         signers = [path for path in [layout.SIGNER.path(folder)] if path.is_file()]
         self.signer: Json | None = next(
@@ -131,8 +134,8 @@ class RunReader:
         run = self.folder.absolute()
         return [path for path in self._files if place.parse(path.absolute().relative_to(run).as_posix()) is not None]
 
-    def _list_folder(self, folder: PathTemplate, suffix: str = ".json") -> list[Path]:
-        return sorted(path for path in folder.path(self.folder).glob(f"*{suffix}") if not path.name.startswith("."))
+    def _list_folder(self, folder: PathTemplate) -> list[Path]:
+        return sorted(path for path in folder.path(self.folder).glob("*.json") if not path.name.startswith("."))
 
     def _link(self, path: Path) -> str:
         return Path(os.path.relpath(path.absolute(), self._linked_from)).as_posix()
@@ -152,9 +155,11 @@ class RunReader:
                 self.unreadable.append(UnreadableFile(self._link(path), anonymize_paths(str(error))))
         return artefacts
 
-    def _read_jobs(self, kind: type[JobFile], paths: Iterable[Path]) -> list[JobFile]:
-        jobs, problems = read_job_files(kind, paths)
-        self.unreadable += [UnreadableFile(self._link(path), anonymize_paths(text)) for path, text in problems.items()]
+    def _read_jobs(self, kind: type[JobFile], files: Iterable[StoredFile]) -> list[JobFile]:
+        jobs, problems = read_job_files(kind, files)
+        self.unreadable += [
+            UnreadableFile(self._link(self.folder / path), anonymize_paths(text)) for path, text in problems.items()
+        ]
         return [job for job in jobs if not job.step.startswith(UNCOUNTED_STAGES)]
 
     def _with_environment(self, record: Record) -> Record:

@@ -30,6 +30,7 @@ from pipeline.config.platforms import load_platform_settings
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import InputError
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.external_meters.ear_meter import METER, read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings, ExternalReadingsFile
 from pipeline.energy.external_meters.smart_meter import read_smart_meter
@@ -242,9 +243,9 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
 def _run_start(run_directory: Path, begun: list[SlurmInvocation]) -> float | None:
     """Return when the run began, in Unix seconds, by its invocations and its meters; None if neither is known."""
     moments = [datetime.fromisoformat(start.started).timestamp() for start in begun]
-    for path in (run_directory / layout.READINGS).glob("*.jsonl"):
+    for file in FileStore(run_directory).find_all(layout.READINGS.child("*.jsonl")):
         try:
-            with path.open(encoding="utf-8") as lines:
+            with file.open("rb") as lines:
                 moments.append(MeterInterval.model_validate_json(next(lines)).started)
         except (OSError, ValueError, StopIteration):
             continue  # the energy accounting reports the problem

@@ -30,7 +30,8 @@ from pipeline.workflow.steps import STEPS
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/results/tokenizer.md
 LEAST_VOCABULARY = 8192
 MEGABYTE = 1_000_000
-RECORD_FILES = 3  # of a job, or of a unit of a batch: attempt, readings, record
+JOB_FILES = 4  # record, attempt, readings, log
+BATCH_FILES = 4  # archive with those of its units, lists of records and of results, log
 
 
 class CorpusPlan:
@@ -87,7 +88,7 @@ class CorpusPlan:
                 job = dict(zip(step.instances.wildcards, values, strict=True))
                 is_batch = "batch" in job
                 units = self.requests.count_units(job) if is_batch else 1
-                files += units * (RECORD_FILES + len(step.outputs)) + (2 if is_batch else 1)  # log, list of the batch
+                files += units * len(step.outputs) + (BATCH_FILES if is_batch else JOB_FILES)
         return files
 
     def _estimate_corpus(self, name: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.job import package_environments, versions
 from pipeline.job.attempt import anonymized_git_state
 from pipeline.job.package_environments import Environment
-from pipeline.layout import BATCH, RECORD
+from pipeline.layout import RECORD, UNIT_RECORDS
 from pipeline.workflow.finished_training_protection import FinishedTraining
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS
@@ -139,10 +140,6 @@ class Dag(RunFiles):
         """Return the path of a step's record, with its wildcards; %unit is the number of a unit."""
         return self.file(RECORD, job=STEPS[step].job_name_template.replace("{batch}", "%unit"))
 
-    def batch_record_template(self, step: str) -> str:
-        """Return the path of the file of a batch of a step, with its wildcards."""
-        return self.file(BATCH, job=STEPS[step].job_name_template)
-
     def unit_record_paths(self) -> list[str]:
         """Return the records of all units; rules know only their batches."""
         return [
@@ -154,12 +151,20 @@ class Dag(RunFiles):
 
     def all_batch_record_paths(self) -> list[str]:
         """Return the files of all batches, in the order of the steps."""
-        return [
-            self.batch_record_path(name, *batch)
-            for name, step in STEPS.items()
-            if step.instances.units is not None
-            for batch in step.instances.jobs(self.config)
-        ]
+        return [self.batch_record_path(*batch) for batch in self._batches()]
+
+    def unit_record_lists(self) -> list[str]:
+        """Return the lists of the records of units, of all batches, in the order of the steps."""
+        return [self.file(UNIT_RECORDS, job=".".join(batch)) for batch in self._batches()]
+
+    def _batches(self, stages: Collection[str] = STAGES) -> Iterator[tuple[str, ...]]:
+        for name, step in STEPS.items():
+            if step.instances.units is not None and step.stage in stages:
+                yield from ((name, *batch) for batch in step.instances.jobs(self.config))
+
+    def _missing_batches(self, stages: Collection[str]) -> list[str]:
+        paths = (self.batch_record_path(*batch) for batch in self._batches(stages))
+        return [path for path in paths if not os.path.exists(path)]
 
     def record_paths(self, stages: Collection[str] = REPORTED) -> list[str]:
         """Return the records of all jobs of some stages that are not batches, in the order of the steps."""
@@ -173,8 +178,9 @@ class Dag(RunFiles):
     def target_files(self, stage: str) -> list[str]:
         """Return the files of a stage's target: its results, and the records of all jobs up to it.
 
-        A step without its record therefore runs again. Batches are omitted because they are many, and other steps with
-        records read them. The plan is a leaf; the report covers everything before the provenance.
+        A step without its record therefore runs again, and so does a batch without its file: Snakemake does not make an
+        intermediate file again where all that follows is there. Other batches are left out, because they are many. The
+        plan is a leaf; the report covers everything before the provenance.
         """
         results = [
             self.file(output.place, **dict(zip(step.instances.wildcards, job, strict=True)))
@@ -187,6 +193,6 @@ class Dag(RunFiles):
         if stage == "provenance":
             return [*results, *self.target_files("report")]
         if stage == "report":
-            return [*results, self.record_path("report.page"), *self.record_paths()]
+            return [*results, self.record_path("report.page"), *self.record_paths(), *self._missing_batches(STAGES)]
         stages = [stage] if stage == "plan" else STAGES[: STAGES.index(stage) + 1]
-        return [*results, *self.record_paths(stages)]
+        return [*results, *self.record_paths(stages), *self._missing_batches(stages)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.energy_accounting_file import (
     EnergyAccounting,
     EnergyFigure,
@@ -70,7 +71,7 @@ def read_unfinished_run(run_directory: Path) -> RunReader:
         InputError: a record or an attempt is damaged.
     """
     plan = PLAN.path(run_directory)
-    reader = RunReader(run_directory, [*RECORD.glob(run_directory), *[plan] * plan.is_file()])
+    reader = RunReader(run_directory, [*FileStore(run_directory).find_all(RECORD), *[plan] * plan.is_file()])
     if reader.unreadable:
         raise InputError(reader.unreadable[0].reason)
     return reader

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record
-from pipeline.layout import PLAN, RECORDS
+from pipeline.core.stored_files import FileStore, StoredFile
+from pipeline.layout import PLAN, RECORD
 from pipeline.workflow.steps import STEPS
 
 SAMPLES = 5  # records of a step that are read
@@ -48,13 +47,12 @@ class JobTimes:
         return known, [step for step, mean in means.items() if mean is None]
 
     @cached_property
-    def _record_names(self) -> list[str]:
-        folder = self._config.directory / RECORDS
-        return sorted(os.listdir(folder)) if folder.is_dir() else []
+    def _records(self) -> list[StoredFile]:
+        return FileStore(self._config.directory).find_all(RECORD)
 
     def _seconds_from_records(self, step: str) -> float | None:
-        names = [name for name in self._record_names if name.startswith(f"{step}.") and name.endswith(".json")]
-        seconds = [*_wall_seconds(self._config.directory / RECORDS / name for name in names[:SAMPLES])]
+        files = [file for file in self._records if file.name.startswith(f"{step}.")]
+        seconds = [*_wall_seconds(files[:SAMPLES])]
         return fmean(seconds) * self._units_per_job(step) if seconds else None
 
     def _seconds_from_plan(self, step: str) -> float | None:
@@ -73,9 +71,9 @@ class JobTimes:
         return len(instances.units(self._config)) / max(len(instances.jobs(self._config)), 1)
 
 
-def _wall_seconds(paths: Iterable[Path]) -> Iterable[float]:
-    for path in paths:
+def _wall_seconds(files: Iterable[StoredFile]) -> Iterable[float]:
+    for file in files:
         try:
-            yield Record.load(path).wall_seconds
+            yield Record.load(file).wall_seconds
         except InputError:
             continue

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns, pluralize
-from pipeline.core.job_records import BatchRecord, Record
+from pipeline.core.job_records import BatchRecord, Record, find_record_files
 from pipeline.core.settings import flatten_settings
+from pipeline.core.stored_files import FileStore
+from pipeline.layout import UNIT_RECORDS
 from pipeline.report.amount_formatting import format_duration
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.job_time_estimates import JobTimes
@@ -113,11 +115,10 @@ def _load_record_settings(
         record = Record.load(Path(dag.record_path(step, *instance.values())))
         return record, record.settings
     batch = BatchRecord.load(Path(dag.batch_record_path(step, *instance.values())))
-    *parents, number = instance.values()
-    unit = next(iter(dag.config.job_batches(parents[-1])[number]), None)
-    if unit is None:
-        return batch, batch.settings
-    return batch, Record.load(Path(dag.record_path(step, *parents, unit))).settings
+    parents = ".".join((step, *list(instance.values())[:-1], ""))
+    units = UNIT_RECORDS.path(dag.config.directory, job=batch.name)
+    files = find_record_files(FileStore(dag.config.directory, parents), [units] if units.is_file() else [])
+    return batch, Record.load(files[0]).settings if files else batch.settings
 
 
 def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> str:

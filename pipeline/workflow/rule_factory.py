@@ -9,7 +9,17 @@ from typing import Any
 
 from pipeline.core.command_line_text import compress_numbered_paths
 from pipeline.core.errors import InputError
-from pipeline.layout import LISTING, LOG, MANIFEST, REMOVED, SOURCE_UNITS, SOURCES_COMPLETE, PathTemplate
+from pipeline.layout import (
+    BATCH,
+    LISTING,
+    LOG,
+    MANIFEST,
+    REMOVED,
+    SOURCE_UNITS,
+    SOURCES_COMPLETE,
+    UNIT_RECORDS,
+    PathTemplate,
+)
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
@@ -77,6 +87,7 @@ class CheckpointInputs:
 
 
 Directive = Callable[[Any], Any]
+BATCH_OUTPUTS = {"batch": BATCH, "unit_records": UNIT_RECORDS}
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,7 @@ class RuleFactory:
         return Rule(
             name=step.rule,
             inputs=self._inputs(step),
-            outputs={"batch": self.dag.batch_record_template(step.name)}
+            outputs={name: self.dag.file(place, job=step.job_name_template) for name, place in BATCH_OUTPUTS.items()}
             if is_batch
             else made | {"record": self.dag.record_template(step.name)},
             log=self.dag.file(LOG, job=step.job_name_template),

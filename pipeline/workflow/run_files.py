@@ -58,8 +58,8 @@ class RunFiles(ABC):
         """Return the records of all jobs before the report that work on no batch, in the order of the steps."""
 
     @abstractmethod
-    def unit_record_paths(self) -> list[str]:
-        """Return the records of the units, of which no rule knows but their batches."""
+    def unit_record_lists(self) -> list[str]:
+        """Return the lists of the records of units, of all batches, in the order of the steps."""
 
     @cached_property
     def task_files(self) -> list[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import BatchRecord, Record, outputs_exist
+from pipeline.core.job_records import BatchRecord, Record, find_record_files, outputs_exist
+from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.snakemake_internals import has_metadata
 from pipeline.workflow.steps import STAGES, STEPS
@@ -22,8 +24,9 @@ from pipeline.workflow.steps import STAGES, STEPS
 STEPS_WITH_FOLDERS = tuple(f"{name}." for name, step in STEPS.items() if step.has_folders)
 
 
-def _load_record(path: Path) -> Record | BatchRecord | None:
-    kind: type[Record] | type[BatchRecord] = BatchRecord if path.parent.name == "batches" else Record
+def _load_record(path: StoredFile) -> Record | BatchRecord | None:
+    is_batch = isinstance(path, Path) and path.parent.name == "batches"
+    kind: type[Record] | type[BatchRecord] = BatchRecord if is_batch else Record
     try:
         return kind.load(path)
     except InputError:
@@ -36,6 +39,11 @@ class StaleRecords:
 
     dag: Dag
     memory: Path
+
+    @cached_property
+    def _store(self) -> FileStore:
+        """The records, which are listed once: a run of ten thousand units has eighty thousand."""
+        return FileStore(Path(self.dag.run))
 
     def find_outdated(self) -> list[Path]:
         """Return records that Snakemake forgot and that do not match configuration, code and environment."""
@@ -63,9 +71,24 @@ class StaleRecords:
             if not (path.name.startswith(STEPS_WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
                 continue
             record = _load_record(path)
-            if record and not outputs_exist(self.dag.run, record.outputs):
+            if record is None:
+                continue
+            if not outputs_exist(self.dag.run, record.outputs) or not self._has_unit_records(path.stem):
                 stale.append(path)
         return stale
+
+    def _has_unit_records(self, batch: str) -> bool:
+        """Return whether the records that the list of a batch names exist; Snakemake knows the list itself."""
+        path = layout.UNIT_RECORDS.path(Path(self.dag.run), job=batch)
+        try:
+            files = find_record_files(self._store, [path]) if path.is_file() else []
+        except InputError:
+            return False
+        return all(file.is_file() for file in files)
+
+    def find_damaged_archives(self) -> list[str]:
+        """Return a sentence for each archive that cannot be read."""
+        return [*self._store.problems.values()]
 
     def find_removed_units(self) -> list[Path]:
         """Return the files of units, and of their batches, that a source or corpus of this run no longer has.
@@ -77,24 +100,27 @@ class StaleRecords:
         batches = set(self.dag.all_batch_record_paths())
         sources = {source.name for source in self.dag.config.sources}
         gone = [path for path in Path(self.dag.run, layout.BATCHES).glob("*.json") if path.as_posix() not in batches]
-        records = Path(self.dag.run, layout.RECORDS)
-        found = {path.name for path in records.glob("*.*.*.json")} - known
-        for file in sorted(found):
-            package, name, of, *rest = file.removesuffix(".json").split(".")
+        lists = {*self.dag.unit_record_lists()}
+        gone += [path for path in layout.UNIT_RECORDS.glob(Path(self.dag.run)) if path.as_posix() not in lists]
+        for file in self._store.find_all(layout.RECORD, job="*.*.*"):
+            if file.name in known:
+                continue
+            package, name, of, *rest = file.stem.split(".")
             step = STEPS.get(f"{package}.{name}")
             if step is None or step.instances.units is None:
                 continue
             if of in (sources if step.instances.wildcards[0] == "source" else self.dag.config.corpus):
-                path = records / file
-                record = _load_record(path)
+                record = _load_record(file)
                 outputs = [Path(entry.path) for entry in record.outputs] if record else []
                 inside = [output for output in outputs if not output.is_absolute() and ".." not in output.parts]
-                gone += [path, *(Path(self.dag.run, output) for output in inside)]
+                gone += [layout.RECORDS.path(Path(self.dag.run)) / file.name]
+                gone += [Path(self.dag.run, output) for output in inside]
                 if step.private:
                     source, unit = rest
                     values = {"corpus": of, "step": step.private, "source": source, "unit": unit}
                     gone.append(layout.REMOVED.path(Path(self.dag.private), **values))
-        return [path for path in gone if path.exists()]
+        archived = {Path(self.dag.run, path) for path in self._store.archived}
+        return [path for path in gone if path in archived or path.exists()]
 
     def find_changed_batch(self, batch: str, planned: str | None) -> list[Path]:
         """Return the file of a batch that Snakemake forgot and that read other raw files than planned."""

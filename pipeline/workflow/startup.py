@@ -20,6 +20,7 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.config.key_errors import replace_deprecated_names
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
+from pipeline.core.stored_files import FileStore
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
 from pipeline.forecast.calibration import make_forecast_plan
@@ -245,6 +246,8 @@ class Startup:
         """
         # Snakemake is about to refuse an invocation if its own lock is there: then nothing is deleted either.
         self._keeps_files = not self.executes or bool(find_locks(dag.run, Path(LOCKS_FOLDER)))
+        for problem in stale.find_damaged_archives() if self.is_main_process else []:
+            self.refuse(f"{problem}: restore it from a backup, or delete it, and its units run again")
         removed = stale.find_removed_units() if self.is_main_process else []
         if removed:
             self.warn(
@@ -254,7 +257,9 @@ class Startup:
             if not self._keeps_files:
                 evidence_attestation.attest_batch_removal(dag.config.directory, removed)
                 for path in removed:
-                    path.unlink()
+                    path.unlink(missing_ok=True)
+                run = dag.config.directory
+                FileStore(run).remove(path.relative_to(run).as_posix() for path in removed if path.is_relative_to(run))
         self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")
         self.delete_records(stale.find_missing_outputs(), "lists files that are missing or changed")
         self.delete_records(stale.find_changed_raw_files(), "read other raw files")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -15,12 +14,14 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import layout
 from pipeline.audit import reproduce as again_module
-from pipeline.audit.reproduce import sample_records
+from pipeline.audit.reproduce import RerunVerdict, sample_records
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import load_records
 from tests.conftest import Project, rewrite
+from tests.stored import edit_record, read_record
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
 PYTHON = sys.executable  # no fork: it runs the code of a project
@@ -50,11 +51,6 @@ def project_run(project: Project, *words: str) -> tuple[int, bool]:
         [PYTHON, *words], cwd=project.folder, env=project.environment(), text=True, capture_output=True
     )
     return done.returncode, "warning: the code is" in done.stdout
-
-
-def edit_record(project: Project, name: str, **changes: Any) -> None:
-    path = project.results / f"provenance/records/{name}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes, indent=1))
 
 
 @pytest.mark.slow
@@ -120,10 +116,10 @@ def test_a_changed_output_is_named_with_its_rows(project: Project, again: Again)
     assert "which the step writes again" in printed
     assert "column language_score: 1 of 72 rows differ, from 0: 3" in printed
 
-    entries = json.loads((project.results / f"provenance/records/{FILTER}.json").read_text())["outputs"]
+    entries = read_record(project.results, FILTER)["outputs"]
     for entry in entries:
         entry["sha256"] = hashlib.sha256((project.results / entry["path"]).read_bytes()).hexdigest()
-    edit_record(project, FILTER, outputs=entries)
+    edit_record(project.results, FILTER, outputs=entries)
     code, printed = again(project, FILTER)
     assert code == 1, "also where the record was changed with it"
     assert "nl_gids.0.parquet: other bytes, sha256" in printed and "1 of 72 rows differ" in printed
@@ -131,10 +127,10 @@ def test_a_changed_output_is_named_with_its_rows(project: Project, again: Again)
 
 @pytest.mark.slow
 def test_a_changed_setting_or_count_in_the_record_is_found(project: Project, again: Again) -> None:
-    record = json.loads((project.results / f"provenance/records/{FILTER}.json").read_text())
+    record = read_record(project.results, FILTER)
     record["settings"]["languages"]["nl"]["quality"]["minimum_words"] = 400
     record["counts"]["documents_out"] += 1
-    edit_record(project, FILTER, **record)
+    edit_record(project.results, FILTER, **record)
     code, printed = again(project, FILTER)
     assert code == 1
     assert "settings languages.nl.quality.minimum_words: 50 → 400" in printed
@@ -157,12 +153,12 @@ def test_a_missing_or_changed_input_is_refused_by_name(project: Project, again: 
 
 
 def test_other_code_is_a_warning_and_a_launch_that_is_not_here_a_refusal(project: Project, again: Again) -> None:
-    edit_record(project, "sources.listing.nl_gids", code_version="0123456789abcdef")
+    edit_record(project.results, "sources.listing.nl_gids", code_version="0123456789abcdef")
     code, printed = again(project, "sources.listing.nl_gids")
     assert code == 0 and "warning: the code is" in printed and "0123456789abcdef in the record, of a commit" in printed
-    edit_record(project, "sources.listing.nl_gids", settings={"source": 1})
+    edit_record(project.results, "sources.listing.nl_gids", settings={"source": 1})
     assert again(project, "sources.listing.nl_gids")[0] == 2
-    edit_record(project, "pretrain.segment.base.8", launch="launcher-of-a-cluster --tasks 2")
+    edit_record(project.results, "pretrain.segment.base.8", launch="launcher-of-a-cluster --tasks 2")
     code, printed = again(project, "pretrain.segment.base.8")
     assert code == 2 and "`launcher-of-a-cluster --tasks 2`, which this machine does not have" in printed
 
@@ -212,3 +208,12 @@ def test_what_is_no_step_is_a_sentence(finished: Project) -> None:
         main(["reproduce", str(finished.results), "corpus.filter.main.gids"])
     with pytest.raises(InputError, match="--sample 1000: the run has"):
         main(["reproduce", str(finished.results), "--sample", "1000"])
+
+
+@pytest.mark.slow
+def test_the_clock_of_another_node_does_not_decide_what_the_report_reads_again(project: Project, again: Again) -> None:
+    for archive in layout.BATCH_ARCHIVE.glob(project.results):
+        archive.rename(archive.with_name(f"2999{archive.name[4:]}"))
+    code, printed = again(project, "report.page")
+    assert code != RerunVerdict.COULD_NOT, printed
+    assert "report/energy.json" not in printed and "report/figures.json" not in printed

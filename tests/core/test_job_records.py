@@ -24,7 +24,6 @@ from pipeline.core.job_records import (
     FileReference,
     Record,
     ReusedResult,
-    find_producers,
     is_training_segment,
     load_attempts,
     load_records,
@@ -209,24 +208,6 @@ def test_outputs_exist_with_their_sizes(tmp_path: Path) -> None:
     assert outputs_exist(tmp_path, [BatchFile("a", 7)])
     assert not outputs_exist(tmp_path, [BatchFile("a", 8)])
     assert not outputs_exist(tmp_path, [BatchFile("a", 7), BatchFile("b", 7)])
-
-
-def test_the_record_of_a_file_is_found_by_the_words_in_its_path(tmp_path: Path) -> None:
-    folder = tmp_path / layout.RECORDS
-    for source in ("nl", "en"):
-        outputs = [{"path": f"corpus/main/filtered/{source}.0.parquet"}]
-        write_record(tmp_path, f"corpus.filter.main.{source}.0", outputs=outputs)
-    found = find_producers(folder, ["corpus/main/filtered/en.0.parquet", "corpus/main/filtered/en.1.parquet"])
-    ((path, (record, output)),) = found.items()
-    assert path == output.path == "corpus/main/filtered/en.0.parquet" and record.name == "corpus.filter.main.en.0"
-
-
-def test_a_record_that_goes_while_the_folder_is_read_is_passed_over(tmp_path: Path) -> None:
-    # Snakemake removes the record of a job that it starts: a name that leads nowhere is such a one, always.
-    folder = tmp_path / layout.RECORDS
-    write_record(tmp_path, "corpus.publish.main", outputs=[{"path": "corpus/main/final.json"}])
-    (folder / "corpus.describe.main.json").symlink_to(tmp_path / "gone")
-    assert set(find_producers(folder, ["corpus/main/final.json"])) == {"corpus/main/final.json"}
 
 
 def test_a_segment_of_a_model_is_told_from_its_other_jobs_and_from_other_models() -> None:

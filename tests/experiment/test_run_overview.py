@@ -64,11 +64,11 @@ def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(resu
     lines = format_runs(find_runs(results))
     assert lines[0].split() == ["a", "c", "deeper/b"]
     assert cells(lines) == {
-        "jobs": ["2 jobs, with a report", "2 jobs, no report", "1 job, with a report"],
+        "state": ["with a report", "2 jobs, no report", "with a report"],
         "run.seed": ["7", "7", "8"],
         "sources.en.name": ["", "", '"en"'],
         "sources.en.path": ["", "", '"en.jsonl"'],
-        "energy.total, J": ["26000 estimated", "", "123.5 estimated"],
+        "energy.total, Wh": ["7.22222 estimated", "", "0.0343056 estimated"],
         "score.base.8.quiz.acc": ["0.333333", "", ""],
         "cost.total, EUR": ["", "", "2.5 stated"],
     }, "a source more moves no other one's keys"
@@ -80,8 +80,8 @@ def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal
     (results / "c").rename(results / "c\x1b[31m")
     told = cells(lines := format_runs(find_runs(results)))
     assert lines[0].split()[1] == "c\\x1b[31m"
-    assert told["jobs"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "1 job, with a report"]
-    assert told["run.seed"] == ["7", "", "8"] and told["energy.total, J"] == ["", "", "123.5 estimated"]
+    assert told["state"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "with a report"]
+    assert told["run.seed"] == ["7", "", "8"] and told["energy.total, Wh"] == ["", "", "0.0343056 estimated"]
 
 
 def test_a_long_text_makes_no_column_wide(results: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_command_prints_one_run_or_all_of_a_folder(results: Path, capsys: py
     assert main(["runs", str(results / "a")]) == 0
     printed = capsys.readouterr().out
     assert printed.split()[0] == "a" and "run.seed" not in printed, "one run differs from none"
-    assert "26000 estimated" in printed and "without their intervals" in printed
+    assert "7.22222 estimated" in printed and "without their intervals" in printed
 
 
 def test_no_run_and_no_folder_are_one_sentence(tmp_path: Path) -> None:

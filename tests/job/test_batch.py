@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from pipeline import layout
+from pipeline.core.attestation_log import SLSA_PROVENANCE, read_log
 from pipeline.core.errors import InputError
+from pipeline.core.job_records import Attempt
+from pipeline.core.stored_files import FileStore, StoredFile, hash_stored_file
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
@@ -45,7 +54,7 @@ class Batch:
 
     def start(self, settings: str = '{"source": "laws", "document_bytes": 20000000}') -> list[str]:
         """Run the batch; return the units that were done."""
-        before = set(self.attempts())
+        before = self.attempts().keys()
         options = ["sources", "fingerprint", "--settings", settings]
         options += ["--code", versions.code_version(MODULE)]
         options += ["--environment", versions.environment_version(MODULE, "cpu")]
@@ -57,12 +66,21 @@ class Batch:
         assert job.main(options) == 0
         return sorted(
             content["instance"]["unit"]
-            for path in set(self.attempts()) - before
-            if (content := json.loads(path.read_text()))["status"] == "finished"
+            for name, file in self.attempts().items()
+            if name not in before and (content := json.loads(file.read_bytes()))["status"] == "finished"
         )
 
-    def attempts(self) -> list[Path]:
-        return [*(self.run / "provenance/attempts").glob("[!.]*.json")]
+    def attempts(self) -> dict[str, StoredFile]:
+        return {file.name: file for file in FileStore(self.run).find_all(layout.ATTEMPT)}
+
+    def read_record(self, unit: str) -> dict[str, Any]:
+        """Return the record of a unit, by itself or in an archive."""
+        path = self.record(unit).relative_to(self.run).as_posix()
+        return dict(json.loads(FileStore(self.run).find(path).read_bytes()))
+
+    def forget_record(self, unit: str) -> None:
+        """Remove the record of a unit from its archive."""
+        FileStore(self.run).remove([self.record(unit).relative_to(self.run).as_posix()])
 
 
 @pytest.fixture(params=[1, 3], ids=["alone", "side-by-side"])
@@ -77,7 +95,7 @@ def batch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> None:
     assert batch.start() == [*UNITS]
-    record = json.loads(batch.record("1").read_text())
+    record = batch.read_record("1")
     assert record["instance"] == {"source": "laws", "unit": "1"}
     assert [entry["name"] for entry in record["inputs"]] == ["listing", "files"]
     assert record["outputs"][0]["path"] == "sources/laws/fingerprints/1.json"
@@ -85,7 +103,75 @@ def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> N
     assert content["of"] == "planned" and content["instance"] == {"source": "laws", "batch": "0"}
     for entry in content["outputs"]:
         assert (batch.run / entry["path"]).stat().st_size == entry["bytes"]
-    assert len(content["outputs"]) == 2 * len(UNITS)
+    assert len(content["outputs"]) == len(UNITS)
+    listed = json.loads((batch.run / "provenance/archives/b.json").read_text())["records"]
+    paths = [f"provenance/records/sources.fingerprint.laws.{unit}.json" for unit in UNITS]
+    store = FileStore(batch.run)
+    assert listed == [{"path": path, "sha256": hash_stored_file(store.find(path))} for path in paths]
+
+
+def test_records_attempts_and_readings_of_a_batch_are_one_file_with_their_bytes(batch: Batch, monkeypatch) -> None:
+    seen: dict[str, bytes] = {}
+    archive = FileStore.archive
+
+    def watched(self: FileStore, name: str, paths: Iterable[Path]) -> Path | None:
+        files = [*paths]
+        seen.update((path.relative_to(batch.run).as_posix(), path.read_bytes()) for path in files)
+        return archive(self, name, files)
+
+    monkeypatch.setattr(FileStore, "archive", watched)
+    batch.start()
+    kinds = ("records", "attempts", "readings")
+    assert [path for kind in kinds for path in (batch.run / "provenance" / kind).glob("*")] == []
+    assert sorted(path.split("/")[1] for path in seen) == sorted([*kinds] * len(UNITS))
+    (made,) = layout.BATCH_ARCHIVE.glob(batch.run)
+    assert re.fullmatch(r"\d{8}T\d{12}\.\d+\.sources\.fingerprint\.laws\.0\.zip", made.name)
+    with zipfile.ZipFile(made) as content:
+        assert {name: content.read(name) for name in content.namelist()} == seen
+    lines = [line.statement.subject[0] for line in read_log(batch.run) if line.statement.kind == SLSA_PROVENANCE]
+    assert {line.name: line.sha256 for line in lines} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in seen.items() if "/records/" in name
+    }
+
+
+def test_the_attempts_of_a_failed_start_come_into_the_archive_and_what_may_still_run_stays(batch: Batch) -> None:
+    (batch.raw / "1.txt").rename(batch.raw / "away")
+    with pytest.raises(InputError):
+        batch.start()
+    failed = {name for name, file in batch.attempts().items() if Attempt.load(file).status == "refused"}
+    (one,) = failed
+    running = batch.run / "provenance/attempts" / "sources.fingerprint.laws.1.20260101T000000000.1.json"
+    running.write_text(json.dumps({**Attempt.load(batch.attempts()[one]).to_dict(), "status": "running"}))
+    other = running.with_name("sources.fingerprint.laws.10.20260101T000000000.1.json")  # a unit of another batch
+    other.write_bytes((batch.run / "provenance/attempts" / one).read_bytes())
+    (batch.raw / "away").rename(batch.raw / "1.txt")
+    batch.start()
+    assert {path.name for path in (batch.run / "provenance/attempts").iterdir()} == {running.name, other.name}
+    assert failed < batch.attempts().keys()
+    assert len(batch.attempts()) == len(UNITS) + 3
+
+
+def test_a_start_that_was_killed_while_it_archived_is_continued(batch: Batch, monkeypatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            batch.start()
+    assert not (batch.run / "provenance/batches/b.json").exists()
+    before = {unit: batch.read_record(unit) for unit in UNITS}
+    assert batch.start() == []
+    assert {unit: batch.read_record(unit) for unit in UNITS} == before
+    assert [*(batch.run / "provenance/records").iterdir()] == []
+    assert len(batch.attempts()) == len(UNITS)
+
+
+def test_a_damaged_archive_costs_its_own_units_alone(batch: Batch) -> None:
+    batch.start()
+    (batch.raw / "1.txt").write_text("Artikel X")
+    assert batch.start() == ["1"]
+    _, second = layout.BATCH_ARCHIVE.glob(batch.run)
+    second.write_bytes(second.read_bytes()[:-30])
+    assert batch.start() == ["1"]
+    assert sorted(batch.read_record(unit)["instance"]["unit"] for unit in UNITS) == [*UNITS]
 
 
 COUNTED = """
@@ -101,9 +187,9 @@ print(before, sum(os.times()[:4]))
 
 @pytest.mark.parametrize("cores", ["1", "3"])
 def test_every_second_of_the_job_is_counted_once(cores: str, tmp_path: Path) -> None:
-    folder, started = tmp_path / "results/test/provenance/records", in_a_process(COUNTED, cores, tmp_path)
+    started, store = in_a_process(COUNTED, cores, tmp_path), FileStore(tmp_path / "results/test")
     before, after = map(float, started.split()[-2:])
-    records = [json.loads(path.read_text()) for path in folder.iterdir()]
+    records = [json.loads(file.read_bytes()) for file in store.find_all(layout.RECORD)]
     seconds = [record["cpu_seconds"] for record in records]
     assert all(value > 0 for value in seconds) and 0.9 * before - 0.1 <= sum(seconds) <= 1.1 * after + 0.1
     assert len({record["attempt"] for record in records}) == len(UNITS)
@@ -127,12 +213,11 @@ def test_what_is_written_does_not_depend_on_how_many_run_side_by_side(tmp_path: 
             monkeypatch.setenv(name, cores)
         made.start()
         files = {path.name: path.read_text() for path in (made.source / "fingerprints").iterdir()}
-        records = {unit: json.loads(made.record(unit).read_text()) for unit in UNITS}
+        records = {unit: made.read_record(unit) for unit in UNITS}
         kept = ("step", "instance", "settings", "inputs", "outputs", "command", "counts", "launch", "code_version")
         facts = {unit: {key: record[key] for key in kept} for unit, record in records.items()}
         batch = json.loads((made.run / "provenance/batches/b.json").read_text())
-        sizes = [entry.pop("bytes") for entry in batch["outputs"] if "/records/" in entry["path"]]
-        written.append(json.dumps([files, facts, batch, len(sizes)]).replace(f"{tmp_path}/{cores}", ""))
+        written.append(json.dumps([files, facts, batch]).replace(f"{tmp_path}/{cores}", ""))
     assert written[0] == written[1]
 
 
@@ -147,7 +232,7 @@ CHANGES: dict[str, tuple[Callable[[Batch], object], list[str]]] = {
     "another listing": (lambda b: b.listing("2").write_text(b.listing("2").read_text() + " "), ["2"]),
     "an output gone": (lambda b: (b.source / "fingerprints/0.json").unlink(), ["0"]),
     "an output cut": (lambda b: (b.source / "fingerprints/0.json").write_text("{"), ["0"]),
-    "a record gone": (lambda b: b.record("2").unlink(), ["2"]),
+    "a record gone": (lambda b: b.forget_record("2"), ["2"]),
     "a record that is none": (lambda b: b.record("2").write_text("[]"), ["2"]),
 }
 
@@ -163,8 +248,7 @@ def test_only_a_unit_of_which_something_changed_is_done_again(batch: Batch, chan
 
 def test_a_unit_of_other_code_is_done_again(batch: Batch) -> None:
     batch.start()
-    record = json.loads(batch.record("1").read_text())
-    batch.record("1").write_text(json.dumps({**record, "code_version": "0" * 16}))
+    batch.record("1").write_text(json.dumps({**batch.read_record("1"), "code_version": "0" * 16}))
     assert batch.start() == ["1"]
     assert batch.start('{"source": "wetten"}') == [*UNITS]
 
@@ -196,7 +280,8 @@ import hashlib
 from tests.job.test_batch import UNITS, Batch
 digest = hashlib.file_digest
 def slowly(stream, name):
-    time.sleep(1.2 * ("/raw/" in str(stream.name)))  # so that a unit that waits for another one is missed
+    name_of_file = str(getattr(stream, "name", ""))
+    time.sleep(1.2 * ("/raw/" in name_of_file))  # so that a unit that waits for another one is missed
     return digest(stream, name)
 hashlib.file_digest = slowly
 batch = Batch(Path(sys.argv[1]))
@@ -210,9 +295,9 @@ print(sum(os.times()[:4]))
 @pytest.mark.parametrize("cores", ["2", *(pytest.param(few, marks=pytest.mark.thorough) for few in ("1", "3"))])
 def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp_path: Path) -> None:
     printed = in_a_process(PROGRAM, cores, tmp_path)
-    folder = tmp_path / "results/test/provenance"
-    files = [*(folder / "readings").iterdir()]
-    assert {path.name.split("@")[0] for path in files} == {path.stem for path in (folder / "attempts").iterdir()}
+    store = FileStore(tmp_path / "results/test")
+    files = store.find_all(layout.READINGS.child("*.jsonl"))
+    assert {file.name.split("@")[0] for file in files} == {file.stem for file in store.find_all(layout.ATTEMPT)}
     used_by_unit = [sum(interval.job_cpu_seconds for interval in read_intervals(path)) for path in files]
     assert len(used_by_unit) == len(UNITS) and min(used_by_unit) > 0
     lines = read_job_intervals(files, [])

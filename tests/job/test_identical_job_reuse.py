@@ -33,7 +33,7 @@ class Done:
     """A run in which a unit of the corpus `a` was done, and the job of the same unit of `b`."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        identical_job_reuse._index_record_names.cache_clear()
+        identical_job_reuse.index_records.cache_clear()
         self.run = folder
         self.records = folder / "provenance/records"
         self.records.mkdir(parents=True)

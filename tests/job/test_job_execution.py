@@ -246,7 +246,7 @@ def test_what_a_twin_wrote_is_taken_over_as_long_as_its_bytes_are_those(
     true = first.read_bytes()
     if altered:
         first.write_bytes(true.replace(b"0", b"1"))
-    identical_job_reuse._index_record_names.cache_clear()
+    identical_job_reuse.index_records.cache_clear()
     job.main(of_corpus("b", run, raw))
     assert second.read_bytes() == true
     record = json.loads((run / "provenance/records/sources.fingerprint.b.0.json").read_text())

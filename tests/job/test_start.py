@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.core.stored_files import FileStore
 from pipeline.job import batch as job
 from pipeline.job import versions
 from tests.job.test_batch import UNITS, Batch
@@ -21,8 +23,8 @@ MODULE = "pipeline.sources.manifest"
 # Runs one job and prints the files that Python opens and the folders that it lists until the job ends.
 COUNTED = """
 import json, sys
-seen = []
-sys.addaudithook(lambda event, given: seen.append(str(given[0])) if event in ("open", "os.listdir") else None)
+seen, events = [], ("open", "os.listdir", "os.scandir")
+sys.addaudithook(lambda event, given: seen.append(str(given[0])) if event in events else None)
 from pipeline.job import batch as job
 assert job.main(json.loads(sys.argv[1])) == 0
 print(json.dumps(seen))
@@ -34,13 +36,15 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """Return a source of three units that are hashed, in a run in which other sources have two thousand."""
     made = Batch(tmp_path_factory.mktemp("start"))
     made.start()
-    content = made.record("0").read_bytes()
+    content = json.dumps(made.read_record("0"))
     for step in STEPS:
-        for unit in range(UNITS_OF_THE_RUN):
-            (made.run / f"provenance/records/{step}.news.{unit}.json").write_bytes(content)
+        paths = [made.run / f"provenance/records/{step}.news.{unit}.json" for unit in range(UNITS_OF_THE_RUN)]
+        for path in paths:
+            path.write_text(content)
+        FileStore(made.run).archive(f"{step}.news.0", paths)
     # Records of the same units by other steps, and one that no step has finished.
     for unit in UNITS:
-        (made.run / f"provenance/records/corpus.filter.main.laws.{unit}.json").write_bytes(content)
+        (made.run / f"provenance/records/corpus.filter.main.laws.{unit}.json").write_text(content)
     (made.run / "provenance/records/.partial-sources.manifest.laws.json").write_text("{")
     return made
 
@@ -64,9 +68,11 @@ def opened(batch: Batch) -> list[Path]:
 
 
 def test_a_job_opens_the_records_of_its_inputs_alone(batch: Batch) -> None:
-    records = [path.name for path in opened(batch) if path.parent.name == "records" and path.suffix == ".json"]
-    own = [name for name in records if "sources.manifest.laws" not in name]
-    assert sorted(own) == [f"sources.fingerprint.laws.{unit}.json" for unit in UNITS]
+    paths = [path.name for path in opened(batch) if path.parent.name in ("records", "archives")]
+    assert [name for name in paths if name.endswith(".json") and "sources.manifest.laws" not in name] == []
+    times = Counter(name.split(".", 2)[2].removesuffix(".zip") for name in paths if name.endswith(".zip"))
+    # Each archive is listed once, and the content of one is read.
+    assert times == {**{f"{step}.news.0": 1 for step in STEPS}, "sources.fingerprint.laws.0": 2}
 
 
 def test_a_job_lists_the_records_once_and_reads_the_metadata_of_what_it_imports_alone(batch: Batch) -> None:
@@ -92,11 +98,11 @@ def test_an_altered_input_is_known_by_its_record(batch: Batch, altered: Path) ->
 
 
 def test_without_its_record_an_input_is_taken_as_it_is(batch: Batch, altered: Path) -> None:
-    content = batch.record("1").read_bytes()
-    batch.record("1").unlink()
+    content = json.dumps(batch.read_record("1"))
+    batch.forget_record("1")
     try:
         assert job.main(joining(batch)) == 0
     finally:
-        batch.record("1").write_bytes(content)
+        batch.record("1").write_text(content)
     record = json.loads((batch.run / "provenance/records/sources.manifest.laws.json").read_text())
     assert [entry["path"] for entry in record["inputs"]] == [f"sources/laws/fingerprints/{unit}.json" for unit in UNITS]

@@ -15,14 +15,16 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.command_line_text import shorten_command
-from pipeline.core.job_records import Attempt, Record
+from pipeline.core.job_records import Attempt, FileReference, Record, UnitRecords
 from pipeline.core.package_records import write_environment
+from pipeline.core.stored_files import FileStore, hash_stored_file
 from pipeline.provenance import signing
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import CrateSettings, Provenance
 from pipeline.provenance.verify_run import TrustAnchors, verify_run
 from tests.provenance.authority import Authority
+from tests.stored import read_records
 
 SOURCES = {
     "laws": ("CC0-1.0", "public-domain", "De Grondwet garandeert de grondrechten van iedere ingezetene.\n"),
@@ -143,6 +145,19 @@ class RunBuilder:
             file.write_text(json.dumps({**content, **sums, "command": command, "status": status}))
         return file
 
+    def archive(self, name: str) -> Path:
+        """Move the record, attempt and readings of a unit into an archive, as its batch does."""
+        folder = self.folder / layout.PROVENANCE
+        archive = FileStore(self.folder).archive(name, folder.glob(f"*/{name}.*"))
+        assert archive is not None
+        fixed = {"stamp": "20260105T105900000000", "process": 1}  # the same for each run
+        archive = archive.rename(layout.BATCH_ARCHIVE.path(self.folder, **fixed, job=name))
+        path = layout.RECORD.relative_path(job=name)
+        listed = FileReference(path, hash_stored_file(FileStore(self.folder).find(path)))
+        made = UnitRecords(step="", instance={}, records=(listed,))
+        made.write(layout.UNIT_RECORDS.path(self.folder, job=name))
+        return archive
+
     def fail(self, name: str, status: str) -> Path:
         """Write an attempt that left no record: one that failed, or one that was killed and is `running` for ever."""
         times = {"started": "2026-01-05T09:00:00.000+00:00", "ended": "2026-01-05T09:01:00.000+00:00"}
@@ -194,9 +209,8 @@ class RunBuilder:
     def crate(self, **settings: Any) -> str:
         """Make the crate and its record and return the crate's sha256."""
         crate = self.folder / layout.CRATE
-        inputs = sorted(
-            path.relative_to(self.folder).as_posix() for path in (self.folder / layout.RECORDS).glob("*.json")
-        )
+        files = (*layout.RECORD.glob(self.folder), *layout.UNIT_RECORDS.glob(self.folder))
+        inputs = sorted(path.relative_to(self.folder).as_posix() for path in files)
         inputs = [path for path in inputs if path != layout.CRATE_RECORD]
         attest_evidence(self.folder)
         describe(self.folder, [self.folder / path for path in inputs], **settings)
@@ -271,8 +285,10 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
     results = {"evaluation/base/10/results.json": json.dumps({"tasks": [task]}).encode()}
     tasks = {"config/tasks/blimp_nl.yaml": b"task: blimp_nl\n"}
     run.job("evaluate.suites", {"model": "base", "step": "10"}, list(milestone), results, raw=tasks)
-    records = sorted(path.relative_to(folder).as_posix() for path in (folder / layout.RECORDS).glob("*.json"))
-    energy = json.dumps(account([json.loads((folder / path).read_text()) for path in records])).encode()
+    energy = json.dumps(account(read_records(folder))).encode()
+    run.archive("corpus.filter.main.wiki.0")
+    files = (*layout.RECORD.glob(folder), *layout.UNIT_RECORDS.glob(folder))
+    records = sorted(path.relative_to(folder).as_posix() for path in files)
     written = {"report/index.html": b"<p>een verslag</p>", "report/energy.json": energy}
     run.job("report.page", {}, [*records, statistics], written)
     run.fail("corpus.filter.failed", "failed")

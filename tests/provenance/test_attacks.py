@@ -27,6 +27,7 @@ from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify_run import verify_run
 from tests.provenance.authority import Authority
 from tests.provenance.conftest import FROZEN, PYTHON, Signed, describe, entry
+from tests.stored import unpack_archives
 
 pytestmark = pytest.mark.slow
 
@@ -371,6 +372,7 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
 
 def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> None:
     """Change a file and all that speaks of it: hashes, records, crate, attempts and the whole log."""
+    unpack_archives(folder)
     records = {path: json.loads(path.read_text()) for path in (folder / RECORDS).glob("*.json")}
     change(folder)
     (folder / layout.ATTESTATION_LOG).unlink()

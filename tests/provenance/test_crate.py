@@ -110,7 +110,7 @@ def test_the_same_results_give_the_same_bytes(
     template: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = shutil.copytree(template[0], tmp_path / "elsewhere")
-    records = sorted((copy / "provenance/records").glob("*.json"), reverse=True)
+    records = sorted([*layout.RECORD.glob(copy), *layout.UNIT_RECORDS.glob(copy)], reverse=True)
     crate = copy / ".partial-ro-crate-metadata.json"
     (state,) = (e for e in json.loads((copy / layout.CRATE).read_text())["@graph"] if e["@id"] == "#log-checkpoint")
     lines = (copy / layout.ATTESTATION_LOG).read_bytes().splitlines(keepends=True)[: state["position"]]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from pipeline import layout
 from pipeline.core.hashing import hash_file
+from pipeline.core.stored_files import FileStore
 from pipeline.provenance.inventory import (
     ACCEPTED_WITHOUT_VOUCHER,
     FILE_KINDS,
@@ -160,6 +163,71 @@ def test_every_change_of_a_file_is_named(
             shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
         shutil.copy2(original / path, folder / path)
     assert unnamed == []
+    assert verify_run(folder, trusted).problems == []
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def changed_members(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name of what is to be named, and an archive in which that was changed."""
+    for name, content in files.items():
+        flipped = bytearray(content)
+        flipped[len(content) // 2] ^= 1
+        yield name, pack({**files, name: bytes(flipped)})
+        yield name, pack({**files, name: content + b" "})
+        yield name, pack({other: files[other] for other in files if other != name})
+        more = name.replace("corpus.filter", "corpus.other")
+        yield more, pack({**files, more: content})
+    for name in (
+        "provenance/records/../../corpus/x.json",
+        "corpus/main/x.parquet",
+        "/etc/x",
+        "provenance/batches/b.json",
+    ):
+        yield "", pack({**files, name: b"{}"})
+    whole = pack(files)
+    yield "", whole.replace(b"records/corpus.filter.main.wiki.0.json", b"records/corpus.filter.main.wiki.1.json")
+    yield "", whole[:-1]
+    yield "", whole + b"PK"
+    yield "", b"PK\x03\x04"
+
+
+def test_every_change_within_an_archive_is_named(pinned: tuple[Path, TrustAnchors], tmp_path: Path) -> None:
+    folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
+    (archive,) = layout.BATCH_ARCHIVE.glob(folder)
+    original, place = archive.read_bytes(), archive.relative_to(folder).as_posix()
+    with zipfile.ZipFile(archive) as content:
+        files = {name: content.read(name) for name in content.namelist()}
+    assert len({*map(find_file_kind, files)}) == len(files) == 3
+    crate, listed = (folder / layout.CRATE).read_text(), hash_file(archive)
+    for name, changed in changed_members(files):
+        archive.write_bytes(changed)
+        problems = verify_run(folder, trusted).problems
+        assert len(problems) == 1 and problems[0].startswith(f"{place} "), (name, problems)
+        if name:  # where the crate was changed with it, the log names the file inside
+            (folder / layout.CRATE).write_text(crate.replace(listed, hash_file(archive)))
+            problems = verify_run(folder, trusted._replace(crate_sha256=None)).problems
+            # A record that is gone is missing to the crate alone, which was changed, and that is named.
+            is_named = any(problem.startswith(f"{name} ") for problem in problems)
+            assert problems and (is_named or name not in FileStore(folder).archived), (name, problems)
+            (folder / layout.CRATE).write_text(crate)
+    archive.write_bytes(original)
+    later = archive.with_name(f"3{archive.name[1:]}")
+    for name, content in files.items():
+        later.write_bytes(pack({name: content[:-2] + b" " + content[-2:]}))
+        place = later.relative_to(folder).as_posix()
+        assert any(problem.startswith(f"{place} is unknown") for problem in verify_run(folder, trusted).problems)
+        later.unlink()
+        single = folder / name
+        single.write_bytes(content[:-2] + b" " + content[-2:])
+        assert any(problem.startswith(f"{name} was changed") for problem in verify_run(folder, trusted).problems)
+        single.unlink()
     assert verify_run(folder, trusted).problems == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from prov.model import ProvActivity, ProvDerivation, ProvDocument, ProvEntity, P
 
 from pipeline import layout
 from tests.provenance.conftest import describe
+from tests.stored import read_records
 
 
 def read(folder: Path, kind: type) -> list[Any]:
@@ -18,8 +18,7 @@ def read(folder: Path, kind: type) -> list[Any]:
 
 
 def test_the_library_reads_jobs_files_and_times(finished: Path) -> None:
-    records = [json.loads(file.read_text()) for file in (finished / layout.RECORDS).glob("*.json")]
-    records = [record for record in records if record["step"] != "provenance.crate"]
+    records = [record for record in read_records(finished) if record["step"] != "provenance.crate"]
     told = {str(activity.identifier): activity for activity in read(finished, ProvActivity)}
     activities = {name: activity for name, activity in told.items() if "attempt/" not in name}
     assert len(activities) == len(records) == len(told) - 2, "two attempts left no record"

@@ -14,13 +14,15 @@ from pipeline.audit.document_lineage import trace_document
 from pipeline.cli.entry_point import main
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO, TOKENIZER, TRAINING, new_letter
+from tests.stored import read_attempts
 
 
 def done(project: Project, before: set[str]) -> dict[str, list[str]]:
     """Return by stage of the corpus which units were done again."""
     found: dict[str, list[str]] = {}
-    for name in sorted(project.attempts() - before):
-        attempt = json.loads((project.results / "provenance/attempts" / name).read_text())
+    attempts = read_attempts(project.results)
+    for name in sorted(attempts.keys() - before):
+        attempt = attempts[name]
         if "unit" in attempt["instance"]:
             unit = f"{attempt['instance']['source']}.{attempt['instance']['unit']}"
             found.setdefault(attempt["step"].split(".")[1], []).append(unit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, new_project
 from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes, reverse_files
+from tests.stored import read_attempts
 
 STAGES = {name for name, step in STEPS.items() if step.instances.jobs(load_configuration(Path("config/micro.yaml")))}
 SOME = {"corpus.filter", "pretrain.segment", "evaluate.suites"}
@@ -87,9 +87,8 @@ def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
     assert hashes(project.results) == expected
     made = {"tokenizer/main/tokenizer.json", "tokens/main/train/0.arrow", "models/base/final/model.safetensors"}
     assert made <= set(expected)
-    for name in killed.values():
-        attempt = json.loads((project.results / "provenance/attempts" / name).read_text())
-        assert attempt["status"] == "running", name
+    attempts = read_attempts(project.results)
+    assert {attempts[name]["status"] for name in killed.values()} == {"running"}
     page = (project.results / "report/index.html").read_text()
     # What writes the report, and what comes after it, cannot stand in it.
     shown = stages - {"report.page", "provenance.crate"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from pipeline import layout
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.readings import read_intervals
 from tests.conftest import new_project
+from tests.stored import read_attempts
 
 
 def test_a_start_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -> None:
@@ -17,13 +19,14 @@ def test_a_start_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -
     project.run("sources", "--dry-run")
     assert not folder.exists()
     project.run("sources")
-    used = {path.stem: sum(one.job_cpu_seconds for one in read_intervals(path)) for path in folder.iterdir()}
+    files = FileStore(project.results).find_all(layout.READINGS.child("*.jsonl"))
+    used = {file.stem: sum(one.job_cpu_seconds for one in read_intervals(file)) for file in files}
     (own,) = [name for name in used if name.startswith("snakemake.")]
     jobs = {name.partition("@")[0] for name in used.keys() - {own}}
     assert jobs == {Path(name).stem for name in project.attempts()}
-    whose = {json.loads(path.read_text())["snakemake"] for path in (project.results / "provenance/attempts").iterdir()}
+    whose = {attempt["snakemake"] for attempt in read_attempts(project.results).values()}
     assert whose == {own.partition("@")[0]} and own.partition("@")[0].endswith(f".{project.results.name}")
     assert used[own] > sum(seconds for name, seconds in used.items() if name != own), "it holds its jobs"
-    for path in (path for path in folder.iterdir() if path.stem != own):
-        first, second, *_ = read_intervals(path)
+    for file in (file for file in files if file.stem != own):
+        first, second, *_ = read_intervals(file)
         assert first.job_cpu_seconds < second.job_cpu_seconds, "counters are sampled before the job imports anything"

@@ -17,6 +17,7 @@ from pipeline.provenance.verify_run import verify_run
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, rewrite
+from tests.stored import read_records
 
 MICRO = "config/micro.yaml"
 
@@ -182,12 +183,33 @@ def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) 
 
 
 @pytest.mark.slow
+def test_a_unit_that_is_done_again_with_the_same_result_is_in_report_and_crate_and_changes_nothing_else(
+    project: Project,
+) -> None:
+    (project.results / "sources/en_guide/fingerprints/0.json").unlink()
+    batch = layout.BATCH.path(project.results, job="sources.fingerprint.en_guide.0")
+    ran = project.ran(batch.relative_to(project.folder).as_posix())
+    assert ran["sources_fingerprint"] == 1 and not {"sources_manifest", "report_page"} & ran.keys()
+    assert dict(project.ran()) == {"report_page": 1, "provenance_crate": 1}
+    assert verify_run(project.results).problems == []
+
+
+@pytest.mark.slow
+def test_a_batch_of_a_finished_run_that_lost_an_output_makes_it_again(project: Project) -> None:
+    lost = project.results / "corpus/main/matches/nl_gids.0.parquet"
+    before = lost.read_bytes()
+    lost.unlink()
+    assert project.ran("corpus")["corpus_matches"] == 1
+    assert lost.read_bytes() == before
+
+
+@pytest.mark.slow
 def test_what_was_done_under_another_name_is_taken_over(project: Project) -> None:
     _another_name(project)
     _second_corpus(project)
     assert dict(project.ran()) == {**OF_A_CORPUS, **TRAINING, "plan_estimate": 1}
     assert dict(project.planned()) == {}
-    records = [json.loads(path.read_text()) for path in (project.results / "provenance/records").glob("*.json")]
+    records = read_records(project.results)
     found = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
     done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
     evaluated_again = {"evaluate.suites", "evaluate.samples"}

@@ -16,6 +16,7 @@ from pipeline.core.job_records import Attempt, Record
 from pipeline.provenance.signing import read_published_checkpoints
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
+from tests.stored import unpack_archives
 
 
 def give_key(project: Project, algorithm: str) -> None:
@@ -28,6 +29,7 @@ def give_key(project: Project, algorithm: str) -> None:
 def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
     give_key(project, algorithm)
+    unpack_archives(project.results)
     (project.results / layout.ATTESTATION_LOG).unlink()
     (project.results / layout.CRATE).unlink()  # it names a line of that log
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(project.path("key.pem")))

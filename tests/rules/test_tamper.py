@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +67,7 @@ OPEN: dict[str, Callable[[Path], object]] = {
     "application/vnd.apache.arrow.file": lambda path: pa.ipc.open_file(path).read_all(),
     "application/vnd.apache.arrow.stream": lambda path: pa.ipc.open_stream(path).read_all(),
     "application/vnd.apache.parquet": pq.read_table,
+    "application/zip": lambda path: ZipFile(path).testzip(),
     "text/html": lambda path: html.document_fromstring(path.read_bytes()),
     "text/markdown": lambda path: path.read_text(encoding="utf-8"),
     "text/plain": lambda path: path.read_text(encoding="utf-8"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pipeline import layout
 from pipeline.workflow.snakemake_internals import read_invocation
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import wait_until
+from tests.stored import read_attempts
 
 
 def begun(project: Project, *options: str) -> subprocess.Popen[bytes]:
@@ -75,7 +75,7 @@ def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, momen
         os.kill(first.pid, signal.SIGKILL)
     said = project.run("sources")
     assert "is cleared: that process is dead" in said
-    attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/[!.]*.json")]
+    attempts = [*read_attempts(project.results).values()]
     attempts.sort(key=lambda attempt: str(attempt["started"]))
     assert all(earlier["ended"] <= later["started"] for earlier, later in pairwise(attempts)), "never two at once"
 

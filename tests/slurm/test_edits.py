@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import Project, rewrite
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.test_whole_run import OnSlurm
+from tests.stored import read_attempts
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 CONFIGURATION = "config/micro.yaml"
@@ -79,7 +80,7 @@ def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_nex
     said = held.log.read_text()
     assert said.count("The step refused its inputs, and is not retried") == 4 and "Trying to restart" not in said
     assert "the code of sources.fingerprint changed while the job waited" in said
-    attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/[!.]*.json")]
+    attempts = [*read_attempts(project.results).values()]
     assert [a["status"] for a in attempts if a["step"] == "sources.fingerprint"] == ["refused"] * 4
     assert not [*project.results.glob("provenance/records/sources.fingerprint*")]
 

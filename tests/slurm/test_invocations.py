@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from pipeline.slurm import invocations
 from pipeline.slurm.invocations import SlurmInvocation, load_invocations, utc_timestamp
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import Cluster, wait_until
+from tests.stored import read_attempts
 
 pytestmark = pytest.mark.slurm
 
@@ -73,7 +73,7 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     cluster.ask("scontrol", "release", held)
     assert second.wait(300) == 0, log.read_text()[-4000:]
 
-    attempts = [json.loads(path.read_text()) for path in project.results.glob("provenance/attempts/[!.]*.json")]
+    attempts = [*read_attempts(project.results).values()]
     tries = Counter(f"{attempt['step']} {attempt['instance']}" for attempt in attempts)
     assert len(tries) == 10 and set(tries.values()) == {1}
     assert {attempt["status"] for attempt in attempts} == {"finished"}

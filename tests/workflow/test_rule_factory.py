@@ -89,7 +89,8 @@ def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: Rule
     assert batch.params["private"] == f"{dag.private}/corpus/{{corpus}}/removed/filter.{{source}}.%unit.parquet"
     assert batch.params["record"] == f"{dag.run}/provenance/records/corpus.filter.{{corpus}}.{{source}}.%unit.json"
     assert batch.outputs == {
-        "batch": f"{dag.run}/provenance/batches/corpus.filter.{{corpus}}.{{source}}.{{batch}}.json"
+        "batch": f"{dag.run}/provenance/batches/corpus.filter.{{corpus}}.{{source}}.{{batch}}.json",
+        "unit_records": f"{dag.run}/provenance/archives/corpus.filter.{{corpus}}.{{source}}.{{batch}}.json",
     }
     assert batch.log == f"{dag.run}/logs/corpus.filter.{{corpus}}.{{source}}.{{batch}}.log"
     names = whole.params["matches"]({"corpus": "main"})

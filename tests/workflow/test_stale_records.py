@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import layout
 from pipeline.config.configuration_file import load_configuration
+from pipeline.core.attestation_log import ATTEMPT_BEGAN, EVIDENCE_CHANGED, read_log
+from pipeline.core.stored_files import FileStore, hash_stored_file
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.stale_records import StaleRecords
 from tests.conftest import Project, new_project
+from tests.rules.test_determinism import hashes
 from tests.rules.test_reruns import TRAINING
+from tests.stored import forget_record, read_attempts
 
 RECORDS = "results/micro/provenance/records"
 BATCHES = "results/micro/provenance/batches"
@@ -45,7 +50,7 @@ def test_a_folder_of_which_a_file_is_gone_is_incomplete(project: Project, monkey
 def test_a_batch_of_which_a_unit_lost_a_file_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stale(project, monkeypatch)
     (project.results / "corpus/main/final/nl_brieven.1.parquet").unlink()
-    (project.folder / RECORDS / "corpus.signatures.main.nl_gids.0.json").unlink()
+    forget_record(project.results, "corpus.signatures.main.nl_gids.0")
     lost = ("corpus.signatures.main.nl_gids.0", "corpus.decontaminate.main.nl_brieven.1")
     assert found.find_missing_outputs() == [Path(f"{BATCHES}/{name}.json") for name in lost]
 
@@ -95,3 +100,41 @@ def test_a_start_that_is_refused_for_a_lock_deletes_nothing(tmp_path: Path) -> N
     lock.unlink()
     project.run("plan")
     assert not old.exists()
+
+
+@pytest.mark.slow
+def test_a_unit_that_a_source_no_longer_has_leaves_its_attempts_alone(project: Project) -> None:
+    project.train_alone()
+    run, gone = project.results, "nl_brieven.1"
+    before = {name for name in read_attempts(run) if f".{gone}." in name}
+    listed = json.loads((run / "sources/nl_brieven/listing/1.json").read_text())["files"]
+    for file in listed:
+        (project.path("config/corpus/nl_brieven") / Path(file["name"]).name).unlink()
+    said = project.run("plan", "--dry-run")
+    assert "files belong to units that the sources no longer have" in said
+    assert (run / f"corpus/main/final/{gone}.parquet").exists() and len(_records_of(run, gone)) == len(before) == 6
+    project.run("plan")
+    assert _records_of(run, gone) == [] == [*run.glob(f"corpus/main/f*/{gone}.parquet")]
+    lines = [line for line in read_log(run) if line.statement.kind not in (ATTEMPT_BEGAN, EVIDENCE_CHANGED)]
+    entries = [entry for line in lines for entry in (*line.statement.subject, *line.statement.byproducts)]
+    attested, store = {entry.name: entry.sha256 for entry in entries}, FileStore(run)
+    for name in before:
+        path = f"{layout.ATTEMPTS}/{name}"
+        assert hash_stored_file(store.find(path)) == attested[path]
+
+
+def _records_of(run: Path, unit: str) -> list[str]:
+    return [file.name for file in FileStore(run).find_all(layout.RECORD) if file.name.endswith(f".{unit}.json")]
+
+
+@pytest.mark.slow
+def test_a_damaged_archive_is_refused_before_anything_is_deleted_or_done(project: Project) -> None:
+    archive = next(path for path in layout.BATCH_ARCHIVE.glob(project.results) if ".corpus.filter." in path.name)
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-40])
+    before = hashes(project.results)
+    said = project.run(check=False)
+    assert f"{archive.name} is damaged: it cannot be read as a ZIP file: restore it from a backup" in said
+    assert hashes(project.results) == before
+    archive.write_bytes(whole)
+    assert "Nothing to be done" in project.run("--dry-run")

@@ -81,9 +81,8 @@ def _stale(folder: Path) -> Any:
     record = folder / "record.json"
     record.touch()
     none: Any = lambda: []  # noqa: E731
-    return SimpleNamespace(
-        find_removed_units=none, find_outdated=lambda: [record], find_missing_outputs=none, find_changed_raw_files=none
-    )
+    kinds = ("damaged_archives", "removed_units", "missing_outputs", "changed_raw_files")
+    return SimpleNamespace(**{f"find_{kind}": none for kind in kinds}, find_outdated=lambda: [record])
 
 
 @pytest.mark.parametrize(("word", "is_there"), [("all", False), ("-n", True), ("--unlock", True)])

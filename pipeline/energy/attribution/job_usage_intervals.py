@@ -10,12 +10,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.stored_files import StoredFile
 from pipeline.energy.readings import MOST_WATTS, Label, MeterInterval, Reading, read_intervals
 
 Floats = NDArray[np.float64]
@@ -309,7 +309,7 @@ def drop_stuck_counters(streams: Sequence[RateSeries], what: str, problems: Prob
     return found
 
 
-def read_job_intervals(files: Iterable[Path], problems: list[str]) -> dict[str, list[MeterInterval]]:
+def read_job_intervals(files: Iterable[StoredFile], problems: list[str]) -> dict[str, list[MeterInterval]]:
     """Read files of readings; return the intervals of each attempt on all its nodes, by the attempt's name.
 
     A line or a file that cannot be read becomes a sentence in `problems`; all others are kept.

@@ -32,7 +32,7 @@ PARAMETER_BANDS = (
     (10**12, "500 billion to 1 trillion"),
 )
 LARGEST_PARAMETER_BAND = "more than 1 trillion"
-FINGERPRINTS = layout.RECORD.relative_path(job="sources.fingerprint.*")
+FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
 SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 LARGEST_BAND = "more than 10 trillion tokens"
 CATEGORIES = {

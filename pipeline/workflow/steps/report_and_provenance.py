@@ -132,11 +132,11 @@ def _report_document(label: str, *patterns: str) -> ReportEntry:
 
 
 def all_records(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return all records before the report, of units too."""
-    return [*run.unit_record_paths(), *run.record_paths()]
+    """Return all records before the report, and the lists of those of units."""
+    return [*run.unit_record_lists(), *run.record_paths()]
 
 
-RECORDS_READ = wait_for_input("of_jobs", lambda run, w: run.record_paths())
+RECORDS_READ = wait_for_input("of_jobs", all_records)
 
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,369 @@
+"""The small files of a run, each by itself or in the archive of a batch.
+
+The units of a batch have a record, an attempt and readings each. When the batch has finished, they move into one ZIP
+file: file systems of clusters limit the number of files. A member has the name and the bytes that it had as a file
+below the run, so unpacking an archive in the folder of the run restores them. An archive is never written again, but
+where a record in it has gone. A file by itself counts before a member, and a later archive before an earlier one.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import hashlib
+import io
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from pathlib import Path, PurePosixPath
+
+from pipeline.core.atomic_files import write_atomically
+from pipeline.core.errors import InputError
+from pipeline.layout import ATTEMPT, BATCH_ARCHIVE, BATCH_ARCHIVES, READINGS, RECORD, PathTemplate
+
+MEMBER_PLACES = (RECORD, ATTEMPT, READINGS.child("{name}.jsonl"))
+MOST_MEMBER_BYTES = 1 << 28
+"""More than any member has; an archive of somebody else's may be made to fill the memory."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a ZIP file: the same files give the same bytes
+_DAMAGED = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError, zlib.error)
+
+
+def _state(archive: Path) -> tuple[Path, int, int]:
+    """Return what changes with the content of an archive.
+
+    Raises:
+        OSError: it is gone, or is no file: reading a pipe never ends.
+    """
+    found = archive.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "is no file")
+    return archive, found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=64)
+def _load_archive(archive: Path, modified_nanoseconds: int, size_bytes: int) -> zipfile.ZipFile:
+    """Return an archive, whose bytes are in memory: a forked process would share the place in an open file."""
+    return zipfile.ZipFile(io.BytesIO(archive.read_bytes()))
+
+
+@cache
+def _list_members(archive: Path, modified_nanoseconds: int, size_bytes: int) -> dict[str, int]:
+    """Return the sizes of the members of an archive by name.
+
+    Raises:
+        InputError: it cannot be read, or a member is none of a batch.
+    """
+    place = f"{BATCH_ARCHIVES}/{archive.name}"
+    try:
+        with zipfile.ZipFile(archive) as found:
+            members = found.infolist()
+    except _DAMAGED:
+        raise InputError(f"{place} is damaged: it cannot be read as a ZIP file") from None
+    sizes = {member.filename: member.file_size for member in members}
+    if len(sizes) < len(members):
+        raise InputError(f"{place} was changed: two members have one name")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise InputError(f"{place} was changed: a member has another compression")
+    for name, size_bytes in sizes.items():
+        if "/." in name or all(one.parse(name) is None for one in MEMBER_PLACES):
+            raise InputError(f"{place} was changed: its member {name!r} is no file of a batch")
+        if size_bytes > MOST_MEMBER_BYTES:
+            raise InputError(f"{place} was changed: its member {name} has {size_bytes} bytes")
+    return sizes
+
+
+@dataclass(frozen=True)
+class ArchivedFile:
+    """A member of an archive, with the methods of a path that readers of small files use."""
+
+    archive: Path
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The file name."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def stem(self) -> str:
+        """The file name without its suffix."""
+        return PurePosixPath(self.path).stem
+
+    @property
+    def archive_path(self) -> str:
+        """The path of its archive, relative to the run."""
+        return f"{BATCH_ARCHIVES}/{self.archive.name}"
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of bytes."""
+        return _list_members(*_state(self.archive))[self.path]
+
+    def is_file(self) -> bool:
+        """Return that the file exists, as it was listed."""
+        return True
+
+    def read_bytes(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            OSError: the archive is damaged.
+        """
+        try:
+            return _load_archive(*_state(self.archive)).read(self.path)
+        except (KeyError, *_DAMAGED) as error:
+            raise OSError(errno.EIO, f"its archive {self.archive_path} is damaged") from error
+
+    def open(self, mode: str = "rb") -> io.BytesIO:
+        """Return a stream of the content."""
+        assert mode == "rb", mode
+        return io.BytesIO(self.read_bytes())
+
+    def __str__(self) -> str:
+        return f"{self.archive}/{self.path}"
+
+
+@dataclass(frozen=True)
+class SingleFile:
+    """A file by itself, or the member of an archive into which it has moved since it was listed.
+
+    A job archives while others read, and network file systems show a folder as it was a minute ago.
+    """
+
+    run_directory: Path
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The file name."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def stem(self) -> str:
+        """The file name without its suffix."""
+        return PurePosixPath(self.path).stem
+
+    @property
+    def archive_path(self) -> str:
+        """The path of the archive into which it has moved, relative to the run; empty where it has not."""
+        moved = self._find_moved()
+        return moved.archive_path if moved else ""
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of bytes."""
+        moved = self._find_moved()
+        return moved.size_bytes if moved else self._file.stat().st_size
+
+    @property
+    def _file(self) -> Path:
+        return self.run_directory / self.path
+
+    def _find_moved(self) -> ArchivedFile | None:
+        return None if os.path.lexists(self._file) else FileStore(self.run_directory).archived.get(self.path)
+
+    def is_file(self) -> bool:
+        """Return whether the file exists."""
+        return self._file.is_file() or self._find_moved() is not None
+
+    def read_bytes(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            OSError: it is gone, or cannot be read.
+        """
+        try:
+            return self._file.read_bytes()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE) or not (moved := self._find_moved()):
+                raise
+            return moved.read_bytes()
+
+    def open(self, mode: str = "rb") -> io.BufferedReader | io.BytesIO:
+        """Return a stream of the content."""
+        assert mode == "rb", mode
+        try:
+            return self._file.open("rb")
+        except OSError:
+            return io.BytesIO(self.read_bytes())
+
+    def __str__(self) -> str:
+        return str(self._file)
+
+
+StoredFile = Path | SingleFile | ArchivedFile
+
+
+def hash_stored_file(file: StoredFile) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def file_size(file: StoredFile) -> int:
+    """Return the number of bytes of a file."""
+    return file.stat().st_size if isinstance(file, Path) else file.size_bytes
+
+
+def _stamp(archive: Path) -> tuple[str, ...]:
+    """Return what orders archives: the time and the process in the name."""
+    return tuple(archive.name.split(".")[:2])
+
+
+class FileStore:
+    """The small files of a run as they were when this was made.
+
+    Args:
+        run_directory: the folder of the run.
+        jobs: only the archives of batches whose name begins so, such as `corpus.filter.main.laws.`.
+
+    Attributes:
+        problems: a sentence for each archive that cannot be read, by its path relative to the run.
+    """
+
+    def __init__(self, run_directory: Path, jobs: str = "") -> None:
+        self.run_directory = run_directory
+        self.problems: dict[str, str] = {}
+        self._jobs = jobs
+        self._archived: dict[str, ArchivedFile] = {}
+        self._archives: list[Path] = []
+        self._list_archives()
+
+    def _list_archives(self) -> None:
+        """List the archives that are new since the last time."""
+        known = {*self._archives}
+        found = BATCH_ARCHIVE.glob(self.run_directory, job=f"{self._jobs}*")
+        for archive in sorted((archive for archive in found if archive not in known), key=_stamp):
+            path = f"{BATCH_ARCHIVES}/{archive.name}"
+            if not BATCH_ARCHIVE.parse(path):  # somebody else's: `verify` names it
+                continue
+            try:
+                members = _list_members(*_state(archive))
+            except FileNotFoundError:  # a later start has written it anew
+                continue
+            except InputError as error:
+                self.problems[path] = str(error)
+            except OSError as error:
+                self.problems[path] = f"{path} cannot be read: {error.strerror}"
+            else:
+                for name in members:
+                    other = self._archived.get(name)
+                    if other is None or _stamp(other.archive) < _stamp(archive):
+                        self._archived[name] = ArchivedFile(archive, name)
+            self._archives.append(archive)
+
+    @property
+    def archives(self) -> dict[str, list[str]]:
+        """The names of the members of each archive that can be read, by its path relative to the run."""
+        places = {f"{BATCH_ARCHIVES}/{archive.name}": archive for archive in self._archives}
+        return {
+            place: [*_list_members(*_state(archive))] for place, archive in places.items() if place not in self.problems
+        }
+
+    @property
+    def archived(self) -> Mapping[str, ArchivedFile]:
+        """The newest member of each path relative to the run, where there is a file by itself or not."""
+        return self._archived
+
+    def find(self, path: str) -> StoredFile:
+        """Return a file by its path relative to the run; one that does not exist is one by itself."""
+        if not os.path.lexists(self.run_directory / path):
+            if path not in self._archived:
+                self._list_archives()
+            if path in self._archived:
+                return self._archived[path]
+        return SingleFile(self.run_directory, path)
+
+    def find_all(self, place: PathTemplate, **values: object) -> list[StoredFile]:
+        """Return the files of a kind, in the order of their paths; values are as in `PathTemplate.glob`."""
+        pattern = place.glob_pattern(**values)
+        single = place.glob(self.run_directory, **values)
+        self._list_archives()  # after the files: what is archived meanwhile is listed once at least
+        found: dict[str, StoredFile] = {}
+        found |= {path: file for path, file in self._archived.items() if fnmatchcase(path, pattern)}
+        paths = (path.relative_to(self.run_directory).as_posix() for path in single)
+        found |= {path: SingleFile(self.run_directory, path) for path in paths}
+        return [found[path] for path in sorted(found)]
+
+    def archive(self, job: str, paths: Iterable[Path]) -> Path | None:
+        """Move files by themselves into a new archive of a batch; return it, None where there are no files.
+
+        The archive is complete before any file is removed.
+
+        Raises:
+            DiskFull: the disk is full; all files stay.
+        """
+        run, files, states = self.run_directory.absolute(), dict[str, bytes](), dict[Path, tuple[int, int]]()
+        for path in paths:
+            with suppress(FileNotFoundError):  # another process of this batch has archived it
+                found = path.stat()
+                files[path.absolute().relative_to(run).as_posix()] = path.read_bytes()
+                states[path] = found.st_mtime_ns, found.st_size
+        if not files:
+            return None
+        self._list_archives()
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        latest = max((_stamp(archive)[0] for archive in self._archives), default="")
+        stamp = now if now > latest else f"{latest}1"  # the clock of another node is ahead
+        archive = BATCH_ARCHIVE.path(self.run_directory, stamp=stamp, process=os.getpid(), job=job)
+        for left in archive.parent.glob(f".partial-*.{glob.escape(job)}.zip"):  # of a killed process
+            left.unlink(missing_ok=True)
+        _write_durably(archive, _pack(sorted(files.items())))
+        for path, state in states.items():
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                if (found.st_mtime_ns, found.st_size) == state:
+                    path.unlink()
+        return archive
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Write archives anew without some members, of every archive that has them.
+
+        Raises:
+            InputError: an archive is damaged, and stays.
+        """
+        gone = {*paths}
+        for archive in self._archives:
+            place = f"{BATCH_ARCHIVES}/{archive.name}"
+            names = {} if place in self.problems else _list_members(*_state(archive))
+            if gone.isdisjoint(names):
+                continue
+            try:
+                kept = [(name, ArchivedFile(archive, name).read_bytes()) for name in names if name not in gone]
+            except OSError as error:
+                raise InputError(f"{place} is damaged: put it back, or delete it, and its units run again") from error
+            _write_durably(archive, _pack(kept))
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    """Write a file atomically, and wait until the disk has it: what it replaces is deleted then.
+
+    Raises:
+        DiskFull: the disk is full.
+    """
+    write_atomically(path, content)
+    for place in (path, path.parent):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _pack(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return a ZIP file of names and contents; the same ones give the same bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files:
+            member = zipfile.ZipInfo(name, _EPOCH)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, content)
+    return stream.getvalue()

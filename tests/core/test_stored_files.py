@@ -1,0 +1,192 @@
+"""A file of a run is found with its bytes, by itself or in the newest archive that has it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import layout
+from pipeline.core import stored_files
+from pipeline.core.errors import DiskFull
+from pipeline.core.hashing import hash_file
+from pipeline.core.stored_files import ArchivedFile, FileStore, file_size, hash_stored_file
+
+UNITS = st.sampled_from(["0", "1", "10", "2"])
+ACTIONS = st.one_of(
+    st.tuples(st.just("write"), UNITS, st.binary(max_size=9)),
+    st.tuples(st.just("archive"), st.sets(UNITS), st.just(b"")),
+    st.tuples(st.just("remove"), UNITS, st.just(b"")),
+)
+
+
+def record(run: Path, unit: str) -> Path:
+    return layout.RECORD.path(run, job=f"corpus.filter.main.laws.{unit}")
+
+
+def write(run: Path, unit: str, content: bytes = b"{}") -> Path:
+    path = record(run, unit)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in FileStore(run).find_all(layout.RECORD)}
+
+
+@given(st.lists(ACTIONS, max_size=12))
+def test_what_was_written_last_is_found_whatever_was_archived_and_removed(actions: list) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run, expected = Path(folder), dict[str, bytes]()
+        for act, which, content in actions:
+            if act == "write":
+                expected[write(run, which, content).name] = content
+            elif act == "archive":
+                FileStore(run).archive(
+                    "corpus.filter.main.laws.0", [p for u in which if (p := record(run, u)).exists()]
+                )
+                assert not any(record(run, unit).exists() for unit in which)
+            else:
+                record(run, which).unlink(missing_ok=True)
+                FileStore(run).remove([record(run, which).relative_to(run).as_posix()])
+                expected.pop(record(run, which).name, None)
+            assert contents(run) == expected
+        store = FileStore(run)
+        for name, content in expected.items():
+            file = store.find(f"{layout.RECORDS}/{name}")
+            assert (file.name, file.is_file(), file_size(file)) == (name, True, len(content))
+            assert hash_stored_file(file) == hash_file(write(run / "copy", "0", content))
+        assert not store.find(record(run, "7").relative_to(run).as_posix()).is_file()
+
+
+def test_the_same_files_make_the_same_bytes_and_unpacking_brings_them_back(tmp_path: Path) -> None:
+    archives = []
+    for run in (tmp_path / "a", tmp_path / "b"):
+        paths = [write(run, unit, unit.encode()) for unit in ("1", "0")]
+        os.utime(paths[0], (0, 0))
+        archive = FileStore(run).archive("x", reversed(paths) if run.name == "b" else paths)
+        assert archive is not None
+        archives.append(archive.read_bytes())
+    assert archives[0] == archives[1]
+    with zipfile.ZipFile(archive) as files:
+        files.extractall(tmp_path / "c")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "c" / layout.RECORDS).iterdir()} == contents(run)
+
+
+def test_an_archive_of_a_node_whose_clock_is_behind_is_still_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        hours = 0
+
+        @classmethod
+        def now(cls, zone: object = None) -> datetime:
+            return datetime.now(UTC) - timedelta(hours=cls.hours)
+
+    for content, hours in ((b"first", 0), (b"second", 5), (b"third", 2)):
+        Clock.hours = hours
+        monkeypatch.setattr(stored_files, "datetime", Clock)
+        FileStore(tmp_path, "corpus.filter.").archive("corpus.filter.main.laws.0", [write(tmp_path, "0", content)])
+        monkeypatch.undo()
+        assert contents(tmp_path) == {record(tmp_path, "0").name: content}
+
+
+def test_a_full_disk_while_archiving_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [write(tmp_path, unit, unit.encode()) for unit in ("0", "1")]
+
+    def full(path: Path, content: bytes) -> None:
+        raise DiskFull("full")
+
+    monkeypatch.setattr(stored_files, "write_atomically", full)
+    with pytest.raises(DiskFull):
+        FileStore(tmp_path).archive("x", paths)
+    assert [path.read_bytes() for path in paths] == [b"0", b"1"] and not layout.BATCH_ARCHIVE.glob(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "content", "no archive"])
+def test_a_damaged_archive_is_a_sentence_or_an_unreadable_file(tmp_path: Path, damage: str) -> None:
+    archive = FileStore(tmp_path).archive("x", [write(tmp_path, "0", b"a" * 99 + bytes(range(99)))])
+    assert archive is not None
+    whole = archive.read_bytes()
+    middle = whole.index(b".json") + 30
+    damaged = {
+        "cut": whole[:-9],
+        "empty": b"",
+        "no archive": b"text",
+        "content": whole[:middle] + b"\0\0" + whole[middle + 2 :],
+    }
+    archive.write_bytes(damaged[damage])
+    store = FileStore(tmp_path)
+    file = store.find(record(tmp_path, "0").relative_to(tmp_path).as_posix())
+    if damage == "content":
+        assert isinstance(file, ArchivedFile) and store.problems == {}
+        with pytest.raises(OSError, match=r"provenance/archives/.*\.x\.zip is damaged"):
+            file.read_bytes()
+    else:
+        ((path, sentence),) = store.problems.items()
+        assert path == archive.relative_to(tmp_path).as_posix() and sentence.startswith(f"{path} is damaged")
+        assert not file.is_file()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "../x.json",
+        "provenance/records/../x.json",
+        "corpus/x.parquet",
+        "provenance/",
+        f"{layout.RECORDS}/.a.b.json",
+    ],
+)
+def test_an_archive_with_anything_else_is_not_read(tmp_path: Path, name: str) -> None:
+    archive = layout.BATCH_ARCHIVE.path(tmp_path, stamp="20260101T000000000000", process=1, job="x")
+    archive.parent.mkdir(parents=True)
+    with zipfile.ZipFile(archive, "w") as files:
+        files.writestr(f"{layout.RECORDS}/a.b.json", "{}")
+        files.writestr(name, "{}")
+    store = FileStore(tmp_path)
+    assert (
+        store.find_all(layout.RECORD) == []
+        and "is no file of a batch" in store.problems[f"{layout.BATCH_ARCHIVES}/{archive.name}"]
+    )
+
+
+def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FileStore(tmp_path).archive("x", [write(tmp_path, "0", b"0" * 2000)])
+    monkeypatch.setattr(stored_files, "MOST_MEMBER_BYTES", 1000)
+    stored_files._list_members.cache_clear()
+    (sentence,) = FileStore(tmp_path).problems.values()
+    assert sentence.endswith("has 2000 bytes")
+    stored_files._list_members.cache_clear()
+
+
+def test_a_file_that_is_archived_after_it_was_listed_is_read_from_the_archive(tmp_path: Path) -> None:
+    paths = [write(tmp_path, unit, unit.encode()) for unit in ("0", "1")]
+    store = FileStore(tmp_path)
+    listed = store.find_all(layout.RECORD)
+    archive = FileStore(tmp_path).archive("x", paths)
+    assert archive is not None
+    assert [file.read_bytes() for file in listed] == [b"0", b"1"]
+    for file in (listed[0], store.find(paths[0].relative_to(tmp_path).as_posix())):
+        assert not isinstance(file, Path) and file.archive_path == archive.relative_to(tmp_path).as_posix()
+        assert file.is_file() and file.open().read() == b"0" and file_size(file) == 1
+    assert store.find_all(layout.RECORD) == FileStore(tmp_path).find_all(layout.RECORD)
+    gone = FileStore(tmp_path).find("provenance/records/a.b.json")
+    assert not gone.is_file()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to(path), os.mkdir])
+def test_what_is_no_file_in_the_place_of_an_archive_is_not_opened(tmp_path: Path, make) -> None:
+    archive = layout.BATCH_ARCHIVE.path(tmp_path, stamp="20260101T000000000000", process=1, job="x")
+    archive.parent.mkdir(parents=True)
+    make(str(archive))
+    ((path, sentence),) = FileStore(tmp_path).problems.items()
+    assert sentence.startswith(f"{path} cannot be read: ")

@@ -1,0 +1,47 @@
+"""The records and attempts of a run, by themselves or in the archives of batches."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from pipeline import layout
+from pipeline.core.stored_files import FileStore
+
+
+def read_record(run: Path, name: str) -> dict[str, Any]:
+    """Return a record by its name, such as `corpus.filter.main.laws.0`."""
+    return dict(json.loads(FileStore(run).find(layout.RECORD.relative_path(job=name)).read_bytes()))
+
+
+def read_records(run: Path) -> list[dict[str, Any]]:
+    """Return all records of a run."""
+    return [json.loads(file.read_bytes()) for file in FileStore(run).find_all(layout.RECORD)]
+
+
+def read_attempts(run: Path) -> dict[str, dict[str, Any]]:
+    """Return all attempts of a run by the names of their files."""
+    return {file.name: json.loads(file.read_bytes()) for file in FileStore(run).find_all(layout.ATTEMPT)}
+
+
+def edit_record(run: Path, name: str, **changes: Any) -> None:
+    """Change fields of a record; it is then a file by itself, which counts before that in an archive."""
+    content = json.dumps(read_record(run, name) | changes, indent=1)
+    layout.RECORD.path(run, job=name).write_text(content)
+
+
+def forget_record(run: Path, name: str) -> None:
+    """Remove a record."""
+    path = layout.RECORD.path(run, job=name)
+    path.unlink(missing_ok=True)
+    FileStore(run).remove([path.relative_to(run).as_posix()])
+
+
+def unpack_archives(run: Path) -> None:
+    """Make files by themselves of all that is in archives, as a run of an earlier version has them."""
+    for archive in layout.BATCH_ARCHIVE.glob(run):
+        with zipfile.ZipFile(archive) as files:
+            files.extractall(run)
+        archive.unlink()
