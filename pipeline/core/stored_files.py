@@ -16,23 +16,26 @@ import os
 import stat
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pipeline.core.atomic_files import write_atomically
 from pipeline.core.errors import InputError
-from pipeline.layout import ATTEMPT, BATCH_ARCHIVE, BATCH_ARCHIVES, READINGS, RECORD, PathTemplate
+from pipeline.layout import ATTEMPTS, BATCH_ARCHIVE, BATCH_ARCHIVES, READINGS, RECORDS, PathTemplate
 
-MEMBER_PLACES = (RECORD, ATTEMPT, READINGS.child("{name}.jsonl"))
-MOST_MEMBER_BYTES = 1 << 28
-"""More than any member has; an archive of somebody else's may be made to fill the memory."""
+MEMBER_KINDS = {(RECORDS, ".json"), (ATTEMPTS, ".json"), (READINGS, ".jsonl")}
+"""The folder and the suffix of what an archive may have."""
+MOST_MEMBER_BYTES = 1 << 30
+"""More than the members of any archive have together: one of somebody else may be made to fill the memory."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a ZIP file: the same files give the same bytes
-_DAMAGED = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError, zlib.error)
+# What `zipfile` raises for an archive with other bytes than were written; none of them names another one.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError)
 
 
 def _state(archive: Path) -> tuple[Path, int, int]:
@@ -48,9 +51,14 @@ def _state(archive: Path) -> tuple[Path, int, int]:
 
 
 @lru_cache(maxsize=64)
-def _load_archive(archive: Path, modified_nanoseconds: int, size_bytes: int) -> zipfile.ZipFile:
-    """Return an archive, whose bytes are in memory: a forked process would share the place in an open file."""
-    return zipfile.ZipFile(io.BytesIO(archive.read_bytes()))
+def _load_archive(
+    archive: Path, modified_nanoseconds: int, size_bytes: int
+) -> tuple[zipfile.ZipFile, dict[str, bytes]]:
+    """Return an archive and the members that were read of it.
+
+    Its bytes are in memory, because forked processes would share the place in an open file.
+    """
+    return zipfile.ZipFile(io.BytesIO(archive.read_bytes())), {}
 
 
 @cache
@@ -71,30 +79,46 @@ def _list_members(archive: Path, modified_nanoseconds: int, size_bytes: int) -> 
         raise InputError(f"{place} was changed: two members have one name")
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
         raise InputError(f"{place} was changed: a member has another compression")
-    for name, size_bytes in sizes.items():
-        if "/." in name or all(one.parse(name) is None for one in MEMBER_PLACES):
+    if sum(sizes.values()) > MOST_MEMBER_BYTES:
+        raise InputError(f"{place} was changed: its members have {sum(sizes.values()):,} bytes")
+    for name in sizes:
+        folder, _, file = name.rpartition("/")
+        if file.startswith(".") or (folder, os.path.splitext(file)[1]) not in MEMBER_KINDS:
             raise InputError(f"{place} was changed: its member {name!r} is no file of a batch")
-        if size_bytes > MOST_MEMBER_BYTES:
-            raise InputError(f"{place} was changed: its member {name} has {size_bytes} bytes")
     return sizes
 
 
 @dataclass(frozen=True)
-class ArchivedFile:
-    """A member of an archive, with the methods of a path that readers of small files use."""
+class _SmallFile(ABC):
+    """The methods of a path that readers of small files use, for a file whose `path` is relative to the run."""
 
-    archive: Path
     path: str
 
     @property
     def name(self) -> str:
         """The file name."""
-        return PurePosixPath(self.path).name
+        return os.path.basename(self.path)
 
     @property
     def stem(self) -> str:
         """The file name without its suffix."""
-        return PurePosixPath(self.path).stem
+        return os.path.splitext(self.name)[0]
+
+    @abstractmethod
+    def read_bytes(self) -> bytes:
+        """Return the content."""
+
+    def open(self, mode: str = "rb") -> io.BufferedReader | io.BytesIO:
+        """Return a stream of the content."""
+        assert mode == "rb", mode
+        return io.BytesIO(self.read_bytes())
+
+
+@dataclass(frozen=True)
+class ArchivedFile(_SmallFile):
+    """A member of an archive."""
+
+    archive: Path
 
     @property
     def archive_path(self) -> str:
@@ -117,38 +141,25 @@ class ArchivedFile:
             OSError: the archive is damaged.
         """
         try:
-            return _load_archive(*_state(self.archive)).read(self.path)
+            archive, read = _load_archive(*_state(self.archive))
+            if self.path not in read:
+                read[self.path] = archive.read(self.path)
+            return read[self.path]
         except (KeyError, *_DAMAGED) as error:
             raise OSError(errno.EIO, f"its archive {self.archive_path} is damaged") from error
-
-    def open(self, mode: str = "rb") -> io.BytesIO:
-        """Return a stream of the content."""
-        assert mode == "rb", mode
-        return io.BytesIO(self.read_bytes())
 
     def __str__(self) -> str:
         return f"{self.archive}/{self.path}"
 
 
 @dataclass(frozen=True)
-class SingleFile:
+class SingleFile(_SmallFile):
     """A file by itself, or the member of an archive into which it has moved since it was listed.
 
     A job archives while others read, and network file systems show a folder as it was a minute ago.
     """
 
     run_directory: Path
-    path: str
-
-    @property
-    def name(self) -> str:
-        """The file name."""
-        return PurePosixPath(self.path).name
-
-    @property
-    def stem(self) -> str:
-        """The file name without its suffix."""
-        return PurePosixPath(self.path).stem
 
     @property
     def archive_path(self) -> str:
@@ -187,12 +198,11 @@ class SingleFile:
             return moved.read_bytes()
 
     def open(self, mode: str = "rb") -> io.BufferedReader | io.BytesIO:
-        """Return a stream of the content."""
-        assert mode == "rb", mode
+        """Return a stream of the content; a file by itself may be large, such as a log."""
         try:
             return self._file.open("rb")
         except OSError:
-            return io.BytesIO(self.read_bytes())
+            return super().open(mode)
 
     def __str__(self) -> str:
         return str(self._file)
@@ -256,7 +266,7 @@ class FileStore:
                 for name in members:
                     other = self._archived.get(name)
                     if other is None or _stamp(other.archive) < _stamp(archive):
-                        self._archived[name] = ArchivedFile(archive, name)
+                        self._archived[name] = ArchivedFile(name, archive)
             self._archives.append(archive)
 
     @property
@@ -279,7 +289,7 @@ class FileStore:
                 self._list_archives()
             if path in self._archived:
                 return self._archived[path]
-        return SingleFile(self.run_directory, path)
+        return SingleFile(path, self.run_directory)
 
     def find_all(self, place: PathTemplate, **values: object) -> list[StoredFile]:
         """Return the files of a kind, in the order of their paths; values are as in `PathTemplate.glob`."""
@@ -289,7 +299,7 @@ class FileStore:
         found: dict[str, StoredFile] = {}
         found |= {path: file for path, file in self._archived.items() if fnmatchcase(path, pattern)}
         paths = (path.relative_to(self.run_directory).as_posix() for path in single)
-        found |= {path: SingleFile(self.run_directory, path) for path in paths}
+        found |= {path: SingleFile(path, self.run_directory) for path in paths}
         return [found[path] for path in sorted(found)]
 
     def archive(self, job: str, paths: Iterable[Path]) -> Path | None:
@@ -336,7 +346,7 @@ class FileStore:
             if gone.isdisjoint(names):
                 continue
             try:
-                kept = [(name, ArchivedFile(archive, name).read_bytes()) for name in names if name not in gone]
+                kept = [(name, ArchivedFile(name, archive).read_bytes()) for name in names if name not in gone]
             except OSError as error:
                 raise InputError(f"{place} is damaged: put it back, or delete it, and its units run again") from error
             _write_durably(archive, _pack(kept))

@@ -142,7 +142,7 @@ class Inventory(NamedTuple):
 
     def find(self, run_directory: Path, path: str) -> StoredFile:
         """Return a file of the run, by itself or in an archive."""
-        return self.archived.get(path) or SingleFile(run_directory, path)
+        return self.archived.get(path) or SingleFile(path, run_directory)
 
     def files_vouched_by(self, voucher: str) -> list[str]:
         """Return the sorted paths of the files for which somebody vouches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 import zipfile
@@ -164,7 +165,7 @@ def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, monkeyp
     monkeypatch.setattr(stored_files, "MOST_MEMBER_BYTES", 1000)
     stored_files._list_members.cache_clear()
     (sentence,) = FileStore(tmp_path).problems.values()
-    assert sentence.endswith("has 2000 bytes")
+    assert sentence.endswith("its members have 2,000 bytes")
     stored_files._list_members.cache_clear()
 
 
@@ -190,3 +191,10 @@ def test_what_is_no_file_in_the_place_of_an_archive_is_not_opened(tmp_path: Path
     make(str(archive))
     ((path, sentence),) = FileStore(tmp_path).problems.items()
     assert sentence.startswith(f"{path} cannot be read: ")
+
+
+def test_a_large_file_by_itself_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = write(tmp_path, "0")
+    os.truncate(path, 1 << 30)
+    with FileStore(tmp_path).find(path.relative_to(tmp_path).as_posix()).open() as stream:
+        assert not isinstance(stream, io.BytesIO) and stream.fileno() > 0
