@@ -179,3 +179,25 @@ def test_no_other_module_spells_a_path() -> None:
             if module != "layout.py" and module not in ALLOWED and regex.search(OTHER_WORDS.sub("", text)):
                 found[f"{module}:{line}"] = text
     assert found == {}
+
+
+# Each of these reads files that are by themselves: of jobs that run, of steps without units, or before they are archived.
+LISTS_SINGLE_FILES = {
+    "slurm/invocations.py",
+    "job/batch.py",
+    "forecast/calibration.py",
+    "pretrain/training_follower.py",
+    "provenance/signing.py",
+    "opt_out/other_runs_fingerprint.py",
+}
+LISTING = re.compile(r"\b(RECORD|ATTEMPT)\.glob\(|\bREADINGS\b[^\n]*\.glob\(|for place in RECORD_PLACES")
+
+
+def test_records_attempts_and_readings_are_listed_with_those_in_archives() -> None:
+    package = Path(layout.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if LISTING.search(path.read_text("utf-8"))
+    }
+    assert found == LISTS_SINGLE_FILES

@@ -18,12 +18,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.attestation_log import ATTEMPT_BEGAN, LogLine, read_log
+from pipeline.audit.rerun_inputs import RerunInputs, check_input
+from pipeline.core.attestation_log import read_log
 from pipeline.core.command_line_text import (
     DIGEST_PREFIX,
     command_option,
@@ -33,8 +33,7 @@ from pipeline.core.command_line_text import (
 )
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import Attempt, FileEntry, Record, find_record_files, load_records
-from pipeline.core.stored_files import ArchivedFile, FileStore
+from pipeline.core.job_records import Record, load_records
 from pipeline.job import versions
 from pipeline.job.job_execution import expand_paths, list_files
 from pipeline.job.reach import file_of
@@ -44,9 +43,6 @@ from pipeline.provenance.content_differences import compare_rerun
 OUTSIDE_PREFIX = "…/"  # how records begin a path outside of the project
 BATCH_OPTIONS = ("--units", "--batch", "--of")
 MACHINE_OPTIONS = ("--recovery", "--staging")  # folders of a cluster: copies and recovery change no result
-GROWING_FOLDERS = (
-    *(layout.LOGS, layout.SCRATCH, layout.BATCHES, layout.FROZEN, layout.RECORDS, layout.BATCH_ARCHIVES),
-)
 SHOWN_ERROR_LINES = 3
 VERDICTS = ("identical", "differs", "could not be done again")
 # Statistics from rows, papers and figures from records, joules from readings, the crate from all of them.
@@ -95,13 +91,14 @@ class StepRerun:
         self.rerun_folder = folder / "results" / Path(self.prefix).name  # private texts are found relative to it
         self.module = f"pipeline.{record.step}"
         self.unit = str(record.instance.get("unit", ""))
+        self.inputs = RerunInputs(self.run_directory, record, self.rerun_folder)
         self.warnings: list[str] = []
 
     def run(self) -> RerunOutcome:
         """Rerun the step and compare its outputs."""
         try:
             command = self.build_command()
-            self.link_inputs()
+            self.inputs.link_inputs(self.find_listings())
             self.check_raw_files(command)
             seconds = self.execute(command)
         except InputError as error:
@@ -200,98 +197,11 @@ class StepRerun:
         changes = ", with changes that were not committed" if git.get("dirty") else ""
         return f"commit {git['commit']}{changes}" if git.get("commit") else "a commit that the record does not name"
 
-    def _link(self, path: str) -> None:
-        target = self.rerun_folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.is_symlink():
-            target.symlink_to(self.run_directory / path)
-
-    def _link_checked_file(self, path: str, sha256: str) -> None:
-        """Link a file of the run."""
-        _check_input(self.run_directory / path, path, sha256)
-        self._link(path)
-
-    def link_inputs(self) -> None:
-        """Link inputs, files that inputs name, and all files for a step that reads the whole run.
-
-        Raises:
-            InputError: a file of it is gone or has other bytes than were read.
-        """
-        (self.rerun_folder / layout.RECORDS).mkdir(parents=True)
-        for entry in self.record.inputs:
-            if not entry.is_outside:
-                self._link_checked_file(entry.path, entry.sha256)
-                if layout.TOKEN_INDEX.parse(entry.path):
-                    self.link_shards(entry)
-        for option, values in self.options:
-            for word in values[1:] if option == "--input" else []:
-                listing = word.removeprefix("@").replace("%unit", self.unit).removeprefix(f"{self.prefix}/")
-                if word.startswith("@") and (self.run_directory / listing).is_file():
-                    self._link(listing)
-        lists = [entry.path for entry in self.record.inputs if layout.UNIT_RECORDS.parse(entry.path)]
-        for file in find_record_files(FileStore(self.run_directory), [self.run_directory / path for path in lists]):
-            if not isinstance(file, ArchivedFile):
-                self._link(f"{layout.RECORDS}/{file.name}")
-        if not self.record.instance:
-            self.link_run_files()
-            lines, is_known = self.read_log_before()
-            self.link_archives(lines)
-            if is_known:
-                self.copy_attestation_log(len(lines))
-
-    def link_shards(self, index: FileEntry) -> None:
-        """Link the shards that an index of tokens names, with their hashes."""
-        folder = Path(index.path).parent
-        content = json.loads((self.run_directory / index.path).read_text(encoding="utf-8"))
-        for shard in (shard for split in ("train", "validation") for shard in content[split]["shards"]):
-            self._link_checked_file((folder / shard["path"]).as_posix(), shard["sha256"])
-
-    def link_run_files(self) -> None:
-        """Link the other files of the run as they were when the step began."""
-        outputs = {entry.path for entry in self.record.outputs}
-        for path in list_files(self.run_directory):
-            below = path.relative_to(self.run_directory).as_posix()
-            grows = any(below.startswith(f"{folder}/") for folder in GROWING_FOLDERS)
-            if below in (*outputs, layout.CRATE, layout.ATTESTATION_LOG) or grows or path.name.startswith(".partial"):
-                continue
-            if path.name == self.record.attempt or (
-                below.startswith(f"{layout.ATTEMPTS}/") and Attempt.load(path).started >= self.record.started
-            ):
-                continue
-            if below.startswith(f"{layout.READINGS}/"):
-                self.copy_readings(below)
-            else:
-                self._link(below)
-
-    def read_log_before(self) -> tuple[list[LogLine], bool]:
-        """Return the lines of the attestation log from before the step began, and whether a line says when it began."""
-        own, lines = f"{layout.ATTEMPTS}/{self.record.attempt}", list[LogLine]()
-        for line in read_log(self.run_directory):
-            if line.statement.kind == ATTEMPT_BEGAN and line.statement.subject[0].name == own:
-                return lines, True
-            lines.append(line)
-        return lines, False
-
-    def link_archives(self, lines: list[LogLine]) -> None:
-        """Link the archives of batches that were complete before the step began; no clock of another node decides."""
-        attested = {entry.name for line in lines for entry in (*line.statement.subject, *line.statement.byproducts)}
-        for path, names in FileStore(self.run_directory).archives.items():
-            if attested.issuperset(names):
-                self._link(path)
-
-    def copy_attestation_log(self, lines: int) -> None:
-        """Copy the first lines of the attestation log."""
-        with (self.run_directory / layout.ATTESTATION_LOG).open("rb") as text:
-            (self.rerun_folder / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, lines)))
-
-    def copy_readings(self, readings: str) -> None:
-        """Copy the readings of a meter up to the end of the step."""
-        until = self.record.ended_seconds
-        lines = (self.run_directory / readings).read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and _reading_end_time(line, until) <= until]
-        if kept:
-            (self.rerun_folder / readings).parent.mkdir(parents=True, exist_ok=True)
-            (self.rerun_folder / readings).write_text("".join(kept), encoding="utf-8")
+    def find_listings(self) -> list[str]:
+        """Return the listings that the command names, as paths relative to the run."""
+        words = [word for option, values in self.options if option == "--input" for word in values[1:]]
+        listed = [word.removeprefix("@").replace("%unit", self.unit) for word in words if word.startswith("@")]
+        return [path.removeprefix(f"{self.prefix}/") for path in listed]
 
     def check_raw_files(self, command: list[str]) -> None:
         """Compare the raw files of the command with the record.
@@ -314,7 +224,7 @@ class StepRerun:
             )
         for (_, file), entry in zip(files, self.record.inputs, strict=True):
             if entry.is_outside:
-                _check_input(file, entry.path.removeprefix("data:"), entry.sha256)
+                check_input(file, entry.path.removeprefix("data:"), entry.sha256)
 
     def execute(self, command: list[str]) -> float:
         """Run the step and return how many seconds it took.
@@ -328,21 +238,6 @@ class StepRerun:
             said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-SHOWN_ERROR_LINES:]
             raise InputError(f"it ended with exit code {done.returncode}: {' / '.join(said) or 'it says nothing'}")
         return time.monotonic() - began
-
-
-def _reading_end_time(line: str, otherwise: float) -> float:
-    """Return the end of an interval of readings, or a default for a broken line."""
-    try:
-        return float(json.loads(line)["ended"])
-    except (ValueError, KeyError, TypeError):
-        return otherwise
-
-
-def _check_input(file: Path, path: str, sha256: str) -> None:
-    if not file.is_file():
-        raise InputError(f"its input {path} is missing: put it back, or run the step that makes it")
-    if hash_file(file) != sha256:
-        raise InputError(f"its input {path} has other bytes than it read (sha256 {sha256}): put those back")
 
 
 def _clean_environment() -> dict[str, str]:
