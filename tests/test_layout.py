@@ -181,7 +181,7 @@ def test_no_other_module_spells_a_path() -> None:
     assert found == {}
 
 
-# Each of these reads files that are by themselves: of jobs that run, of steps without units, or before they are archived.
+# Each of these reads files by themselves: of jobs that run, of steps without units, or before they are archived.
 LISTS_SINGLE_FILES = {
     "slurm/invocations.py",
     "job/batch.py",

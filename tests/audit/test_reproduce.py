@@ -17,6 +17,7 @@ import pytest
 from pipeline import layout
 from pipeline.audit import reproduce as again_module
 from pipeline.audit.reproduce import RerunVerdict, sample_records
+from pipeline.audit.rerun_inputs import RerunInputs
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import load_records
@@ -176,10 +177,8 @@ def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_
     readings, lines = tmp_path / "run/a@node.jsonl", ['{"ended": 5.0}\n', "{}\n", "none\n", '{"ended": 15.0}\n']
     readings.parent.mkdir()
     readings.write_text("".join([*lines, '{"ended": 6']))  # as a node leaves it that loses its power
-    step = object.__new__(again_module.StepRerun)
-    step.run_directory, step.rerun_folder = readings.parent, tmp_path / "again"
-    step.record = cast(Any, SimpleNamespace(ended_seconds=10.0))
-    step.copy_readings(readings.name)
+    record = cast(Any, SimpleNamespace(ended_seconds=10.0))
+    RerunInputs(readings.parent, record, tmp_path / "again").copy_readings(readings.name)
     assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
 
 
