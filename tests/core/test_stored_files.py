@@ -176,6 +176,9 @@ def test_a_file_that_is_archived_after_it_was_listed_is_read_from_the_archive(tm
     archive = FileStore(tmp_path).archive("x", paths)
     assert archive is not None
     assert [file.read_bytes() for file in listed] == [b"0", b"1"]
+    assert [file.read_bytes() for file in store.find_all(layout.RECORD)] == [b"0", b"1"], (
+        "listed before it was archived"
+    )
     for file in (listed[0], store.find(paths[0].relative_to(tmp_path).as_posix())):
         assert not isinstance(file, Path) and file.archive_path == archive.relative_to(tmp_path).as_posix()
         assert file.is_file() and file.open().read() == b"0" and file_size(file) == 1
@@ -198,3 +201,54 @@ def test_a_large_file_by_itself_is_not_held_in_memory(tmp_path: Path) -> None:
     os.truncate(path, 1 << 30)
     with FileStore(tmp_path).find(path.relative_to(tmp_path).as_posix()).open() as stream:
         assert not isinstance(stream, io.BytesIO) and stream.fileno() > 0
+
+
+def test_a_file_that_changes_while_it_is_archived_stays_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write_durably = write(tmp_path, "0", b"before"), stored_files._write_durably
+
+    def meanwhile(archive: Path, content: bytes) -> None:
+        write_durably(archive, content)
+        path.write_bytes(b"written by another process")
+
+    monkeypatch.setattr(stored_files, "_write_durably", meanwhile)
+    FileStore(tmp_path).archive("x", [path])
+    assert contents(tmp_path) == {path.name: b"written by another process"}
+
+
+def test_the_disk_has_an_archive_before_its_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, fsync, synced = write(tmp_path, "0"), os.fsync, []
+
+    def seen(descriptor: int) -> None:
+        assert path.exists()
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    archive = FileStore(tmp_path).archive("x", [path])
+    assert archive is not None and synced[-2:] == [str(archive), str(archive.parent)] and not path.exists()
+
+
+def test_a_member_twice_and_an_archive_of_another_name_are_not_read(tmp_path: Path) -> None:
+    record_path = f"{layout.RECORDS}/a.b.json"
+    twice, other = (tmp_path / layout.BATCH_ARCHIVES / name for name in ("20260101T000000000000.1.x.zip", "a.b.c.zip"))
+    twice.parent.mkdir(parents=True)
+    with zipfile.ZipFile(twice, "w") as files, pytest.warns(UserWarning, match="Duplicate name"):
+        files.writestr(record_path, "{}")
+        files.writestr(record_path, "[]")
+    with zipfile.ZipFile(other, "w") as files:
+        files.writestr(record_path, "{}")
+    store = FileStore(tmp_path)
+    assert store.find_all(layout.RECORD) == []
+    assert [*store.problems] == [twice.relative_to(tmp_path).as_posix()] and "two members" in str(store.problems)
+
+
+def test_what_a_killed_process_left_of_an_archive_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    folder = tmp_path / layout.BATCH_ARCHIVES
+    folder.mkdir(parents=True)
+    left, other = (folder / f".partial-n.7-20260101T000000000000.7.{job}.zip" for job in ("x", "y"))
+    for path in (left, other):
+        path.write_bytes(b"PK")
+    FileStore(tmp_path).archive("x", [write(tmp_path, "0")])
+    assert not left.exists() and other.exists()
