@@ -287,7 +287,8 @@ def group_machines(reader: RunReader) -> list[Machines]:
     """Return the kinds of machines of jobs with valid results, the most used first."""
     starts = {f"{layout.FROZEN}/{start.link.rsplit('/', 1)[-1]}": start.content for start in reader.starts}
     groups: dict[HostKind, Machines] = {}
-    for record in reader.records:
+    # The example is a record by itself where there is one: a browser opens it, and no ZIP file.
+    for record in sorted(reader.records, key=lambda record: bool(record.archive)):
         kinds = set()
         for host, node in _list_nodes(record):
             kind = _host_kind(node, _format_image(record, starts))
