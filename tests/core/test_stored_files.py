@@ -77,6 +77,7 @@ def test_the_same_files_make_the_same_bytes_and_unpacking_brings_them_back(tmp_p
         archives.append(archive.read_bytes())
     assert archives[0] == archives[1]
     with zipfile.ZipFile(archive) as files:
+        assert {member.date_time for member in files.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         files.extractall(tmp_path / "c")
     assert {path.name: path.read_bytes() for path in (tmp_path / "c" / layout.RECORDS).iterdir()} == contents(run)
 

@@ -27,6 +27,7 @@ from pipeline.energy.readings import read_intervals
 from pipeline.job import batch as job
 from pipeline.job import versions
 from pipeline.job.attempt import RunningAttempt
+from pipeline.job.job_execution import Job
 from tests.energy.accounts import attribute
 
 MODULE = "pipeline.sources.fingerprint"
@@ -306,3 +307,19 @@ def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp
     assert wrong == [], "units that wait for one another are no fault of a meter"
     ends = 0.09 * (len(UNITS) + 1)  # after its meter a process still writes its record, attests it and ends
     assert sum(used_by_unit) == pytest.approx(float(printed.split()[-1]), rel=0.03, abs=ends)
+
+
+def test_what_reads_the_records_of_a_batch_waits_for_those_that_it_has_listed(batch: Batch) -> None:
+    batch.start()
+    reader = object.__new__(Job)
+    reader.run_directory = batch.run
+    listed = [batch.run / "provenance/archives/b.json"]
+    reader.wait_for_units(listed)
+    batch.record("1").write_text("{}")
+    with pytest.raises(InputError, match=r"laws\.1\.json is not the record that its batch has listed"):
+        reader.wait_for_units(listed)
+    batch.record("1").unlink()
+    reader.wait_for_units(listed)
+    batch.forget_record("2")
+    with pytest.raises(InputError, match=r"laws\.2\.json is not the record"):
+        reader.wait_for_units(listed)

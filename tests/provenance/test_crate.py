@@ -123,13 +123,15 @@ def test_the_same_results_give_the_same_bytes(
 
 def test_a_record_of_an_earlier_configuration_is_a_file_and_no_job(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
-    planned = sorted((run.folder / "provenance/records").glob("*.json"))
+    planned = sorted([*layout.RECORD.glob(run.folder), *layout.UNIT_RECORDS.glob(run.folder)])
     run.job("tokens.shard", {"tokens": "main", "shard": "7"}, [], {"tokens/main/train/7.arrow": b"old"})
     describe(run.folder, planned)
     graph = entities(run.folder)
     assert "#job/tokens.shard.main.7" not in graph
     assert "not made by a job" in graph["tokens/main/train/7.arrow"]["description"]
     assert "description" not in graph["tokens/main/train/0.arrow"]
+    listed = [path for path in graph if path.startswith(f"{layout.BATCH_ARCHIVES}/")]
+    assert len(listed) == 2 and not any("description" in graph[path] for path in listed)
 
 
 def test_a_file_of_another_length_than_recorded_stops_the_crate(build_run: Callable[..., Any]) -> None:

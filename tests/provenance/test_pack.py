@@ -130,6 +130,13 @@ def test_a_large_file_is_named_by_its_address_until_it_is_fetched(large: Path, t
     assert "data/tokens/large.bin was changed" in check(tmp_path / "bag")[1]
 
 
+def test_the_archives_of_batches_are_inside_at_any_limit(finished: Path, tmp_path: Path) -> None:
+    pack(finished, tmp_path / "bag", limit_bytes=0)
+    archives = [path.name for path in layout.BATCH_ARCHIVE.glob(finished)]
+    assert len(archives) == 1 and (tmp_path / "bag/data" / layout.BATCH_ARCHIVES / archives[0]).is_file()
+    assert "is missing" not in check(tmp_path / "bag")[1]
+
+
 def test_a_large_file_without_an_address_is_listed_and_left_out(large: Path, tmp_path: Path) -> None:
     done = pack(large, tmp_path / "bag", LIMIT)
     assert done.left_out >= 1 and not (tmp_path / "bag/fetch.txt").exists()
