@@ -57,8 +57,10 @@ def _free_ports(number: int) -> list[int]:
     return found
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 180) -> None:
-    """Wait until something is true.
+def wait_until(
+    true: Callable[[], object], what: str, seconds: float = 180, seen: Callable[[], object] | None = None
+) -> None:
+    """Wait until something is true; `seen` returns what there is instead, for the message.
 
     Raises:
         TimeoutError: it did not become true in time.
@@ -66,7 +68,8 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 180) -> N
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"after {seconds:g} s still not so: {what}")
+            found = f"; there is {seen()}" if seen else ""
+            raise TimeoutError(f"after {seconds:g} s still not so: {what}{found}")
         time.sleep(0.1)
 
 
