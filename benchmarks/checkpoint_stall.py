@@ -13,6 +13,7 @@ import argparse
 import shutil
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.parallel.backend import Batch
+from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
@@ -41,6 +42,39 @@ def backend_of(megabytes: float) -> tuple[FsdpBackend, SegmentSettings]:
     return FsdpBackend(settings, VOCABULARY, SegmentStart(None, settings, VOCABULARY), torch.device("cpu")), settings
 
 
+def measure_stall(
+    backend: Backend, settings: SegmentSettings, batches: Sequence[Batch], folder: Path, rounds: int
+) -> dict[str, list[float]]:
+    """Save the state of a backend in both ways, in turns, and return the seconds of each round.
+
+    `synchronous` and `stall` are the waits of a training for a checkpoint that is written before and while it goes on;
+    `passes` those of forward and backward after the start of the second.
+    """
+    saver = Saver(backend, settings, "stall", folder)
+    device = next(piece.tensor.device for piece in backend.state_shards())
+    seconds: dict[str, list[float]] = {"synchronous": [], "stall": [], "passes": []}
+    for step in range(1, rounds + 1):
+        for number, side in enumerate(("synchronous", "stall")):
+            rendezvous.synchronize(device)
+            dist.barrier()
+            started = time.perf_counter()
+            saver.save(2 * step + number, {})
+            if side == "synchronous":
+                saver.wait()
+            waited = time.perf_counter() - started
+            started = time.perf_counter()
+            backend.accumulate_gradients(batches)
+            rendezvous.synchronize(device)
+            if side == "stall":
+                seconds["passes"].append(time.perf_counter() - started)
+            started = time.perf_counter()
+            saver.wait_until_copied()
+            seconds[side].append(waited + time.perf_counter() - started)
+            backend.update(1e-3, lambda norm: True)
+            saver.wait()
+    return seconds
+
+
 def main() -> None:
     """Print the seconds of both sides, the median of the rounds, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,35 +85,17 @@ def main() -> None:
     torch.set_num_threads(1)
     rendezvous.join_process_group("torchrun")
     backend, settings = backend_of(arguments.megabytes)
-    saver = Saver(backend, settings, "stall", arguments.folder / "stall")
     tokens = torch.arange(LENGTH).expand(1, -1)
-    waited: dict[str, list[float]] = {"synchronous": [], "asynchronous": []}
-    passes: dict[str, list[float]] = {side: [] for side in waited}
-    for step in range(1, arguments.rounds + 1):
-        for number, side in enumerate(waited):
-            dist.barrier()
-            started = time.perf_counter()
-            saver.save(2 * step + number, {})
-            if side == "synchronous":
-                saver.wait()
-            waited[side].append(time.perf_counter() - started)
-            started = time.perf_counter()
-            backend.accumulate_gradients([Batch(tokens, tokens)])
-            passes[side].append(time.perf_counter() - started)
-            started = time.perf_counter()
-            saver.wait_until_copied()
-            waited[side][-1] += time.perf_counter() - started
-            backend.update(1e-3, lambda norm: True)
-            saver.wait()
-    seconds = {side: statistics.median(values) for side, values in waited.items()}
-    beside = {side: statistics.median(values) for side, values in passes.items()}
+    folder = arguments.folder / "stall"
+    measured = measure_stall(backend, settings, [Batch(tokens, tokens)], folder, arguments.rounds)
+    seconds = {name: statistics.median(values) for name, values in measured.items()}
     if dist.get_rank() == 0:
-        size = sum(path.stat().st_size for path in (arguments.folder / "stall").glob(f"{2 * step}/*"))
+        size = sum(path.stat().st_size for path in folder.glob(f"{2 * arguments.rounds + 1}/*"))
         print(f"{size / 1e6:.0f} MB in {dist.get_world_size()} processes, median of {arguments.rounds} rounds")
-        for side, value in seconds.items():
-            print(f"{side}: waits {value * 1e3:.1f} ms, then forward and backward {beside[side] * 1e3:.0f} ms")
-        print(f"stall: {seconds['asynchronous'] / seconds['synchronous']:.1%} of the synchronous time")
-        shutil.rmtree(arguments.folder / "stall")
+        print(f"synchronous: waits {seconds['synchronous'] * 1e3:.1f} ms")
+        print(f"asynchronous: waits {seconds['stall'] * 1e3:.1f} ms, passes take {seconds['passes'] * 1e3:.0f} ms")
+        print(f"stall: {seconds['stall'] / seconds['synchronous']:.1%} of the synchronous time")
+        shutil.rmtree(folder)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,22 +1,25 @@
-"""Training on one GPU: speed, MFU, memory and power, at most eight minutes per command; not run on a GPU yet.
+"""Training on one GPU: speed, MFU, memory and energy, at most eight minutes per command; not run on a GPU yet.
 
+    PYTHONPATH=. python benchmarks/gpu.py table
     PYTHONPATH=. python benchmarks/gpu.py mfu --preset llama3-1b [--compile] [--float8] [--recomputation full] …
-    PYTHONPATH=. python benchmarks/gpu.py determinism --preset llama3-1b …
-    PYTHONPATH=. python benchmarks/gpu.py peer --preset llama3-1b [--zero 1] …
-    PYTHONPATH=. python benchmarks/gpu.py longest --preset llama3-8b
-    PYTHONPATH=. python benchmarks/gpu.py strategies --preset llama3-1b
+    PYTHONPATH=. python benchmarks/gpu.py {determinism,peer,longest,strategies,checkpoint} --preset llama3-1b …
 
-`mfu` trains with the native backend in bf16 on random tokens. `determinism` does so in turns with
-deterministic kernels and with any, and prints the ratio. `peer` does so in turns with Hugging Face's
-LlamaForCausalLM under DeepSpeed's ZeRO, same shape and batch, and prints the ratio. `strategies` is the energy per
-token of every strategy that means something on one device, of its board alone. `longest` doubles the sequence until a
-step does not fit, then tries half as much again as what did, with full recomputation and a feed-forward block in tiles.
-There parameters and gradients are bf16 and the optimizer is SGD without momentum, 4 bytes of state for a parameter:
-what a device holds where four share the 16 bytes of AdamW, which do not fit one device for 8 billion parameters.
+`table` measures the rows of TABLE that the results lack at this commit, the most useful first, until the time is over:
+run it again until all are there. It prints them, with --planned next to the memory that the plan traces.
+
+`mfu` trains with the native backend in bf16 on random tokens. `determinism` does so in turns with deterministic
+kernels and with any, and prints the ratio. `peer` does so in turns with a plain loop over Hugging Face's
+LlamaForCausalLM in autocast, same shape and batch, and prints the ratio. `strategies` is the energy per token of every
+strategy that means something on one device, of its board alone. `checkpoint` is the wait of a training for a
+checkpoint. `longest` doubles the sequence until a step does not fit, then tries half as much again as what did, with
+full recomputation and a feed-forward block in tiles. There parameters and gradients are bf16 and the optimizer is SGD
+without momentum, 4 bytes of state for a parameter: what a device holds where four share the 16 bytes of AdamW, which
+do not fit one device for 8 billion parameters.
 
 Every training is a process of its own. Lines of JSON are appended to --results (benchmarks/results/gpu.jsonl): one of
 each training as soon as it ends, so that a command that is stopped loses nothing, and one of the whole command. On a
-CPU `--preset demo --sequence 64` shows that the commands work; MFU and power are unknown there.
+CPU `--preset demo --sequence 64` shows that the commands work, and `table --rehearsal` that the table does; MFU and
+power are unknown there.
 """
 
 from __future__ import annotations
@@ -25,18 +28,20 @@ import argparse
 import datetime
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import read_git_state
 from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.pretrain.monitors.memory_estimate import TraceRequest, trace_memory
 from pipeline.pretrain.monitors.telemetry import peak_flops_per_second
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -48,30 +53,68 @@ STRATEGIES = {
     "deepspeed": ("zero1", "zero2", "zero3", "zero2_offload_optimizer", "zero3_offload_optimizer", "zero3_offload_all"),
 }
 TOKENS_OF_A_TILE = 8192
-ROUNDS = 2
 RESULT = "result: "  # precedes the JSON of a training on its standard output
 MEMORY = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}  # as of a training: pipeline.pretrain.processes.worker
+
+
+class Row(NamedTuple):
+    """A command of the table.
+
+    Attributes:
+        seconds: its expected time on an H100; it starts only where as much is left.
+    """
+
+    name: str
+    seconds: int
+    command: str
+
+
+FAST = "--compile --nondeterministic"
+TABLE = (
+    Row("1B and a plain loop", 330, f"peer --preset llama3-1b {FAST} --batch 8 --micro-batch 4"),
+    Row("3B", 120, f"mfu --preset llama3-3b {FAST} --batch 8 --micro-batch 4"),
+    Row("8B layers", 120, f"mfu --preset llama3-8b --layers 8 {FAST} --sequence 8192 --batch 4 --micro-batch 2"),
+    Row("8B layers, float8", 120, f"mfu --preset llama3-8b --layers 8 {FAST} --float8 --sequence 8192 --batch 4"),
+    Row("1B, document masks", 120, f"mfu --preset llama3-1b {FAST} --batch 8 --micro-batch 4 --documents 600"),
+    Row("1B, determinism", 180, "determinism --preset llama3-1b --compile --batch 8 --micro-batch 4 --rounds 1"),
+    Row("1B, checkpoint", 150, f"checkpoint --preset llama3-1b {FAST} --batch 8 --micro-batch 4"),
+    Row("8B, longest sequence", 300, "longest --preset llama3-8b --sequence 32768"),
+    Row("experts", 150, f"mfu --preset qwen3-30b-a3b --layers 6 {FAST} --batch 8 --micro-batch 4"),
+    Row("1B, strategies", 400, "strategies --preset llama3-1b --batch 8 --micro-batch 4"),
+)
+"""In the order of their use; the shapes with few layers leave room for the 16 bytes of AdamW on 80 GB."""
+TINY = {"layers": 2, "width": 64, "feed_forward_width": 128, "heads": 4, "key_value_heads": 2}
+REHEARSAL = "--rehearsal --sequence 32 --largest 64 --batch 2 --micro-batch 1 --warm-up 1 --steps 2"
+TIME_OVER = "the time was over"
 
 
 class Session:
     """What a command asks of trainings, each in a process of its own, until its time is over."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, row: str | None = None) -> None:
         self.options, self.ends = options, time.monotonic() + options.budget_seconds
-        self.architecture = Architecture.model_validate(
-            {"preset": options.preset, **({"layers": options.layers} if options.layers else {})}
-        )
-        self.vocabulary_size = DEMO_VOCABULARY_SIZE if options.preset == "demo" else VOCABULARY_SIZE
+        self.row = row
+        shape = {"preset": options.preset, **({"layers": options.layers} if options.layers else {})}
+        if options.rehearsal:
+            shape |= {**TINY, **({"experts": 4, "experts_per_token": 2} if "qwen3" in options.preset else {})}
+        self.architecture = Architecture.model_validate(shape)
+        small = options.rehearsal or options.preset == "demo"
+        self.vocabulary_size = DEMO_VOCABULARY_SIZE if small else VOCABULARY_SIZE
         self.commit = options.commit or read_git_state()["commit"]
         self.machine: dict[str, Any] = {}
 
     def measure(self, side: str = "native", steps: int | None = None, **changes: Any) -> dict[str, Any]:
         """Train and return the outcome with speed, MFU and energy, or why there is none; keep it at once."""
-        outcome = self._trained(side, steps, changes)
+        outcome = self._train(side, steps, changes)
         self._append(training={"side": side, **changes}, outcome=outcome)
         return outcome
 
-    def _trained(self, side: str, steps: int | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, changes: Mapping[str, Any]) -> SegmentSettings:
+        """Return the settings of a training with some that differ from the options.
+
+        Raises:
+            InputError: they contradict each other.
+        """
         o = self.options
         training = {"sequence_length": o.sequence, "batch_size": o.batch, "micro_batch_size": o.micro_batch}
         training |= {"strategy": "no_shard", "precision": "bf16", "steps": 1, "learning_rate": 1e-4}
@@ -80,20 +123,26 @@ class Session:
             training |= {"recomputation": o.recomputation, "compile": o.compile, "cuda_graphs": o.cuda_graphs}
             training |= {"float8": o.float8}
         training |= changes
+        if o.documents:
+            training |= {"sampling": {"mask_documents": True}}
         values = {"seed": 1, "first_step": 0, "last_step": 1, "training": training}
         try:
-            settings = SegmentSettings.model_validate({**values, "architecture": self.architecture})
+            return SegmentSettings.model_validate({**values, "architecture": self.architecture})
         except ValueError as error:
             raise InputError(str(error)) from None
-        asked = {"side": side, "zero": o.zero, "vocabulary_size": self.vocabulary_size, "steps": steps or o.steps}
-        asked["warm_up"] = 0 if steps else o.warm_up
+
+    def _train(self, side: str, steps: int | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+        settings = self.settings(changes)
+        asked = {"side": side, "vocabulary_size": self.vocabulary_size, "steps": steps or self.options.steps}
+        asked["documents"] = self.options.documents
+        asked["warm_up"] = 0 if steps else self.options.warm_up
         asked["settings"] = settings.model_dump(mode="json")
         command = [sys.executable, str(TRAINING), json.dumps(asked)]
         left, environment = self.ends - time.monotonic(), {**MEMORY, **os.environ}
         try:
             ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=max(left, 1), env=environment)
         except subprocess.TimeoutExpired:
-            return {"failed": "the time was over"}
+            return {"failed": TIME_OVER}
         lines = [line for line in ran.stdout.splitlines() if line.startswith(RESULT)]  # libraries print there as well
         if ran.returncode or not lines:
             return {"failed": f"exit code {ran.returncode}, see the messages above"}
@@ -108,23 +157,27 @@ class Session:
         peak = peak_flops_per_second(self.machine["device"], "bf16")
         flops = flops_per_token(self.architecture, self.vocabulary_size, training.sequence_length)
         watts = outcome["watts"]
+        cut = self.options.layers and not self.options.rehearsal
+        whole = Architecture.model_validate({"preset": self.options.preset}) if cut else None
+        of_all = flops_per_token(whole, self.vocabulary_size, training.sequence_length) if whole else flops
         return {
             "tokens_per_second": speed,
+            "tokens_per_second_of_all_layers": speed * flops / of_all,
             "step_seconds_median": step,
             "model_flops_utilization": speed * flops / peak if peak else None,
             "joules_per_token": watts / speed if watts else None,
         }
 
     def keep(self, outcome: dict[str, Any]) -> None:
-        """Append what a command found to the results and print it."""
+        """Append the outcome of a command to the results."""
         self._append(outcome=outcome)
-        print(json.dumps({**self.machine, **outcome}, indent=1))
 
     def _append(self, **found: Any) -> None:
         options = {key: value for key, value in vars(self.options).items() if key not in ("results", "commit")}
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         model = {"parameters": parameter_count(self.architecture, self.vocabulary_size)}
-        line = {"date": date, "commit": self.commit, **self.machine, "options": options, **model, **found}
+        line = {"date": date, "commit": self.commit, "row": self.row, **self.machine, "options": options}
+        line |= {**model, **found}
         self.options.results.parent.mkdir(parents=True, exist_ok=True)
         with self.options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -139,7 +192,7 @@ def determinism(session: Session) -> dict[str, Any]:
     """Return the same with deterministic kernels and with any, in turns, and the ratio of their best medians."""
     choices = {"deterministic": True, "any": False}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in choices}
-    for _ in range(ROUNDS):
+    for _ in range(session.options.rounds):
         for name, deterministic in choices.items():
             found[name].append(session.measure(deterministic=deterministic))
     return {**found, "ratio": _ratio(found["deterministic"], found["any"])}
@@ -154,7 +207,7 @@ def _ratio(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
 def peer(session: Session) -> dict[str, Any]:
     """Return those of both sides, in turns, and the ratio of their best medians."""
     found: dict[str, list[dict[str, Any]]] = {"native": [], "huggingface": []}
-    for _ in range(ROUNDS):
+    for _ in range(session.options.rounds):
         for side, outcomes in found.items():
             outcomes.append(session.measure(side))
     return {**found, "ratio": _ratio(found["native"], found["huggingface"])}
@@ -186,17 +239,97 @@ def longest(session: Session) -> dict[str, Any]:
     return {"longest": found if "seconds" in tried.get(found, {}) else None, "certain": certain, "tried": tried}
 
 
+def checkpoint(session: Session) -> dict[str, Any]:
+    """Return the seconds that a training waits for a checkpoint, written while it goes on and before it goes on."""
+    return session.measure("checkpoint")
+
+
 def strategies(session: Session) -> dict[str, Any]:
     """Return what every strategy does on one device; all shard over it alone, so that offloading is what differs."""
     pairs = [(backend, strategy) for backend, names in STRATEGIES.items() for strategy in names]
     return {strategy: session.measure(backend=backend, strategy=strategy) for backend, strategy in pairs}
 
 
-def main() -> int:
-    """Measure; return 2 where the settings contradict each other."""
+COMMANDS: dict[str, Callable[[Session], dict[str, Any]]] = {
+    command.__name__: command for command in (mfu, determinism, peer, longest, strategies, checkpoint)
+}
+
+
+def read_rows(results: Path, commit: str | None) -> dict[str, dict[str, Any]]:
+    """Return the last line of each row of the table that was measured at a commit to its end."""
+    lines = map(json.loads, results.read_text("utf-8").splitlines()) if results.exists() else ()
+    return {
+        line["row"]: line
+        for line in lines
+        if line.get("row") and line["commit"] == commit and "training" not in line and TIME_OVER not in json.dumps(line)
+    }
+
+
+def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Measure the rows that the results lack while the time lasts, and print all of the table."""
+    commit, ends = options.commit or read_git_state()["commit"], time.monotonic() + options.budget_seconds
+    shared = ["--results", str(options.results), *(["--commit", commit] if commit else [])]
+    shared += shlex.split(REHEARSAL) if options.rehearsal else []
+    rows = {row: parser.parse_args([*shlex.split(row.command), *shared]) for row in TABLE}
+    done = read_rows(options.results, commit)
+    for row, asked in rows.items():
+        asked.budget_seconds = ends - time.monotonic()
+        if row.name in done or asked.budget_seconds < min(row.seconds, 0.9 * options.budget_seconds):
+            continue
+        session = Session(asked, row.name)
+        session.keep(COMMANDS[asked.command](session))
+    done = read_rows(options.results, commit)
+    print("| | tokens/s | of all layers | MFU | GiB | GiB, planned | W | mJ/token | more |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
+    for row, asked in rows.items():
+        if row.name in done:
+            planned = plan_memory(Session(asked)) if options.planned and asked.command != "longest" else None
+            print(format_row(row.name, done[row.name]["outcome"], planned))
+    if left := [row.name for row in rows if row.name not in done]:
+        print(f"{len(left)} left: run the same command again for {'; '.join(left)}")
+
+
+def plan_memory(session: Session) -> int | None:
+    """Return the bytes of a device that `polder plan` expects; None where its trace fails."""
+    training = session.settings({}).training
+    try:
+        asked = {"training": training, "architecture": session.architecture, "processes": 1, "per_node": 1}
+        return trace_memory(TraceRequest(**asked, vocabulary_size=session.vocabulary_size)).peak_bytes
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return None
+
+
+def format_row(name: str, outcome: Mapping[str, Any], planned_bytes: int | None) -> str:
+    """Format a line of the table, with the fastest training of a command that has several."""
+    several = [one for group in ("native", "any", "deterministic") for one in outcome.get(group, ())]
+    best = max(several or [outcome], key=lambda one: one.get("tokens_per_second", 0.0))
+    figures = {
+        "tokens_per_second": (1, ",.0f"),
+        "tokens_per_second_of_all_layers": (1, ",.0f"),
+        "model_flops_utilization": (1, ".1%"),
+        "peak_memory_bytes": (2**-30, ".1f"),
+        "planned_bytes": (2**-30, ".1f"),
+        "watts": (1, ".0f"),
+        "joules_per_token": (1e3, ".2f"),
+    }
+    values = {**best, "planned_bytes": planned_bytes}
+    cells = [format(values[key] * unit, form) if values.get(key) else "" for key, (unit, form) in figures.items()]
+    kept = ("ratio", "longest", "certain", "synchronous_seconds", "stall_seconds", "failed", "out_of_memory")
+    more = {key: outcome.get(key, best.get(key)) for key in kept if outcome.get(key, best.get(key)) is not None}
+    words = [f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in more.items()]
+    words += [
+        f"{key} {one['joules_per_token'] * 1e3:.2f} mJ/token"
+        for key, one in outcome.items()
+        if isinstance(one, dict) and one.get("joules_per_token")
+    ]
+    return f"| {name} | {' | '.join(cells)} | {', '.join(words)} |"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = {"mfu": mfu, "determinism": determinism, "peer": peer, "longest": longest, "strategies": strategies}
-    parser.add_argument("command", choices=commands)
+    parser.add_argument("command", choices=("table", *COMMANDS))
     parser.add_argument("--preset", default="llama3-1b")
     parser.add_argument("--layers", type=int, help="fewer than the preset's")
     parser.add_argument("--sequence", type=int, default=4096)
@@ -206,18 +339,32 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="the blocks, of both sides")
     parser.add_argument("--cuda-graphs", action="store_true")
     parser.add_argument("--float8", action="store_true")
+    parser.add_argument("--documents", type=int, help="tokens of each document: none attends to another")
     parser.add_argument("--nondeterministic", action="store_true", help="let kernels add in any order")
-    parser.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=1, help="stage of the peer")
     parser.add_argument("--largest", type=int, default=2**22, help="sequence that longest stops at")
+    parser.add_argument("--rounds", type=int, default=2, help="of commands that measure in turns")
     parser.add_argument("--warm-up", type=int, default=5, help="steps that do not count")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--budget-seconds", type=float, default=460)
+    parser.add_argument("--planned", action="store_true", help="trace the memory of each row of the table")
+    parser.add_argument("--rehearsal", action="store_true", help="tiny shapes instead, for a CPU")
     parser.add_argument("--commit", help="where there is no git repository")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "gpu.jsonl")
+    return parser
+
+
+def main() -> int:
+    """Measure; return 2 where the settings contradict each other."""
+    parser = make_parser()
     options = parser.parse_args()
-    session = Session(options)
     try:
-        session.keep(commands[options.command](session))
+        if options.command == "table":
+            measure_table(parser, options)
+        else:
+            session = Session(options)
+            outcome = COMMANDS[options.command](session)
+            session.keep(outcome)
+            print(json.dumps({**session.machine, **outcome}, indent=1))
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

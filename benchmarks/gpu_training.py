@@ -7,17 +7,19 @@ memory ran out.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import statistics
 import sys
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from checkpoint_stall import measure_stall
 from torch import Tensor
 
 from pipeline.core.machine import describe_machine
@@ -27,7 +29,6 @@ from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard
 from pipeline.pretrain.monitors.memory_estimate import is_out_of_memory
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.parallel.optimizer import make_optimizer
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -50,47 +51,37 @@ class Drawn(SegmentStart):
 
 
 class HuggingFace:
-    """LlamaForCausalLM under DeepSpeed, as far as a backend is needed here."""
+    """A plain loop over LlamaForCausalLM: float32 weights, bf16 products by autocast, fused AdamW."""
 
-    def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, zero: int) -> None:
-        os.environ.setdefault("DS_ACCELERATOR", device.type)
-        import deepspeed
+    def __init__(self, settings: SegmentSettings, vocabulary_size: int, device: torch.device) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         from pipeline.model.llama_network import huggingface_config
 
-        training = settings.training
+        self.training = training = settings.training
         shape = huggingface_config(settings.architecture, vocabulary_size, training.sequence_length)
         with torch.device(device):
-            model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
+            self.model = LlamaForCausalLM(LlamaConfig.from_dict({**shape, "use_cache": False}))
         if training.recomputation != "none":
-            model.gradient_checkpointing_enable()
+            self.model.gradient_checkpointing_enable()
         if training.compile:
-            for layer in model.model.layers:
+            for layer in self.model.model.layers:
                 layer.compile()
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
-        config = {
-            "train_batch_size": training.batch_size,
-            "train_micro_batch_size_per_gpu": training.micro_batch_size,
-            "gradient_clipping": training.gradient_clip,
-            "zero_optimization": {"stage": zero},
-            "zero_force_ds_cpu_optimizer": False,
-            "bf16": {"enabled": True},
-            "data_types": {"grad_accum_dtype": "fp32"},
-            "steps_per_print": 2**62,
-        }
-        optimizer = make_optimizer(dict(model.named_parameters()), settings, fused=True)
-        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
+        )
 
     def step(self, micro_batches: Sequence[Batch]) -> float:
         """Take a step and return the mean of the token losses."""
         losses = []
         for batch in micro_batches:
-            loss = self.engine(batch.input_BT, labels=batch.target_BT, shift_labels=batch.target_BT).loss
-            self.engine.backward(loss)
-            self.engine.step()
-            losses.append(loss.detach())
+            with torch.autocast(batch.input_BT.device.type, torch.bfloat16):
+                found = self.model(batch.input_BT, labels=batch.target_BT, shift_labels=batch.target_BT)
+            (found.loss / len(micro_batches)).backward()
+            losses.append(found.loss.detach())
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.gradient_clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         return float(torch.stack(losses).mean())
 
 
@@ -186,22 +177,26 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
     seconds: list[float] = []
     try:
         arguments = (settings, vocabulary_size, device)
-        kinds = {"native": Native, "small": Small}
-        trainer = (
-            kinds[side](*arguments) if (side := asked["side"]) in kinds else HuggingFace(*arguments, asked["zero"])
-        )
+        kinds: dict[str, Any] = {"native": Native, "checkpoint": Native, "small": Small, "huggingface": HuggingFace}
+        trainer = kinds[asked["side"]](*arguments)
+
+        def draw() -> list[Batch]:
+            tokens = torch.randint(vocabulary_size, shape, device=device)
+            return _make_batches(tokens, training.micro_batch_size, asked["documents"])
+
         for _ in range(asked["warm_up"]):
-            loss = trainer.step(
-                _batches(torch.randint(vocabulary_size, shape, device=device), training.micro_batch_size)
-            )
+            trainer.step(draw())
         with Power(device) as power:
             for _ in range(asked["steps"]):
-                tokens = torch.randint(vocabulary_size, shape, device=device)
+                batches = draw()
                 began = time.perf_counter()
-                loss = trainer.step(_batches(tokens, training.micro_batch_size))  # its value waits for the device
-                if device.type == "cuda":
-                    torch.cuda.synchronize()
+                loss = trainer.step(batches)  # its value waits for the device
+                rendezvous.synchronize(device)
                 seconds.append(time.perf_counter() - began)
+        if asked["side"] == "checkpoint":
+            with tempfile.TemporaryDirectory() as folder:
+                waits = measure_stall(trainer.backend, settings, draw(), Path(folder), rounds=2)
+            found |= {f"{name}_seconds": min(values) for name, values in waits.items()}
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -211,8 +206,16 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
     return {**found, "seconds": seconds, "loss": loss, "peak_memory_bytes": memory, "watts": power.watts}
 
 
-def _batches(tokens: Tensor, size: int) -> list[Batch]:
-    return [Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous()) for rows in tokens.split(size)]
+def _make_batches(tokens: Tensor, size: int, document_tokens: int | None) -> list[Batch]:
+    """Return micro-batches of random tokens; with documents, all of a row have as many tokens but the last."""
+    batches = []
+    for rows in tokens.split(size):
+        inputs, length, documents = rows[:, :-1].contiguous(), rows.shape[1] - 1, None
+        if document_tokens:
+            starts = [row * length + first for row in range(len(rows)) for first in range(0, length, document_tokens)]
+            documents = torch.tensor([*starts, inputs.numel()], dtype=torch.int32, device=tokens.device)
+        batches.append(Batch(inputs, rows[:, 1:].contiguous(), documents))
+    return batches
 
 
 if __name__ == "__main__":

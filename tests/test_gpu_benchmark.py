@@ -1,9 +1,12 @@
 """The commands that measure a GPU run on a CPU, where MFU and power are unknown."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -40,3 +43,65 @@ def test_settings_that_contradict_each_other_are_one_sentence() -> None:
     words = [sys.executable, "benchmarks/gpu.py", "mfu", *SMALL, "--cuda-graphs"]
     done = subprocess.run(words, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 2 and "cuda_graphs needs compiled blocks" in done.stderr
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    found = importlib.util.spec_from_file_location("gpu", ROOT / "benchmarks" / "gpu.py")
+    assert found and found.loader
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, "gpu", module)
+    found.loader.exec_module(module)
+    return module
+
+
+SPEED = {"tokens_per_second": 9e3, "model_flops_utilization": 0.5, "peak_memory_bytes": 2**31, "joules_per_token": 0.07}
+
+
+def test_a_table_goes_on_where_its_time_ended(
+    gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, measured = [0.0], list[str]()
+
+    def measure(session: Any) -> dict[str, Any]:
+        measured.append(session.row)
+        needed = next(row.seconds for row in gpu.TABLE if row.name == session.row)
+        if needed > session.ends - now[0]:
+            now[0] = session.ends
+            return {"failed": gpu.TIME_OVER}
+        now[0] += needed
+        if session.options.command == "peer":
+            return {"native": [SPEED, {"failed": "exit code 1"}], "huggingface": [SPEED], "ratio": 1.25}
+        return dict(SPEED)
+
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(gpu, "COMMANDS", dict.fromkeys(gpu.COMMANDS, measure))
+    results = tmp_path / "gpu.jsonl"
+
+    def slice_of(commit: str, seconds: float = 460) -> str:
+        words = ["table", "--commit", commit, "--results", str(results), "--budget-seconds", str(seconds)]
+        parser = gpu.make_parser()
+        gpu.measure_table(parser, parser.parse_args(words))
+        return capsys.readouterr().out
+
+    first = slice_of("a")
+    assert measured == [gpu.TABLE[0].name, gpu.TABLE[1].name], "the most useful first, and no more than fits"
+    assert "| 1B and a plain loop | 9,000 |  | 50.0% | 2.0 |  |  | 70.00 | ratio 1.25 |" in first
+    assert f"{len(gpu.TABLE) - 2} left: run the same command again" in first
+    for _ in range(6):
+        slice_of("a")
+    assert sorted(measured) == sorted(row.name for row in gpu.TABLE), "each once"
+    assert "left" not in slice_of("a")
+    slice_of("b", 100)
+    assert measured[-1] == gpu.TABLE[0].name, "another commit, and a first row that its time does not suffice for"
+    slice_of("b")
+    assert measured[-2:] == [gpu.TABLE[0].name, gpu.TABLE[1].name], "what the time ended is measured again"
+
+
+def test_every_row_of_the_table_is_a_training_that_the_settings_allow(gpu: ModuleType) -> None:
+    parser = gpu.make_parser()
+    for row in gpu.TABLE:
+        session = gpu.Session(parser.parse_args(row.command.split()))
+        settings = session.settings({})
+        assert settings.architecture.layers and row.seconds < 460, row
+        assert (settings.training.sampling.mask_documents is True) == ("--documents" in row.command)

@@ -5,9 +5,11 @@ Axes as in `pipeline.model.decoder`.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
 from pipeline.model.settings import Architecture
+
+VARLEN_KERNEL_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
+"""Whether the variable-length kernel lets heads share keys and values, as PyTorch's does after 2.11."""
 
 
 def rotary_angles(length: int, architecture: Architecture, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -159,7 +164,10 @@ class Attention(nn.Module):
             q_NHE, k_NKE, v_NKE = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTE, k_BKTE, v_BKTE))
             longest = q_BHTE.shape[2], k_BKTE.shape[2]  # of a document
             before = -1 if self.window is None else self.window - 1
-            y_NHE = varlen_attn(q_NHE, k_NKE, v_NKE, *limits, *longest, window_size=(before, 0), enable_gqa=grouped)
+            if grouped and not VARLEN_KERNEL_GROUPS:
+                k_NKE, v_NKE = (x.repeat_interleave(q_NHE.shape[1] // x.shape[1], 1) for x in (k_NKE, v_NKE))
+            options: dict[str, Any] = {"enable_gqa": grouped} if VARLEN_KERNEL_GROUPS else {}
+            y_NHE = varlen_attn(q_NHE, k_NKE, v_NKE, *limits, *longest, window_size=(before, 0), **options)
             assert isinstance(y_NHE, Tensor)
             return y_NHE.reshape(-1, q_BHTE.shape[2], *y_NHE.shape[1:])
         with sdpa_kernel(list(self.kernels), set_priority=True) if self.kernels else nullcontext():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -50,7 +52,7 @@ def document_by_document(
     read: Tensor,
     *longest: int,
     window_size: tuple[int, int],
-    enable_gqa: bool,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """Do on a CPU what `torch.nn.attention.varlen.varlen_attn` says that it does on a GPU."""
     asks, reads = asking.diff().tolist(), read.diff().tolist()
@@ -68,12 +70,27 @@ def document_by_document(
     return torch.cat(found, 1).transpose(0, 1)
 
 
+def without_groups(
+    q_NHE: Tensor,
+    k_NHE: Tensor,
+    v_NHE: Tensor,
+    asking: Tensor,
+    read: Tensor,
+    *longest: int,
+    window_size: tuple[int, int],
+) -> Tensor:
+    """Do what torch 2.11 does: each query has keys and values of its own."""
+    return document_by_document(q_NHE, k_NHE, v_NHE, asking, read, *longest, window_size=window_size)
+
+
+@pytest.mark.parametrize("kernel", [document_by_document, without_groups])
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("groups", [2, 4])
 def test_the_kernel_of_documents_reads_what_a_mask_allows(
-    groups: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+    groups: int, window: int | None, kernel: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "varlen_attn", document_by_document)
+    monkeypatch.setattr(attention, "varlen_attn", kernel)
+    monkeypatch.setattr(attention, "VARLEN_KERNEL_GROUPS", kernel is document_by_document)
     torch.manual_seed(3)
     architecture = Architecture(layers=1, width=32, heads=4, key_value_heads=groups)
     made, x_BTD = Attention(architecture), torch.randn(2, 12, 32)
