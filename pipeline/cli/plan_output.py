@@ -18,11 +18,14 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (
     format_corpus_plan,
     format_file_count,
+    format_memory,
     format_notes_and_sizes,
     format_plan,
     format_quantity,
+    format_time_interval,
 )
 from pipeline.plan.settings import EstimateSettings
+from pipeline.report.plan_page import write_plan_page
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
 from pipeline.workflow.steps import step_settings
@@ -34,18 +37,23 @@ SHOWN = {
     "training_flops_6nd": "compute",
     "devices_used": "devices",
     "seconds": "time",
+    "interval": "95 % interval",
     "device_hours": "device hours",
     "facility_energy_joules": "energy",
     "carbon_grams": "carbon",
     "cost_euros": "cost",
+    "checkpoint_bytes": "disk for checkpoints",
 }
 """The figures of a model on the first screen, by their keys in the plan."""
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
 """Of a platform's file, those that time, energy and cost need."""
 
 
-def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool) -> None:
+def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, html: Path | None) -> None:
     """Print the mistakes of a configuration, then compute, memory, time, energy and cost, and the corpus: estimated.
+
+    Args:
+        html: where a page with the same figures and charts is written.
 
     Raises:
         InputError: the configuration is missing or cannot be read.
@@ -69,8 +77,10 @@ def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool) ->
         corpus = CorpusPlan(config).plan()
     except InputError as error:  # models can be planned where the texts are not available
         corpus = str(error)
+    peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
+    if html:
+        write_plan_page(html, config.run.name, estimated, peaks, corpus)
     if as_json:
-        peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
         print_json({"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus})
     elif details:
         print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *memory.lines()]))
@@ -96,14 +106,17 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     rows = [["model (estimated)", *models]]
     unknown = []
     for key, label in SHOWN.items():
-        values = [model.get(key) for model in models.values()]
+        values = [format_time_interval(model) if key == "interval" else model.get(key) for model in models.values()]
         if all(value is None for value in values):
             unknown.append(label)
         else:
-            rows.append([label, *(format_quantity(key, value) for value in values)])
+            rows.append(
+                [label, *(value if isinstance(value, str) else format_quantity(key, value) for value in values)]
+            )
     if memory.traced:
-        peaks = [memory.traced[name].peak_bytes if name in memory.traced else None for name in models]
-        rows.append(["memory of a device", *(format_quantity("bytes", peak) for peak in peaks)])
+        size = platform["memory_bytes_per_device"]
+        peaks = {name: format_memory(traced.peak_bytes, size) for name, traced in memory.traced.items()}
+        rows.append(["memory of a device", *(peaks.get(name, "unknown") for name in models)])
     lines = [*align_columns(rows), *memory.notes]
     if unknown:
         missing = ", ".join(key for key in FIGURES if platform.get(key) is None)

@@ -46,6 +46,8 @@ FORMULAS = {
     "micro-batches in flight; without flash_attention also (layers + 2) x heads x sequence_length fp32 "
     "scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of every other block",
+    "checkpoint_bytes": "parameters x (16 of each milestone: weights, Adam's moments and the weights for Transformers; "
+    "4 of the final model; 12 of each of keep_checkpoints + 1 recovery checkpoints)",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "the same with activation_bytes_with_recomputation",
     **RUN_TIME,
@@ -66,7 +68,8 @@ CONSUMPTION_KEYS = (
     *("seconds", "device_hours", "billed_core_hours", "billed_gpu_hours"),
     *("energy_joules", "facility_energy_joules", "carbon_grams", "water_liters", "cost_euros"),
 )
-TOTAL_KEYS = ("tokens", "model_flops", *CONSUMPTION_KEYS)
+TOTAL_KEYS = ("tokens", "model_flops", "checkpoint_bytes", *CONSUMPTION_KEYS)
+MOST_NODES = 4  # times as many as planned are the most of `scale_over_nodes`
 
 
 def run(settings: EstimateSettings, *, plan: Path) -> dict[str, Any]:
@@ -106,9 +109,36 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
             for name, model in models.items()
         },
         "sizes": plan_model_sizes(lambda model: _estimate_model(model, platform, settings.energy), platform),
+        "scaling": {
+            name: scale_over_nodes(model, platform, settings.energy) for name, model in settings.models.items()
+        },
         "not_run": settings.not_run,
         "forecast": settings.forecast and forecast_costs(settings.forecast, platform.name),
     }
+
+
+def scale_over_nodes(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> list[dict[str, Any]]:
+    """Return the time and the cost of a training on fewer and more nodes, with the same global batch.
+
+    A row has `nodes`, `devices`, `tokens_per_second_per_device` and the keys of CONSUMPTION_KEYS. Numbers of nodes that
+    the batch does not divide over, on which the model does not fit, or without a known time have none.
+    """
+    mesh, most = model.training.mesh, MOST_NODES * platform.nodes
+    fits = "memory_fits_with_recomputation" if model.training.recomputation == "full" else "memory_fits"
+    numbers = {2**power for power in range(most.bit_length()) if 2**power <= most}
+    numbers |= {platform.nodes * number for number in range(1, MOST_NODES + 1)}
+    numbers |= {platform.nodes // number for number in (2, 4) if platform.nodes % number == 0}
+    rows = []
+    for nodes in sorted(numbers):
+        devices = nodes * platform.devices
+        parts, rest = divmod(devices, mesh.tensor * mesh.pipeline * mesh.context)
+        if rest or not parts or model.training.batch_size % (parts * model.training.micro_batch_size):
+            continue
+        planned = _estimate_model(model, platform.model_copy(update={"nodes": nodes}), energy)
+        if planned["seconds"] is not None and planned[fits] is not False:
+            keys = ("tokens_per_second_per_device", *CONSUMPTION_KEYS)
+            rows.append({"nodes": nodes, "devices": devices, **{key: planned[key] for key in keys}})
+    return rows
 
 
 def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
@@ -165,6 +195,7 @@ def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan
         "gathered_bytes_per_device": round(gathered),
         "activation_bytes_per_device": round(kept),
         "activation_bytes_with_recomputation": round(recomputed),
+        "checkpoint_bytes": parameters * (16 * training.milestones + 4 + 12 * (training.keep_checkpoints + 1)),
         "memory_fits": None if memory is None else held + kept <= memory,
         "memory_fits_with_recomputation": None if memory is None else held + recomputed <= memory,
         **_estimate_consumption(model, flops, devices, platform, energy),

@@ -45,6 +45,21 @@ def format_quantity(key: str, value: Any) -> str:
     return _format_number(value)
 
 
+def format_time_interval(model: dict[str, Any]) -> str | None:
+    """Format the 95 % interval of a model's time; None where it has none."""
+    if model["low_seconds"] is None:
+        return None
+    return " to ".join(format_quantity("seconds", model[f"{end}_seconds"]) for end in ("low", "high"))
+
+
+def format_memory(peak_bytes: int, device_bytes: int | None) -> str:
+    """Format the memory of a device at its peak, with what is left of the device where its size is known."""
+    peak = format_quantity("bytes", peak_bytes)
+    if not device_bytes:
+        return peak
+    return f"{peak} of {format_quantity('bytes', device_bytes)}"
+
+
 def _format_label(key: str) -> str:
     """Return the words of a key without its unit, which the value shows."""
     units = ("bytes", "joules", "grams", "liters", "euros")
@@ -53,9 +68,12 @@ def _format_label(key: str) -> str:
 
 
 def _format_number(value: float) -> str:
-    """Format a number with thousands separators, from a million on with a power of ten."""
-    if value >= 1e6:
-        return f"{value:.3g}"
+    """Format a number with thousands separators, from a million on in words, from a quadrillion on in powers of ten."""
+    if value >= 1e15:
+        return f"{value:.3g}".replace("e+", "e")
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{value / size:.3g} {word}"
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 

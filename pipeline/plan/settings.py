@@ -53,6 +53,7 @@ class TrainingPlan(_PartialSettings):
     validation_tokens: int | None = None
     checkpoint_every: int = Field(default=500, ge=0)
     milestone_every: int | None = None
+    keep_checkpoints: int = Field(default=2, ge=1, exclude_if=lambda number: number == 2)
 
     @property
     def batch_schedule(self) -> BatchSchedule:
@@ -63,6 +64,12 @@ class TrainingPlan(_PartialSettings):
     def own_steps(self) -> int:
         """Return the steps that this training takes itself."""
         return self.steps - self.first_step
+
+    @property
+    def milestones(self) -> int:
+        """Return the number of milestones that this training writes."""
+        every = self.milestone_every or self.steps
+        return -(-self.steps // every) - self.first_step // every
 
 
 class ModelPlan(_PartialSettings):

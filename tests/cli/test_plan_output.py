@@ -21,6 +21,14 @@ def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("main ") and " 169 " in line for line in lines)
 
 
+def test_a_page_has_the_figures_of_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "config/micro.yaml", "--html", str(tmp_path / "plan.html")]) == 0
+    page = (tmp_path / "plan.html").read_text("utf-8")
+    assert (
+        "Compute plan of micro" in page and "69,280" in page and ">169<" in page and "69,280" in capsys.readouterr().out
+    )
+
+
 def test_mistakes_come_first_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "nowhere/*.txt"

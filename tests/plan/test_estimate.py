@@ -146,7 +146,7 @@ def test_readable_values():
     assert format_quantity("water_liters", 2_540.0) == "2.54 m³"
     assert format_quantity("model_state_bytes_per_device", 56.44e9) == "56.4 GB"
     assert format_quantity("general_purpose_share_8nd", 1.08) == "108 %"
-    assert format_quantity("parameters", 8_030_261_248) == "8.03e+09"
+    assert format_quantity("parameters", 8_030_261_248) == "8.03 billion"
     assert format_quantity("memory_fits", None) == "unknown"
 
 
@@ -163,3 +163,11 @@ def test_a_mesh_splits_the_state_and_the_activations():
     assert 1.05 < state["split"] * 8 / state["whole"] < 1.15 and abs(state["hybrid"] * 2 - state["split"]) < 2
     activations = {name: model["activation_bytes_per_device"] for name, model in plan.items()}
     assert activations["split"] < activations["whole"] / 2 and plan["split"]["devices_used"] == 96
+
+
+def test_a_large_number_is_in_words_and_a_larger_one_in_powers_of_ten():
+    assert format_quantity("tokens", 4.5e11) == "450 billion" and format_quantity("tokens", 15e12) == "15 trillion"
+    assert (
+        format_quantity("device_hours", 1.48e6) == "1.48 million h" and format_quantity("nodes", 999_999) == "999,999"
+    )
+    assert format_quantity("training_flops_6nd", 7.59e22) == "7.59e22 FLOP"

@@ -1,0 +1,80 @@
+"""The page of a plan has the plan's own figures, draws what fits, and is HTML that runs nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core.platform_files import load_platform
+from pipeline.plan.estimate import estimate
+from pipeline.plan.settings import EstimateSettings
+from pipeline.report.plan_page import write_plan_page
+
+TRAINING = {"precision": "bf16", "compile": True, "sequence_length": 4096, "batch_size": 1056, "micro_batch_size": 1}
+TRAINING |= {"strategy": "full_shard", "steps": 104_000, "milestone_every": 5200}
+
+
+@pytest.fixture(scope="module")
+def plan() -> dict[str, Any]:
+    models = {
+        name: {"architecture": {"preset": preset}, "training": TRAINING, "vocabulary_size": 128_256}
+        for name, preset in (("large", "gptnl-30b"), ("small", "llama3-8b"))
+    }
+    platform = {**load_platform("snellius"), "nodes": 22}
+    return estimate(EstimateSettings.model_validate({"models": models, "platform": platform, "energy": {"pue": 1.19}}))
+
+
+def write(folder: Path, plan: dict[str, Any], corpus: Any = "no text is here") -> str:
+    write_plan_page(folder / "plan.html", "gptnl", plan, {"large": 68_300_000_000}, corpus)
+    return (folder / "plan.html").read_text("utf-8")
+
+
+def cells(page: str, label: str) -> list[str]:
+    row = re.search(rf'<th scope="row">{label}</th>(.*)</tr>', page)
+    assert row, label
+    return re.findall(r'<td class="n">(.*?)</td>', row[1])
+
+
+def test_the_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, Any]) -> None:
+    page = write(tmp_path, plan)
+    assert cells(page, "Parameters") == ["29.8 billion", "8.03 billion"]
+    assert cells(page, "Nodes") == ["22", "22"] and cells(page, "Devices") == ["88", "88"]
+    days = [f"{plan['models'][name]['seconds'] / 86_400:.3g} days" for name in ("large", "small")]
+    assert cells(page, "Time") == days and float(days[0].split()[0]) > 30
+    assert cells(page, "Memory of a device at its peak") == ["68.3 GB of 94 GB", "unknown"]
+    milestones = 20
+    size = 29.82e9 * (16 * milestones + 4 + 3 * 12)  # bytes: two old and a new recovery checkpoint
+    assert cells(page, "Disk for checkpoints and milestones")[0] == f"{size / 1e12:.3g} TB"
+    assert "Cost</th>" not in page, "no price is stated"
+    assert "Cannot estimate the corpus: no text is here" in page and "storage_bytes_per_second" in page
+
+
+def test_a_number_of_nodes_on_which_a_model_does_not_fit_is_not_drawn(plan: dict[str, Any]) -> None:
+    nodes = {name: [row["nodes"] for row in rows] for name, rows in plan["scaling"].items()}
+    assert nodes["large"][0] > 1, "16 bytes for each of 29.8 billion parameters are more than four devices have"
+    assert {11, 22, 44, 66, 88} <= {*nodes["large"]} and 21 not in nodes["large"], "1,056 sequences do not divide"
+    (planned,) = (row for row in plan["scaling"]["large"] if row["nodes"] == 22)
+    assert planned["seconds"] == plan["models"]["large"]["seconds"]
+    hours = [row["device_hours"] for row in plan["scaling"]["large"]]
+    assert hours[-1] >= hours[0], "more nodes communicate more"
+
+
+def test_charts_have_a_line_for_each_model_and_for_sizes_near_them(tmp_path: Path, plan: dict[str, Any]) -> None:
+    page = write(tmp_path, plan)
+    assert page.count("<svg") == 3 and "large (planned)" in page and "llama3-70b" in page
+
+
+def test_text_is_data_and_nothing_on_the_page_runs(tmp_path: Path, plan: dict[str, Any]) -> None:
+    page = write(tmp_path, {**plan, "not_run": {"<b>": "<script>alert(1)</script>"}})
+    assert "<script" not in page and "&lt;script&gt;" in page and "default-src 'none'" in page
+    assert not re.search(r"(?:src|href)=", page)
+
+
+def test_a_platform_without_figures_has_a_page_without_times(tmp_path: Path) -> None:
+    models = {"one": {"architecture": {"preset": "demo"}, "training": {**TRAINING}, "vocabulary_size": 512}}
+    settings = {"models": models, "platform": {"name": "local"}, "energy": {}}
+    page = write(tmp_path, estimate(EstimateSettings.model_validate(settings)))
+    assert "<svg" not in page and "Time</th>" not in page and "peak_flops_per_second" in page
