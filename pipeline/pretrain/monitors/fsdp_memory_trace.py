@@ -90,6 +90,27 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
         self._ref_class: Any = [*FSDPRefType, _Loss.LOSS]
         self.peak_bytes, self.peak_in = 0, ""
 
+    def _fsdp_state_post_forward(self, fsdp_mod: Any, orig_fsdp_state_post_fw: Any) -> Any:
+        """Return the hook of a module: of those that share one group only the last ends its forward pass.
+
+        PyTorch's tracker ends it with each. The group would then reduce the gradients of each on its own, and add sums
+        of different sizes where replicas are summed after several micro-batches.
+        """
+        hook = super()._fsdp_state_post_forward(fsdp_mod, orig_fsdp_state_post_fw)
+        return hook if fsdp_mod is fsdp_mod._get_fsdp_state()._modules[-1] else lambda *_: None
+
+    def _fsdp_param_group_post_backward(self, fsdp_mod: Any, orig_fsdp_param_group_post_backward: Any) -> Any:
+        """Return the hook, which also counts sums that wait for those of other replicas as gradients."""
+        hook = super()._fsdp_param_group_post_backward(fsdp_mod, orig_fsdp_param_group_post_backward)
+
+        def counted(*given: Any) -> None:
+            hook(*given)
+            group = fsdp_mod._get_fsdp_state()._fsdp_param_group
+            if (waiting := group._partial_reduce_output) is not None:
+                self._update_and_maybe_create_winfos(waiting, FSDPRefType.SHARDED_GRAD, update_existing=True)
+
+        return counted
+
     def _track(self, reftype: Any, tensor: Tensor) -> None:
         is_computed = reftype in (FSDPRefType.ACT, FSDPRefType.TEMP)
         kind: Any = _Loss.LOSS if is_computed and self._innermost() == "output" else reftype
@@ -196,7 +217,8 @@ def make_segment_settings(request: TraceRequest, **changes: bool) -> SegmentSett
     )
 
 
-def _trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
+def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
+    """Return the peak memory of a process of one pipeline stage; the process must have joined no group."""
     join_fake_group(rank, request.processes)
     try:
         fake = fake_tensors()
@@ -226,7 +248,7 @@ def main() -> int:
     training = TrainingPlan.model_validate(request.training)
     layers = layers_per_pipeline_rank(request.architecture, request.vocabulary_size, training)
     stages = sorted({0, layers.index(max(layers)), sizes.pipeline - 1})
-    peaks = [_trace_stage(request, stage, stage * per_stage) for stage in stages]
+    peaks = [trace_stage(request, stage, stage * per_stage) for stage in stages]
     print(max(peaks, key=lambda memory: memory.peak_bytes).model_dump_json())
     return 0
 

@@ -13,6 +13,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
+from pipeline.pretrain.monitors.fsdp_memory_trace import trace_stage
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory
 from pipeline.pretrain.settings import Training
 from tests.pretrain.monitors.real_steps import real_steps
@@ -34,6 +35,13 @@ EXPERTS = {"preset": "qwen3-moe", "feed_forward_width": 128, "experts": 8, "expe
 REAL_CASES: dict[str, dict[str, Any]] = {
     "full_shard": {},
     "no_shard": {"strategy": "no_shard"},
+    "no_shard, two micro-batches": {"strategy": "no_shard", "batch_size": 4},
+    "hybrid_shard, two copies, three micro-batches in bf16": {
+        "strategy": "hybrid_shard",
+        "mesh": {"shard": 1},
+        "batch_size": 6,
+        "precision": "bf16",
+    },
     "shard_grad_op in bf16": {"strategy": "shard_grad_op", "precision": "bf16"},
     "full recomputation": {"recomputation": "full"},
     "context 2": {"mesh": {"context": 2}, "batch_size": 1},
@@ -60,6 +68,7 @@ REAL_CASES: dict[str, dict[str, Any]] = {
 
 
 THOROUGH = {
+    "hybrid_shard, two copies, three micro-batches in bf16",
     "shard_grad_op in bf16",
     "context 2, three heads",
     "tensor 2, recomputed",
@@ -146,6 +155,21 @@ def test_the_parts_add_up_and_state_is_what_the_shape_says() -> None:
     assert memory.parameters_bytes == 4 * number / 8
     assert memory.optimizer_bytes == pytest.approx(2 * 4 * number / 8, abs=1000)  # and a counter for each matrix
     assert memory.gradients_bytes == 4 * number / 8  # of the micro-batch before
+
+
+@pytest.mark.parametrize("strategy", ["no_shard", "hybrid_shard_zero2", "hybrid_shard"])
+def test_a_second_node_of_copies_and_more_micro_batches_take_no_more_of_a_device(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def traced(nodes: int, micro_batches: int) -> PeakMemory:
+        training = {"strategy": strategy, "batch_size": 2 * nodes * micro_batches}
+        return trace_stage(request(2 * nodes, per_node=2, architecture={"layers": 1}, **training), 0, 0)
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    one = traced(1, 2)
+    assert traced(2, 2) == traced(2, 4) == one
+    # Sums that wait for those of the other copies are as large as the shard, and count as gradients.
+    assert one.gradients_bytes == one.parameters_bytes > traced(2, 1).gradients_bytes
 
 
 def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:

@@ -14,6 +14,9 @@ USED = (  # by methods that a class of Polder overrides, and by patches
     ("torch.distributed.pipelining.schedules", "_PipelineSchedule._warmup_p2p"),
     ("torch.distributed.pipelining.schedules", "_batch_p2p"),
     ("torch.distributed.tensor._sharding_prop", "ShardingPropagator._propagate_tensor_meta_non_cached"),
+    ("torch.distributed.fsdp", "FSDPModule._get_fsdp_state"),
+    ("torch.distributed._tools.fsdp2_mem_tracker", "FSDPMemTracker._fsdp_param_group_post_backward"),
+    ("torch.distributed._tools.fsdp2_mem_tracker", "FSDPMemTracker._fsdp_state_post_forward"),
     ("torch.distributed._tools.fsdp2_mem_tracker", "FSDPMemTracker._track"),
     ("torch.distributed._tools.fsdp2_mem_tracker", "FSDPMemTracker._update_peak_stats"),
 )
