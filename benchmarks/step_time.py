@@ -1,7 +1,8 @@
 """Training step times by `pipeline.plan.step_time`, against published ones.
 
 With --fit its two efficiencies are fitted again to the Megatron-LM rows, and each size is predicted from the other
-three; then the matrix rate of an H100 is fitted to the FSDP rows, and each size is predicted from the others.
+three; then the matrix rate of an H100 is fitted to the FSDP rows of llm-foundry, and each size is predicted from the
+others. Nothing is fitted on torchtitan's rows in bf16; in turn, their fits predict the other two publications.
 """
 
 from __future__ import annotations
@@ -18,10 +19,20 @@ from tests.plan.published_steps import (
     mean_error,
     predicted,
     rate_of,
+    rate_of_lumi,
     reached,
     shapes,
     sizes,
     unseen_errors,
+)
+from tests.plan.published_torchtitan import (
+    A100_ROWS,
+    FLOAT8_ROWS,
+    H100_ROWS,
+    fit_float8_rate,
+    fit_rate,
+    fit_shares,
+    tokens_per_second,
 )
 
 
@@ -33,6 +44,16 @@ def fit_h100() -> None:
         unseen += mean_error(rate, own) * len(own) / len(FSDP)
         print(f"{shape}: by the others' rate {rate:.3g}: mean error {100 * mean_error(rate, own):.1f} %")
     print(f"fitted on all: {rate_of(FSDP):.3g}; mean error of sizes that were not fitted: {100 * unseen:.2f} %\n")
+
+
+def fit_publications() -> None:
+    """Print what the fits on torchtitan's rows in bf16 predict of the other publications, and two more fits."""
+    rate = fit_rate(H100_ROWS)
+    print(f"llm-foundry by torchtitan's rate {rate:.3g}: mean error {100 * mean_error(rate, FSDP):.1f} %")
+    shares, found = fit_shares(A100_ROWS, lambda: errors([*MEGATRON]))
+    print(f"Megatron-LM by torchtitan's shares {shares}: mean error {100 * sum(map(abs, found)) / len(found):.1f} %")
+    print(f"rate of products in 8 bits relative to bf16: {fit_float8_rate():.3g}")
+    print(f"rate of a die of LUMI by Poro: {rate_of_lumi():.3g}\n")
 
 
 def table(rows: list[tuple[str, float, float]], title: str) -> None:
@@ -59,6 +80,7 @@ def main() -> None:
         print(f"fitted on all: {fit(names)}; mean error of sizes that were not fitted: ", end="")
         print(f"{100 * sum(map(abs, unseen)) / len(unseen):.2f} %\n")
         fit_h100()
+        fit_publications()
         squares = [error**2 for error in unseen_errors()]
         print(f"standard deviation of ln(published / predicted) of all: {math.sqrt(sum(squares) / len(squares)):.3f}\n")
     table([(name, MEGATRON[name].seconds, predicted(name)) for name in names], "Megatron-LM, A100, seconds of a step")
@@ -66,7 +88,10 @@ def main() -> None:
         (f"{r.shape} {r.sequence_length} x {r.micro_batch_size} on {r.devices}", r.tokens_per_second, reached(r))
         for r in FSDP
     ]
-    table(told, "FSDP, H100, tokens a second and device")
+    table(told, "llm-foundry, H100, tokens a second and device")
+    for title, published in {"A100": A100_ROWS, "H100": H100_ROWS, "float8": FLOAT8_ROWS}.items():
+        lines = [(row.name, row.tokens_per_second, tokens_per_second(row)) for row in published]
+        table(lines, f"torchtitan, {title}, tokens a second and device")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ class TrainingPlan(_PartialSettings):
     optimizer: str = Field(default="adamw", exclude_if=lambda optimizer: optimizer == "adamw")
     gradient_reduction: Precision = "fp32"
     compile: bool = False
+    float8: bool = Field(default=False, exclude_if=lambda value: not value)
     async_tensor_parallel: bool = False
     flash_attention: bool = True
     validation_every: int = Field(default=0, ge=0)

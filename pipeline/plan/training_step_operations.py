@@ -14,6 +14,15 @@ from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 ATTENTION_RATE = 0.68
 """Rate of attention relative to other matrix products. FlashAttention-2 reaches 35 % of an H100's peak (Shah et al.
 2024, FlashAttention-3, abstract), other products 51 %; on an A100 50 to 73 % (Dao 2023, abstract) and 76 %."""
+FLOAT8_RATE = 1.65
+"""Rate of matrix products in 8 bits relative to those in bf16, fitted on torchtitan's six rows in float8 (H100, H200):
+`benchmarks/step_time.py --fit`. The units themselves are twice as fast."""
+FLOAT8_BYTES = 1.5
+"""Memory traffic of a product in 8 bits with one scale per tensor relative to bf16: its operands are read in bf16 for
+their largest value and again to be cast, written and read in 8 bits, where bf16 reads them once."""
+ASYNC_EXPOSED = 0.79
+"""Share of tensor-parallel communication that asynchronous tensor parallelism does not hide: it takes torchtitan's 70B
+on 256 H100 from 829 to 876 tokens per second (torchtitan, llama3_h100_202412_torchtitan.md)."""
 SCORE_BYTES = 24
 """Memory traffic of one fp32 score without FlashAttention: the product writes it, mask and softmax read and write it,
 and the product with the values reads it. All scores are computed; FlashAttention computes half of them."""
@@ -110,6 +119,9 @@ def count_step_work(
     def product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
         return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
 
+    def cast(kernel: Kernel) -> Kernel:
+        return Kernel(kernel.flops, FLOAT8_BYTES * kernel.bytes, FLOAT8_RATE) if training.float8 else kernel
+
     def moved(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
@@ -117,7 +129,7 @@ def count_step_work(
     rows = tokens * visited, held
     attended = product(d, h / t + 2 * computed), product(h / t, d)
     fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
-    linear = (*attended, *fed, *([product(d, a.experts)] if a.experts else []))
+    linear = (*map(cast, (*attended, *fed)), *([product(d, a.experts)] if a.experts else []))
     ordered, ordered_back = _count_expert_sorting(a, e > 1)
     attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
@@ -147,7 +159,14 @@ def count_step_work(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
         recomputed=recomputed,
-        tensor_bytes=passes * 2 * tokens * 4 * d * (t - 1) / t * (not training.async_tensor_parallel),
+        tensor_bytes=passes
+        * 2
+        * tokens
+        * 4
+        * d
+        * (t - 1)
+        / t
+        * (ASYNC_EXPOSED if training.async_tensor_parallel else 1),
         context_bytes=passes * 2 * tokens * (2 * h * (1 - 1 / parts) + 2 * k * (1 - 1 / c)) / t,
         head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times
         layers=a.layers / mesh.pipeline,

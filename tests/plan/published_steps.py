@@ -29,6 +29,14 @@ class Row(NamedTuple):
     micro_batch_size: int
     selective: bool
     seconds: float
+    vocabulary_size: int = VOCABULARY
+
+
+# AMD, data sheet of the MI250X, and https://docs.lumi-supercomputer.eu/hardware/lumig/ for one of its two dies.
+LUMI = Machine(147e12, 1600e9, 50e9, 12.5e9, devices=8)
+# Luukkonen et al. 2024 (arXiv 2404.01856), section 3.2: 174,378 tokens a second on 1,024 dies, Megatron-DeepSpeed with
+# full recomputation; the shape is config.json of LumiOpen/Poro-34B on Hugging Face, an iteration has 2,048 sequences.
+PORO = Row(54, 7168, 56, DeviceMesh(tensor=2, pipeline=4), 16, 1, False, 2048 * 2048 / 174_378, 128_000)
 
 
 def _rows(name: str, full: float, selective: float, *shape: object) -> dict[str, Row]:
@@ -72,7 +80,7 @@ def work(row: Row) -> StepWork:
     core = (scores, scores, moved(9 * s * row.heads / t))
     forward = (*linear, *core, moved(22 * d / split + 16 * d / t))
     core_back = (scores,) * 4 + (moved(11 * s * row.heads / t),)
-    head = product(d, VOCABULARY / t)
+    head = product(d, row.vocabulary_size / t)
     once = 2 * tokens * d * (t - 1) / t
     return StepWork(
         forward=forward,
@@ -80,11 +88,11 @@ def work(row: Row) -> StepWork:
         recomputed=core if row.selective else forward,
         context_bytes=0,
         tensor_bytes=(4 + 2 if row.selective else 4 + 4) * once,
-        head=(head, head, head, moved(24 * VOCABULARY / t)),
+        head=(head, head, head, moved(24 * row.vocabulary_size / t)),
         layers=row.layers / row.mesh.pipeline,
         micro_batches=row.micro_batches,
         stage_bytes=2 * 2 * tokens * d / t,
-        optimizer=(Kernel(0, 42 * (12 * d * d * row.layers / row.mesh.pipeline + VOCABULARY * d) / t),),
+        optimizer=(Kernel(0, 42 * (12 * d * d * row.layers / row.mesh.pipeline + row.vocabulary_size * d) / t),),
     )
 
 
@@ -186,6 +194,16 @@ def fit(rows: list[str]) -> tuple[float, float]:
     best = min(((a, b) for a in SHARES["MATRIX_SHARE"] for b in SHARES["MEMORY_SHARE"]), key=mean)
     model.MATRIX_SHARE, model.MEMORY_SHARE = best
     return best
+
+
+def rate_of_lumi() -> float:
+    """Return the rate of matrix products of a die of LUMI that gives Poro's iteration."""
+
+    def error(rate: float) -> float:
+        machine = dataclasses.replace(LUMI, matrix_flops_per_second=rate)
+        return abs(estimate_step_time(work(PORO), PORO.mesh, machine).seconds - PORO.seconds)
+
+    return min((x * 1e12 for x in range(40, 148)), key=error)
 
 
 def rate_of(rows: list[Throughput]) -> float:

@@ -200,7 +200,9 @@ def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
     (seventy,) = {row["way"] for row in rows if row["model"] == "llama3-70b"}
     assert "recomputation full" in seventy
     text = "\n".join(format_notes_and_sizes(plan))
-    assert "88 devices of cluster, estimated" in text and re.search("llama3-8b, 1,875 per parameter +15.1 trillion", text)
+    assert "88 devices of cluster, estimated" in text and re.search(
+        "llama3-8b, 1,875 per parameter +15.1 trillion", text
+    )
     small = planned_notes(CLUSTER | {"nodes": 1, "memory_bytes_per_device": 10**10}, one=model())
     assert small["sizes"][-1]["way"] is None and small["sizes"][-1]["seconds"] is None
     assert "llama3-70b: fits with none of the settings that were tried" in format_notes_and_sizes(small)

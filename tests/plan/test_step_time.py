@@ -5,6 +5,9 @@ import math
 
 import pytest
 
+from pipeline.core.platform_files import load_platform
+from pipeline.model.settings import Architecture
+from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import (
     LINK_SHARE,
     MATRIX_SHARE,
@@ -15,8 +18,10 @@ from pipeline.plan.step_time import (
     StepWork,
     estimate_step_time,
 )
+from pipeline.plan.training_step_operations import FLOAT8_RATE, count_step_work
 from tests.conftest import ROOT
-from tests.plan.published_steps import FSDP, MEGATRON, SEQUENCE, VOCABULARY, predicted, reached, work
+from tests.plan.published_steps import FSDP, MEGATRON, SEQUENCE, VOCABULARY, predicted, rate_of_lumi, reached, work
+from tests.plan.published_torchtitan import A100_ROWS, FLOAT8_ROWS, H100_ROWS, fit_float8_rate, tokens_per_second
 
 MACHINE = Machine(100e12, 1e12, 200e9, 20e9, devices=8)
 RATE, MEMORY = 100e12 * MATRIX_SHARE, 1e12 * MEMORY_SHARE
@@ -32,6 +37,7 @@ BLOCK = StepWork(
 )
 
 
+FLOAT8_TRAINING = {"precision": "bf16", "sequence_length": 8192, "batch_size": 2, "micro_batch_size": 1, "steps": 1}
 PAGE = (ROOT / "docs/results/plan.md").read_text(encoding="utf-8")
 
 
@@ -51,6 +57,32 @@ def test_published_trainings_by_fsdp_on_h100():
     mean, largest = errors([(reached(row), row.tokens_per_second) for row in FSDP])
     assert len(FSDP) == 26
     assert f"| 26 | {100 * mean:.1f} % | {100 * largest:.1f} % |" in PAGE
+
+
+def test_trainings_of_a_publication_that_nothing_was_fitted_on() -> None:
+    for rows, most in ((A100_ROWS, 0.04), (H100_ROWS, 0.06), (FLOAT8_ROWS, 0.06)):
+        mean, largest = errors([(tokens_per_second(row), row.tokens_per_second) for row in rows])
+        assert mean < most and f"| {len(rows)} | {100 * mean:.1f} % | {100 * largest:.1f} % |" in PAGE
+
+
+@pytest.mark.slow
+def test_what_is_fitted_on_the_rows_in_8_bits_and_on_lumi_is_what_the_plan_uses() -> None:
+    assert fit_float8_rate() == FLOAT8_RATE and f"{FLOAT8_RATE:g} times as fast as in bf16" in PAGE
+    plain, hidden = FLOAT8_ROWS[-2:]
+    gain = tokens_per_second(hidden) / tokens_per_second(plain)
+    assert math.isclose(gain, hidden.tokens_per_second / plain.tokens_per_second, rel_tol=0.005)
+    assert rate_of_lumi() == float(load_platform("lumi")["matrix_flops_per_second"])
+
+
+def test_8_bits_are_for_the_products_of_the_blocks_alone() -> None:
+    architecture = Architecture.model_validate({"preset": "llama3-8b"})
+    plain, fast = (
+        count_step_work(architecture, 128_256, training, DeviceMesh())
+        for training in (TrainingPlan(**FLOAT8_TRAINING), TrainingPlan(**FLOAT8_TRAINING, float8=True))
+    )
+    assert fast.head == plain.head and fast.forward[-2:] == plain.forward[-2:], "output, attention, and what is between"
+    assert all(kernel.rate == FLOAT8_RATE for kernel in fast.forward[:-2])
+    assert [kernel.flops for kernel in fast.backward] == [kernel.flops for kernel in plain.backward]
 
 
 @pytest.mark.parametrize("name", [name for name in MEGATRON if name.endswith("full")])

@@ -7,7 +7,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import flops_per_token, parameter_count
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
-from pipeline.plan.training_step_operations import count_step_work, make_device_mesh
+from pipeline.plan.training_step_operations import ASYNC_EXPOSED, count_step_work, make_device_mesh
 
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
 VOCABULARY = 128_256
@@ -85,7 +85,8 @@ def test_what_is_computed_again():
     names = ("none", "selective", "full")
     split = [counted(mesh={"tensor": 4}, recomputation=name)[1].tensor_bytes for name in names]
     assert split[0] == 2 * 2 * (2 * 4096) * 4 * 4096 * 3 / 4 and split[1] == split[2] == split[0] * 3 / 2
-    assert counted(mesh={"tensor": 4}, async_tensor_parallel=True, compile=True)[1].tensor_bytes == 0
+    hidden = counted(mesh={"tensor": 4}, async_tensor_parallel=True, compile=True)[1].tensor_bytes
+    assert math.isclose(hidden, split[0] * ASYNC_EXPOSED) and 0 < ASYNC_EXPOSED < 1
 
 
 def test_sequence_devices_exchange_queries_keys_values_and_the_output():

@@ -1,0 +1,175 @@
+"""Training speeds that torchtitan published, counted for `pipeline.plan.step_time`; nothing is fitted on those in bf16.
+
+Read in November 2026: https://github.com/pytorch/torchtitan, docs/performance.md (A100, 2024),
+its file llama3_h100_202412_torchtitan.md and llama3_8b_h200_2025-06_torchtitan.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pipeline.model.settings import Architecture
+from pipeline.plan import step_time, training_step_operations
+from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.step_time import Kernel, Machine, StepWork, estimate_step_time
+from tests.plan.published_steps import H100, SELENE, SHARES
+
+# HBM2e with 2.4 TB/s and a limit of 500 W (torchtitan, llama3_h100_202412_torchtitan.md).
+H100_500W = dataclasses.replace(H100, memory_bytes_per_second=2400e9)
+# 4.8 TB/s: NVIDIA, data sheet of the H200. Its matrix units are the H100's.
+H200 = dataclasses.replace(H100, memory_bytes_per_second=4800e9)
+LLAMA3 = {"8B": {"preset": "llama3-8b"}, "70B": {"preset": "llama3-70b"}}
+LLAMA2 = {
+    "13B": {"layers": 40, "width": 5120, "feed_forward_width": 13_824, "heads": 40},
+    "70B": {"layers": 80, "width": 8192, "feed_forward_width": 28_672, "heads": 64, "key_value_heads": 8},
+}
+
+
+class Speed(NamedTuple):
+    """A training by FSDP, and the tokens per second of one device.
+
+    Attributes:
+        family: of Llama, 2 with sequences of 4,096 tokens or 3 with 8,192.
+        recomputation: none; "layer", every second layer; "op", besides what is cheap every second matrix product of a
+            layer (torchtitan's selective modes); or "full".
+    """
+
+    family: int
+    size: str
+    machine: Machine
+    devices: int
+    micro_batch_size: int
+    recomputation: str
+    tokens_per_second: float
+    compile: bool = False
+    float8: bool = False
+    tensor: int = 1
+    asynchronous: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the row in a few words."""
+        ways = ("compile", "float8", "asynchronous")
+        words = [f"Llama {self.family} {self.size} x {self.micro_batch_size} on {self.devices}", self.recomputation]
+        words += [f"tensor {self.tensor}"] if self.tensor > 1 else []
+        return ", ".join([*words, *(way for way in ways if getattr(self, way))])
+
+
+A100_ROWS = [
+    Speed(3, "8B", SELENE, 64, 1, "layer", 2904),
+    Speed(3, "8B", SELENE, 64, 1, "op", 2973),
+    Speed(3, "70B", SELENE, 64, 1, "full", 331),
+    Speed(2, "13B", SELENE, 64, 2, "none", 2162),
+    Speed(2, "13B", SELENE, 64, 2, "layer", 1914),
+    Speed(2, "13B", SELENE, 64, 2, "op", 1904),
+    Speed(2, "70B", SELENE, 64, 1, "op", 355),
+    Speed(2, "70B", SELENE, 64, 2, "full", 353),
+]
+H100_ROWS = [
+    Speed(3, "8B", H100_500W, 8, 2, "op", 5762),
+    Speed(3, "8B", H100_500W, 8, 2, "op", 6667, compile=True),
+    Speed(3, "8B", H100_500W, 128, 2, "op", 5605),
+    Speed(3, "8B", H100_500W, 128, 2, "op", 6514, compile=True),
+]
+FLOAT8_ROWS = [
+    Speed(3, "8B", H100_500W, 8, 2, "op", 8532, compile=True, float8=True),
+    Speed(3, "8B", H100_500W, 128, 2, "op", 8380, compile=True, float8=True),
+    Speed(3, "8B", H200, 32, 2, "op", 10_938, compile=True, float8=True),
+    Speed(3, "8B", H200, 64, 2, "op", 10_753, compile=True, float8=True),
+    Speed(3, "70B", H100_500W, 256, 16, "full", 829, compile=True, float8=True, tensor=8),
+    Speed(3, "70B", H100_500W, 256, 16, "full", 876, compile=True, float8=True, tensor=8, asynchronous=True),
+]
+
+
+def _halve(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    return tuple(Kernel(kernel.flops / 2, kernel.bytes / 2, kernel.rate) for kernel in kernels)
+
+
+def _work(row: Speed, architecture: Architecture, training: TrainingPlan, work: StepWork) -> StepWork:
+    """Return the work of torchtitan, which does more than Polder without compilation, and recomputes other products.
+
+    Without compilation a norm in bf16 is nine kernels, which read and write 36 bytes of an element where one reads and
+    writes 4, and the rotation of complex numbers in float32 moves 20 bytes where 8 are counted; backward twice as many.
+    """
+    a, tokens = architecture, row.micro_batch_size * training.sequence_length
+    if not row.compile:
+        heads = (a.heads + a.key_value_head_count) * a.head_dimension
+        more = tokens * (2 * 32 * a.width + 12 * heads) / row.tensor
+        *products, between = work.forward
+        forward = (*products, Kernel(0, between.bytes + more))
+        recomputed = work.recomputed and (*work.recomputed[:-1], Kernel(0, work.recomputed[-1].bytes + more))
+        backward = (*work.backward, Kernel(0, 2 * more))
+        work = dataclasses.replace(work, forward=forward, backward=backward, recomputed=recomputed)
+    if row.recomputation == "op":
+        *products, _, _ = work.forward
+        return dataclasses.replace(work, recomputed=(*work.recomputed, *_halve(products)))
+    return dataclasses.replace(work, recomputed=_halve(work.forward)) if row.recomputation == "layer" else work
+
+
+def tokens_per_second(row: Speed, machine: Machine | None = None) -> float:
+    """Return the tokens per second of one device of a row by the model."""
+    machine = machine or row.machine
+    shape = (LLAMA3 if row.family == 3 else LLAMA2)[row.size]
+    architecture, vocabulary_size = Architecture.model_validate(shape), 128_256 if row.family == 3 else 32_000
+    training = TrainingPlan(
+        precision="bf16",
+        sequence_length=8192 if row.family == 3 else 4096,
+        batch_size=row.devices // row.tensor * row.micro_batch_size,
+        micro_batch_size=row.micro_batch_size,
+        steps=1,
+        mesh={"tensor": row.tensor},
+        recomputation={"op": "selective", "layer": "selective"}.get(row.recomputation, row.recomputation),
+        compile=row.compile,
+        float8=row.float8,
+        async_tensor_parallel=row.asynchronous,
+    )
+    mesh = training_step_operations.make_device_mesh(training, row.devices, machine.devices)
+    work = training_step_operations.count_step_work(architecture, vocabulary_size, training, mesh)
+    step = estimate_step_time(_work(row, architecture, training, work), mesh, machine)
+    return training.batch_size * training.sequence_length / step.seconds / row.devices
+
+
+def mean_error(rows: Sequence[Speed], rate: float | None = None) -> float:
+    """Return the mean relative error of rows, with another rate of matrix products if one is given."""
+
+    def of(row: Speed) -> Machine:
+        return dataclasses.replace(row.machine, matrix_flops_per_second=rate) if rate else row.machine
+
+    return sum(abs(tokens_per_second(row, of(row)) / row.tokens_per_second - 1) for row in rows) / len(rows)
+
+
+def fit_rate(rows: Sequence[Speed]) -> float:
+    """Return the rate of matrix products of least mean error on rows."""
+    return min((x * 5e12 for x in range(90, 160)), key=lambda rate: mean_error(rows, rate))
+
+
+def fit_shares(rows: Sequence[Speed], predict: Callable[[], list[float]]) -> tuple[tuple[float, float], list[float]]:
+    """Return the shares of `step_time` of least mean error on rows, and what `predict` returns with them."""
+    before = step_time.MATRIX_SHARE, step_time.MEMORY_SHARE
+
+    def error(pair: tuple[float, float]) -> float:
+        step_time.MATRIX_SHARE, step_time.MEMORY_SHARE = pair
+        return mean_error(rows)
+
+    try:
+        best = min(((a, b) for a in SHARES["MATRIX_SHARE"] for b in SHARES["MEMORY_SHARE"]), key=error)
+        step_time.MATRIX_SHARE, step_time.MEMORY_SHARE = best
+        return best, predict()
+    finally:
+        step_time.MATRIX_SHARE, step_time.MEMORY_SHARE = before
+
+
+def fit_float8_rate() -> float:
+    """Return the rate of products in 8 bits relative to bf16 of least mean error on the rows in float8."""
+    before = training_step_operations.FLOAT8_RATE
+
+    def error(rate: float) -> float:
+        training_step_operations.FLOAT8_RATE = rate
+        return mean_error(FLOAT8_ROWS)
+
+    try:
+        return min((x / 20 for x in range(20, 41)), key=error)
+    finally:
+        training_step_operations.FLOAT8_RATE = before
