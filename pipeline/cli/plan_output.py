@@ -121,6 +121,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     if unknown:
         missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
         lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")
+        lines += ["polder platform measure, in a job on a node, measures the rates"] * ("matrix_flops" in missing)
     return lines
 
 

@@ -95,6 +95,27 @@ def check(
     raise typer.Exit(0 if good else 1)
 
 
+@command(platform, PANEL, "Measure this node", "polder platform measure --folder /data/me")
+def measure(
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Measure how fast a file of 4 GiB is written here.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long each rate is measured.")] = 20,
+) -> None:
+    """Measure rates of this node, in a job with all of its GPUs, and print them as lines for a platform's file."""
+    import torch
+
+    from pipeline.pretrain.processes import rendezvous
+    from pipeline.slurm.platform_measurement import measure_node
+
+    name = rendezvous.get_device_name(rendezvous.choose_device(0)[1])
+    print(
+        f"# {name}, by polder platform measure, {datetime.date.today():%Y-%m-%d}, torch {torch.__version__}", flush=True
+    )
+    for key, value in measure_node(folder, seconds):
+        print(f"{key}: {value:.3g}", flush=True)
+
+
 @command(platform, PANEL, "Write a platform's file", "polder platform new dune --account NAME", name="new")
 def new_platform_file(name: Name, account: Account = None) -> None:
     """Write workflow/platforms/NAME.yaml and its test, with what Slurm says here; all other keys are comments."""

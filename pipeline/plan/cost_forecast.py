@@ -124,7 +124,7 @@ OMITTED_PARTS = {
     "queue_seconds": "waiting in the queue, because the platform does not state job_queue_seconds (sacct shows Submit "
     "and Start of jobs with as many nodes)",
     "checkpoint_write_seconds": "the interval between checkpoints by Young and Daly, because the platform does not "
-    "state storage_bytes_per_second (time dd of 10 GB with oflag=direct to its scratch)",
+    "state storage_bytes_per_second (polder platform measure --folder FOLDER)",
 }
 OVERLAPPED_PARTS = "loading, and checkpoints that are written during the training"
 

@@ -15,11 +15,10 @@ from pipeline.plan.strategies import STRATEGIES
 
 HOW_TO_MEASURE = {
     "peak_flops_per_second": "the device's data sheet has it: dense, in bf16",
-    "matrix_flops_per_second": "time products of two bf16 matrices of 8,192 x 8,192 on one device for a minute, and "
-    "divide 2 x 8,192^3 by the seconds of one",
-    "memory_bytes_per_second": "the data sheet has it, or time the copy of 1 GB on one device, which moves 2 GB",
-    "node_bytes_per_second": "the data sheet has it (half of the figure in both directions), or run all_reduce_perf of "
-    "nccl-tests or rccl-tests on one node and divide its busbw by 0.78",
+    "matrix_flops_per_second": "run polder platform measure in a job on a node",
+    "memory_bytes_per_second": "the data sheet has it, or run polder platform measure in a job on a node",
+    "node_bytes_per_second": "the data sheet has it (half of the figure in both directions), or run polder platform "
+    "measure in a job on a node",
     "network_bytes_per_second": "ibstat or the site's page shows a node's adapters and their rate: divide the sum by "
     "its devices; `polder platform check` measures what two nodes reach",
 }

@@ -18,6 +18,7 @@ def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) <= 24 and printed.err == ""
     assert lines[0].split() == ["model", "(estimated)", "base"] and ["parameters", "69,280"] in map(str.split, lines)
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
+    assert any(line.startswith("polder platform measure") for line in lines)
     assert any(line.startswith("main ") and " 169 " in line for line in lines)
 
 
