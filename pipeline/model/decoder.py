@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 import torch.nn.attention.varlen  # declares its operator
@@ -56,6 +56,10 @@ class FeedForward(nn.Module):
         return y_BTD
 
 
+LayerResult = Tensor | tuple[Tensor, Tensor]
+"""The hidden states after a layer, (B, T, D); with experts also how many tokens visit each, (N,)."""
+
+
 class Block(nn.Module, ABC):
     """One layer; an architecture defines its parts and its computation."""
 
@@ -63,13 +67,16 @@ class Block(nn.Module, ABC):
     attention: Attention
     feed_forward: FeedForward
 
-    def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Return the hidden states after this layer, (B, T, D)."""
+    def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> LayerResult:
+        """Return the result of `layer` under the mode of recomputation."""
         return checkpoint_activations(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
 
     @abstractmethod
-    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
-        """Return the same for the angles of `rotary_angles` and the limits of `attention_limits`."""
+    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> LayerResult:
+        """Return the result for the angles of `rotary_angles` and the limits of `make_attention_mask`.
+
+        It stores nothing in the module, because compilation with recomputation excludes side effects.
+        """
 
 
 class OutputHead(nn.Linear):
@@ -109,6 +116,8 @@ class Decoder(nn.Module):
         self.output = OutputHead(architecture.width, vocabulary_size, bias=False)
         if architecture.tie_embeddings:
             self.output.weight = self.embedding.weight
+        self.visits: dict[int, Tensor] = {}
+        """By layer, how many training tokens visited each of its experts, (N,), since it was cleared."""
 
     def forward(self, tokens_BT: Tensor, target_BT: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return logits (B, T, V); with targets the sum of the token losses in nats, a float32 scalar.
@@ -131,7 +140,13 @@ class Decoder(nn.Module):
         dtype = x_BTD.dtype
         limits = {each: make_attention_mask(tokens_BT, documents, each, dtype) for each in {*windows.values()}}
         for layer, window in windows.items():
-            x_BTD = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits[window])
+            result: LayerResult = self.blocks[layer](x_BTD, cosine_TE, sine_TE, limits[window])
+            if isinstance(result, Tensor):
+                x_BTD = result
+                continue
+            x_BTD, visits_N = result
+            if torch.is_grad_enabled():
+                self.visits[layer] = visits_N + self.visits.get(layer, 0)
         return x_BTD
 
 
@@ -159,14 +174,17 @@ def _selective_policy(context: SelectiveCheckpointContext, operator: Any, *_: An
     return CheckpointPolicy.MUST_SAVE if operator in _SAVED_OPERATORS else CheckpointPolicy.PREFER_RECOMPUTE
 
 
+Result = TypeVar("Result")
+
+
 def checkpoint_activations(
-    function: Callable[..., Tensor], *arguments: Tensor | None, how: Recomputation = "full"
-) -> Tensor:
+    function: Callable[..., Result], *arguments: Tensor | None, how: Recomputation = "full"
+) -> Result:
     """Return function(*arguments) under a mode of recomputation; the function must be deterministic."""
     if how == "none" or not torch.is_grad_enabled():
         return function(*arguments)
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
     if how == "selective":
         options["context_fn"] = partial(create_selective_checkpoint_contexts, _selective_policy)
-    result: Tensor = checkpoint(function, *arguments, **options)
+    result: Result = checkpoint(function, *arguments, **options)
     return result

@@ -68,8 +68,6 @@ class Router(nn.Linear):
         assert architecture.experts and architecture.experts_per_token
         super().__init__(architecture.width, architecture.experts, bias=False)
         self.chosen = architecture.experts_per_token
-        self.visits_N = torch.zeros(architecture.experts, dtype=torch.long, device="cpu")
-        """Training tokens of each expert since the last reset to zero."""
 
     def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         """Return weights (B, T, C), which sum to 1, and numbers (B, T, C) of experts, and the visits of each, (N)."""
@@ -80,10 +78,8 @@ class Router(nn.Linear):
         ends_BN = torch.searchsorted(sorted_BR, every_BN, right=True)
         visits_BN = ends_BN.diff(prepend=ends_BN.new_zeros(len(x_BTD), 1))
         visits_N = visits_BN.sum(0)
-        if torch.is_grad_enabled():
-            self.visits_N = self.visits_N.to(x_BTD.device) + visits_N
-            if self.balance:
-                probability_BTN = self._add_balancing_gradient(probability_BTN, visits_BN)
+        if self.balance and torch.is_grad_enabled():
+            probability_BTN = self._add_balancing_gradient(probability_BTN, visits_BN)
         weight_BTC = probability_BTN.gather(-1, expert_BTC)
         weight_BTC = weight_BTC / weight_BTC.sum(-1, keepdim=True)
         return weight_BTC.to(x_BTD.dtype), expert_BTC, visits_N
@@ -146,15 +142,15 @@ class Experts(decoder.FeedForward):
         self.up = ExpertLinear(a.experts, a.width, a.intermediate_width)
         self.down = ExpertLinear(a.experts, a.intermediate_width, a.width)
 
-    def _part(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Return (B, T, D), and how many tokens visit each expert, (N,)."""
         weight_BTC, expert_BTC, visits_N = self.router(x_BTD)
         order_R = expert_BTC.flatten().argsort(stable=True)
         back_R = order_R.argsort()
         x_RD = permute_rows(x_BTD.flatten(0, 1), order_R, back_R)
         y_RD = permute_rows(self.exchange(self._compute, x_RD, visits_N), back_R, order_R)
         y_BTCD = y_RD.view(*expert_BTC.shape, -1)
-        y_BTD: Tensor = (y_BTCD * weight_BTC[..., None]).sum(-2)
-        return y_BTD
+        return (y_BTCD * weight_BTC[..., None]).sum(-2), visits_N
 
     def _compute(self, x_RD: Tensor, visits_N: Tensor) -> Tensor:
         ends_N = visits_N.cumsum(0).to(torch.int32)

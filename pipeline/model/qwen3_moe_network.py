@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from pipeline.core.errors import InputError
 from pipeline.model import qwen3_network
 from pipeline.model.llama_network import FULL, SLIDING
@@ -20,6 +22,12 @@ class Qwen3MoeBlock(qwen3_network.Qwen3Block):
     """A layer of a Qwen3 whose feed-forward block is a mixture of experts."""
 
     feed_forward_kind = Experts
+
+    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the stream after this layer, (B, T, D), and the visits of its experts, (N,)."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE, limits)
+        y_BTD, visits_N = self.feed_forward(self.feed_forward_norm(x_BTD))
+        return x_BTD + y_BTD, visits_N
 
 
 class Qwen3Moe(qwen3_network.Qwen3):

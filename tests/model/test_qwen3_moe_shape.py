@@ -1,6 +1,7 @@
 """The native Qwen3 with experts is Transformers' own: logits, gradients, load-balancing loss, names, sizes, folders."""
 
 import json
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -152,9 +154,24 @@ def test_recomputation_changes_no_bit(switches: dict[str, Any]) -> None:
     document = (torch.arange(50) >= 20).long().expand(3, -1)
     expected, found = (gradients(model, read, target, document) for model in (plain, again))
     assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
-    for one, other in zip(plain.blocks, again.blocks, strict=True):
-        visits, others = one.feed_forward.router.visits_N, other.feed_forward.router.visits_N
-        assert visits.sum() == read.numel() * CHOSEN and torch.equal(visits / visits.sum(), others / others.sum())
+    for layer, visits_N in plain.visits.items():
+        assert visits_N.sum() == read.numel() * CHOSEN and torch.equal(visits_N, again.visits[layer])
+    assert len(plain.visits) == SHAPES[0].layers
+
+
+@pytest.mark.parametrize("recomputation", ["none", "selective", "full"])
+def test_the_blocks_are_one_graph_without_breaks(recomputation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer runs the graph of the first one; code is not generated, which takes long."""
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="aot_eager"))
+    torch.compiler.reset()
+    counters.clear()
+    model = balanced(SHAPES[0], recomputation=recomputation, compile=True).to(torch.bfloat16)
+    model.output.compiled = False
+    plain, (read, target) = balanced(SHAPES[0]).to(torch.bfloat16), batch()
+    expected, found = (gradients(one, read, target) for one in (plain, model))
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    assert all(torch.equal(model.visits[layer], visits_N) for layer, visits_N in plain.visits.items())
+    assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
 
 
 @pytest.mark.slow
@@ -190,7 +207,7 @@ def test_visits_of_a_validation_do_not_count() -> None:
     model = native(SHAPES[0])
     with torch.no_grad():
         model(*batch())
-    assert not any(block.feed_forward.router.visits_N.any() for block in model.blocks)
+    assert not model.visits
 
 
 def test_an_expert_without_tokens_computes_nothing() -> None:

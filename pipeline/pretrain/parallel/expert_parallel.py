@@ -39,9 +39,9 @@ def measure_largest_share(model: Decoder, device: torch.device) -> dict[str, flo
     if not architecture.experts or not architecture.experts_per_token:
         return {}
     visits_LN = torch.zeros(architecture.layers, architecture.experts, dtype=torch.float64)
-    for number, experts in find_experts(model).items():
-        visits_LN[number] = experts.router.visits_N.cpu()
-        experts.router.visits_N = torch.zeros_like(experts.router.visits_N)
+    if model.visits:
+        visits_LN[[*model.visits]] = torch.stack([*model.visits.values()]).to("cpu", torch.float64)
+    model.visits.clear()
     everywhere_LN = torch.from_numpy(process_groups.all_reduce_sum(device, visits_LN.numpy()))
     shares_LN = everywhere_LN / everywhere_LN.sum(1, keepdim=True) * architecture.experts_per_token
     return {"largest_expert_share": float(shares_LN.max())}
