@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.markup import content_security_hash
 from pipeline.core.platform_files import load_platform
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
@@ -48,14 +49,14 @@ def test_the_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, A
     milestones = 20
     size = 29.82e9 * (16 * milestones + 4 + 3 * 12)  # bytes: two old and a new recovery checkpoint
     assert cells(page, "Disk for checkpoints and milestones")[0] == f"{size / 1e12:.3g} TB"
-    assert "Cost</th>" not in page, "no price is stated"
+    assert "Cost</th>" not in page and "validation</th>" not in page, "no price is stated, and nothing is validated"
     assert "Cannot estimate the corpus: no text is here" in page and "storage_bytes_per_second" in page
 
 
 def test_a_number_of_nodes_on_which_a_model_does_not_fit_is_not_drawn(plan: dict[str, Any]) -> None:
     nodes = {name: [row["nodes"] for row in rows] for name, rows in plan["scaling"].items()}
     assert nodes["large"][0] > 1, "16 bytes for each of 29.8 billion parameters are more than four devices have"
-    assert {11, 22, 44, 66, 88} <= {*nodes["large"]} and 21 not in nodes["large"], "1,056 sequences do not divide"
+    assert {11, 22, 44, 66, 88} <= {*nodes["large"]} and 16 not in nodes["large"], "1,056 sequences do not divide"
     (planned,) = (row for row in plan["scaling"]["large"] if row["nodes"] == 22)
     assert planned["seconds"] == plan["models"]["large"]["seconds"]
     hours = [row["device_hours"] for row in plan["scaling"]["large"]]
@@ -65,12 +66,16 @@ def test_a_number_of_nodes_on_which_a_model_does_not_fit_is_not_drawn(plan: dict
 def test_charts_have_a_line_for_each_model_and_for_sizes_near_them(tmp_path: Path, plan: dict[str, Any]) -> None:
     page = write(tmp_path, plan)
     assert page.count("<svg") == 3 and "large (planned)" in page and "llama3-70b" in page
+    one = {name: rows[:1] for name, rows in plan["scaling"].items()}
+    assert write(tmp_path, {**plan, "scaling": one}).count("<svg") == 1, "one number of nodes is no line"
 
 
 def test_text_is_data_and_nothing_on_the_page_runs(tmp_path: Path, plan: dict[str, Any]) -> None:
     page = write(tmp_path, {**plan, "not_run": {"<b>": "<script>alert(1)</script>"}})
     assert "<script" not in page and "&lt;script&gt;" in page and "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=", page)
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert f"style-src '{content_security_hash(style)}'" in page
 
 
 def test_a_platform_without_figures_has_a_page_without_times(tmp_path: Path) -> None:
