@@ -179,7 +179,7 @@ def list_time_notes(
 def _list_published_training_notes(platform: PlatformPlan, planned: dict[str, Any]) -> list[str]:
     least, most, own = (planned[key] for key in ("published_least_seconds", "published_most_seconds", "seconds"))
     trainings = [
-        f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {one.tokens:.3g} tokens, "
+        f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {format_quantity('tokens', one.tokens)} tokens, "
         f"{100 * one.utilization:.0f} % of the peak ({one.source})"
         for one in find_similar_trainings(planned["active_parameters"])
     ]
