@@ -132,7 +132,7 @@ def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
     assert by.startswith("time by operations, bytes and bandwidths; failures at the rate of Llama 3 405B")
     for word in ("loading", "validation_tokens", "job_start_seconds", "job_queue_seconds", "storage_bytes_per_second"):
         assert word in missing
-    assert "Llama 3 8B 1,300,000 hours of H100 for 1.5e+13 tokens, 16 % of the peak" in others
+    assert "Llama 3 8B 1,300,000 hours of H100 for 15 trillion tokens, 16 % of the peak" in others
     known = {
         "failures_per_device_hour": 1e-5,
         "job_start_seconds": 1,
