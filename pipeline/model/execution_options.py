@@ -28,7 +28,6 @@ def set_execution_options(
     *,
     recomputation: Recomputation = "none",
     compile: bool = False,
-    cuda_graphs: bool = False,
     float8: bool = False,
     tiled_feed_forward: int = 1,
     flash_attention: bool = True,
@@ -36,22 +35,12 @@ def set_execution_options(
     """Set how the model's blocks compute on a device; the model may still be on the meta device.
 
     Args:
-        cuda_graphs: with `compile`, record the kernels of each block once and replay them without launch overhead.
         tiled_feed_forward: parts of the sequence in the feed-forward block.
         flash_attention: false computes and keeps the scores of all pairs of positions.
 
     Raises:
-        InputError: the device does not support float8 or CUDA graphs.
+        InputError: the device does not support float8.
     """
-    if cuda_graphs:
-        if device.type != "cuda":
-            raise InputError(
-                f"training.cuda_graphs needs a GPU, but this device is {device.type}: set cuda_graphs to false"
-            )
-        # Each block is a graph; without this mark, running the second one would free the result of the first.
-        model.register_forward_pre_hook(
-            lambda *_: torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        )
     if device.type == "cuda":
         _enable_flash_attention_3(device)
     if float8:
@@ -65,7 +54,7 @@ def set_execution_options(
         block.attention.kernels = list_kernels(device) if flash_attention else [SDPBackend.MATH]
         block.feed_forward.tiles = tiled_feed_forward
         if compile:
-            block.compile(mode="reduce-overhead" if cuda_graphs else None)
+            block.compile()
 
 
 def check_float8(device: torch.device) -> None:

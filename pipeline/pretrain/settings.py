@@ -14,7 +14,7 @@ from pipeline.tokens.settings import Sampling
 
 EXECUTION_KEYS = frozenset(
     (
-        *("backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile", "cuda_graphs"),
+        *("backend", "strategy", "mesh", "micro_batch_size", "fused_optimizer", "threads", "compile"),
         *("recomputation", "tiled_feed_forward", "async_tensor_parallel", "flash_attention", "peak_flops_per_second"),
         "energy_policy",
         "deterministic",
@@ -161,14 +161,16 @@ class Training(Settings):
     )
     threads: int = Field(default=1, ge=1, description="threads of one process on a CPU")
     compile: bool = Field(default=False, description="compile each block")
-    cuda_graphs: bool = Field(default=False, description="replay each block's kernels as one; needs compile and a GPU")
     recomputation: Literal["none", "selective", "full"] = Field(
         default="none", description="activations of a block to recompute in the backward pass"
     )
     tiled_feed_forward: int = Field(
         default=1, ge=1, description="parts into which the feed-forward block splits the sequence to save memory"
     )
-    float8: bool = Field(default=False, description="matrix products of the blocks in 8 bits; needs torchao and Hopper")
+    float8: bool = Field(
+        default=False,
+        description="matrix products of the blocks in 8 bits; needs compile, precision bf16, torchao and Hopper",
+    )
     flash_attention: bool = optional_later_field(
         True, description="attention that keeps no scores; false keeps all scores of a block, for comparisons"
     )
@@ -185,6 +187,19 @@ class Training(Settings):
     )
 
     stability: Stability = Field(default_factory=Stability)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_cuda_graphs(cls, content: Any) -> Any:
+        """Refuse the former key `cuda_graphs`; records of earlier versions have it with false."""
+        if not isinstance(content, dict) or "cuda_graphs" not in content:
+            return content
+        if content["cuda_graphs"]:
+            raise ValueError(
+                "cuda_graphs would record each block anew in each step, because its gathered weights have other "
+                "addresses: remove it"
+            )
+        return {key: value for key, value in content.items() if key != "cuda_graphs"}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -208,8 +223,6 @@ class Training(Settings):
             raise ValueError(f"mesh.shard {self.mesh.shard} needs a hybrid strategy, not {self.strategy}: remove it")
         if self.async_tensor_parallel and not (self.compile and self.mesh.tensor > 1):
             raise ValueError("async_tensor_parallel needs compile and mesh.tensor above 1: set it to false")
-        if self.cuda_graphs:
-            self._check_cuda_graphs(split)
         if not self.flash_attention:
             self._check_no_flash_attention()
         for size in self.batch_schedule.batch_sizes:
@@ -227,6 +240,11 @@ class Training(Settings):
         for key in ("compile", "float8"):
             if self.backend == "deepspeed" and getattr(self, key):
                 raise ValueError(f"{key} is not available with backend deepspeed: set {key} to false")
+        if self.float8 and not (self.compile and self.precision == "bf16"):
+            raise ValueError(
+                "float8 needs compile, which joins the casts with other kernels, and precision bf16: set compile to "
+                "true and precision to bf16, or float8 to false"
+            )
         if self.optimizer == "muon" and self.backend == "deepspeed":
             raise ValueError("optimizer muon needs full matrices, which deepspeed does not gather: set backend to fsdp")
         if self.stability.bad_step == "rewind" and not self.checkpoint_every:
@@ -241,23 +259,9 @@ class Training(Settings):
         if self.recomputation == "selective":
             raise ValueError("recomputation selective keeps the result of flash attention: set flash_attention to true")
 
-    def _check_cuda_graphs(self, split: list[str]) -> None:
-        """Check that CUDA graphs can record the blocks: no collectives, constant sizes, one batch at a time."""
-        if not self.compile:
-            raise ValueError("cuda_graphs needs compiled blocks: set compile to true or cuda_graphs to false")
-        if split:
-            raise ValueError(f"cuda_graphs cannot record blocks with {split[0]}: set it to 1 or cuda_graphs to false")
-        if self.sampling.mask_documents:
-            raise ValueError(
-                "cuda_graphs needs constant sizes, and with sampling.mask_documents each step has other documents: set "
-                "one of them to false"
-            )
-        if len({*self.batch_schedule.sequence_lengths}) > 1:
-            raise ValueError("cuda_graphs needs constant sizes: set it to false, or remove sequence_length from ramp")
-
     def execution_options(self) -> dict[str, Any]:
         """Return the keyword arguments of `pipeline.model.execution_options.set_execution_options`."""
-        keys = {"recomputation", "compile", "cuda_graphs", "float8", "tiled_feed_forward", "flash_attention"}
+        keys = {"recomputation", "compile", "float8", "tiled_feed_forward", "flash_attention"}
         return {key: getattr(self, key) for key in keys}
 
     @property
@@ -317,7 +321,6 @@ class Model(Settings):
             (training.optimizer == "muon", "optimizer muon does not support stacked matrices: set it to adamw"),
             (training.tiled_feed_forward > 1, "tiled_feed_forward would balance experts within tiles: set it to 1"),
             (training.float8, "float8 does not support experts: set it to false"),
-            (training.cuda_graphs, "cuda_graphs needs constant sizes: set it to false"),
             (
                 training.compile and training.mesh.expert > 1,
                 "compile does not support mesh.expert: set one of them to its default",

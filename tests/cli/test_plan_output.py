@@ -33,7 +33,7 @@ def test_a_page_has_the_figures_of_the_screen(tmp_path: Path, capsys: pytest.Cap
 def test_mistakes_come_first_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "nowhere/*.txt"
-    raw["models"]["base"]["training"]["float8"] = True
+    raw["models"]["base"]["training"] |= {"float8": True, "compile": True, "precision": "bf16"}
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(raw))
     assert main(["plan", str(tmp_path / "wrong.yaml")]) == 2
     printed = capsys.readouterr()

@@ -139,7 +139,6 @@ def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, to
     [
         ({"ramp": [{"to_step": 3, "batch_size": 3}]}, "batch_size 3 is not divisible by micro_batch_size 2"),
         ({"ramp": [{"to_step": 10}]}, "ramp: its last step 10 is not below the 10 steps"),
-        ({"compile": True, "cuda_graphs": True}, "cuda_graphs needs constant sizes"),
     ],
 )
 def test_what_a_training_cannot_ramp_is_refused(changes: dict[str, Any], sentence: str, settings: Make) -> None:

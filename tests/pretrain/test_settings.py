@@ -87,12 +87,19 @@ def test_one_milestone_by_default() -> None:
         ({"backend": "deepspeed", "strategy": "zero1", "optimizer": "muon"}, "set backend to fsdp"),
         ({"flash_attention": False, "recomputation": "selective"}, "flash_attention to true"),
         ({"flash_attention": False, "sampling": {"mask_documents": True}}, "mask_documents to false"),
+        ({"float8": True, "precision": "bf16"}, "float8 needs compile, .* set compile to true and precision to bf16"),
+        ({"float8": True, "compile": True}, "float8 needs compile, .* and precision bf16"),
+        ({"cuda_graphs": True, "compile": True}, "cuda_graphs would record each block anew .*: remove it"),
         ({"learning_rat": 1}, "learning_rat"),
     ],
 )
 def test_contradictions_are_refused_by_name(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         training(**changes)
+
+
+def test_a_record_of_an_earlier_version_is_read_without_its_former_key() -> None:
+    assert training(cuda_graphs=False) == training()
 
 
 def test_scores_of_whole_rows_are_refused_with_a_window() -> None:

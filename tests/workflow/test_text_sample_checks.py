@@ -73,7 +73,7 @@ def test_a_license_that_documents_contradict_is_found_by_a_sample(
 def test_each_missing_file_is_named_with_the_folder_and_nothing_hides_the_rest(tmp_path: Path) -> None:
     raw = copy.deepcopy(MICRO)
     raw["sources"][1]["path"] = "nowhere/*.txt"
-    raw["models"]["base"]["training"]["float8"] = True
+    raw["models"]["base"]["training"] |= {"float8": True, "compile": True, "precision": "bf16"}
     raw["evaluation"]["baselines"] = {"gpt": "config/corpus"}
     first, second, third = found(parse_configuration(raw))
     assert first.startswith(f"source nl_gids: no file matches nowhere/*.txt in {Path.cwd()}: correct")

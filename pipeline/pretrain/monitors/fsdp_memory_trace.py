@@ -39,7 +39,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 CPU = torch.device("cpu")
 # Compiled kernels cannot be traced, and hold no more memory than the ones that they replace.
-UNTRACED_OPTIONS = {"compile": False, "cuda_graphs": False, "float8": False, "async_tensor_parallel": False}
+UNTRACED_OPTIONS = {"compile": False, "float8": False, "async_tensor_parallel": False}
 
 
 class _Loss(Enum):

@@ -169,12 +169,6 @@ def test_what_does_not_divide_is_named(
         ({"mesh": {"interleaving": 2}}, "mesh.interleaving 2 needs a pipeline: set it to 1, or"),
         ({"mesh": {"shard": 2}}, "mesh.shard 2 needs a hybrid strategy, not full_shard"),
         ({"async_tensor_parallel": True, "mesh": {"tensor": 2}}, "async_tensor_parallel needs compile"),
-        ({"cuda_graphs": True}, "cuda_graphs needs compiled blocks: set compile to true"),
-        ({"cuda_graphs": True, "compile": True, "mesh": {"context": 2}}, "cannot record blocks with mesh.context 2"),
-        (
-            {"cuda_graphs": True, "compile": True, "sampling": {"mask_documents": True}},
-            "cuda_graphs needs constant sizes",
-        ),
     ],
 )
 def test_settings_that_contradict_each_other(training: dict[str, Any], message: str) -> None:
