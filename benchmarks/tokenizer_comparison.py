@@ -1,7 +1,7 @@
 """Tokenizers compared on real text: fertility, parity, Rényi efficiency, whole words, seconds, peak memory.
 
     PYTHONPATH=. python benchmarks/tokenizer_comparison.py DATA [--megabytes 20] [--sample-bytes N]
-        [--algorithms bpe unigram] [--sizes 8192 16384 32768] [--digits left]
+        [--algorithms bpe unigram] [--sizes 8192 16384 32768] [--digits left] [--pretokenizers dutch]
 
 DATA holds text/*.jsonl.gz, of which Dutch and English files are read, and eval/sib200_{nl,en}.jsonl.gz with the same
 sentences in both languages, for parity. Each training is a separate process. Prints Markdown.
@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", default=["bpe", "unigram"])
     parser.add_argument("--sizes", type=int, nargs="+", default=[8192, 16384, 32768])
     parser.add_argument("--digits", nargs="+", default=["left"])
+    parser.add_argument("--pretokenizers", nargs="+", default=["dutch"])
     asked = parser.parse_args()
 
     from pipeline.tokenizer.fertility import run
@@ -74,15 +75,17 @@ def main() -> None:
         del texts
         parallel = sentences(asked.data, folder)
         print(
-            "| algorithm | digits | entries | tokens per word | bytes per token | whole words | Rényi efficiency |",
-            end="",
+            "| algorithm | digits | pre-tokenizer | entries | tokens per word | bytes per token | whole words |", end=""
         )
-        print(" parity | seconds (CPU) | peak memory |\n|" + "---|" * 10)
-        for algorithm, size, digits in product(asked.algorithms, asked.sizes, asked.digits):
+        print(" Rényi efficiency | parity | seconds (CPU) | peak memory |\n|" + "---|" * 11)
+        for algorithm, size, digits, pretokenizer in product(
+            asked.algorithms, asked.sizes, asked.digits, asked.pretokenizers
+        ):
             settings = {
                 "algorithm": algorithm,
                 "vocabulary_size": size,
                 "digits": digits,
+                "pretokenizer": pretokenizer,
                 "sample_bytes": asked.sample_bytes,
                 "validation_fraction": VALIDATION_FRACTION,
             }
@@ -109,7 +112,7 @@ def main() -> None:
             ]
             premium = ", ".join(f"{language} {result['parallel']['premium'][language]:.3f}" for language in LANGUAGES)
             costs = [premium, f"{seconds:.0f} ({cpu:.0f})", f"{peak / 1e6:.0f} MB"]
-            print("|", " | ".join([algorithm, digits, f"{size:,}", *cells, *costs]), "|", flush=True)
+            print("|", " | ".join([algorithm, digits, pretokenizer, f"{size:,}", *cells, *costs]), "|", flush=True)
 
 
 if __name__ == "__main__":

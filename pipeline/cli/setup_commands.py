@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -66,6 +66,20 @@ def export_model(
     from pipeline.model import huggingface
 
     huggingface.export_model(folder, out)
+
+
+@command(model, PANEL, "Write a GGUF file", "polder model gguf exported/qwen3 qwen3.gguf", name="gguf")
+def write_gguf_file(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that Transformers loads.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
+    output_type: Annotated[
+        Literal["f32", "bf16", "f16", "q8_0"], typer.Option("--type", help="Round matrices to it.")
+    ] = "f16",
+) -> None:
+    """Write a model as the file that llama.cpp loads; its tokenizer needs pretokenizer: llama3."""
+    from pipeline.pretrain.gguf_export import write_gguf
+
+    write_gguf(folder, out, output_type)
 
 
 @command(platform, PANEL, "Check a platform's file", "polder platform check --platform snellius --account NAME")

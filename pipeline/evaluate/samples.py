@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.evaluate.export_check import load_checked_generator
 from pipeline.evaluate.memorization import count_letters, measure_memorization
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.evaluate.text_generator import TextGenerator, prepare_generation
+from pipeline.evaluate.text_generator import prepare_generation
 from pipeline.pretrain import failed_training
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
@@ -48,8 +49,9 @@ def run(
 ) -> dict[str, Any]:
     """Write the most likely text of a model after each prompt, and its parts that occur in training documents.
 
-    Greedy decoding on a CPU in fp32 gives the same text in every run. If the settings ask for it, the file also counts
-    memorized texts, harmful texts and personal data.
+    Greedy decoding on a CPU in fp32 gives the same text in every run. First the logits of Transformers are compared
+    with those of Polder's network. If the settings ask for it, the file also counts memorized texts, harmful texts and
+    personal data.
 
     Args:
         index: of the tokens that the model was trained on.
@@ -60,18 +62,21 @@ def run(
         samples: the file to write.
 
     Returns:
-        The number of samples, of their characters and of the copied ones, and the same of held-out text.
+        The number of samples, of their characters and of the copied ones, the same of held-out text, and the result of
+        `load_checked_generator`.
 
     Raises:
         InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
             document is long enough to measure memorization.
+        RuntimeError: Transformers computes other logits than the network that was trained.
     """
     if ended := failed_training.read_failure(final):
         content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
     prepare_generation()
-    search, generator = TextSearch(index, tokenizer, suffixes), TextGenerator(final)
+    search = TextSearch(index, tokenizer, suffixes)
+    generator, checked = load_checked_generator(final, search)
     rows = []
     for language, prompt in PROMPTS:
         (written,) = generator.generate([generator.request_tokenizer.encode_prompt(prompt)], settings.tokens)
@@ -89,7 +94,7 @@ def run(
         content["memorization"] = measure_memorization(settings.memorization, search, generator, harmful)
     samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"samples: {content['written']}, held out: {content['held_out']}", flush=True)
-    return {"written": content["written"], "held_out": content["held_out"]}
+    return {"written": content["written"], "held_out": content["held_out"], "export": checked}
 
 
 def _samples_content(

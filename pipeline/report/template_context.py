@@ -84,6 +84,7 @@ def summarize_model(
     counted, before = _last_value(steps, "step") or 0, branch[1] if branch else 0
     validated: Json = next((line for line in reversed(steps) if line.get("validation_loss") is not None), {})
     held_out = counts.get("validation") or {}
+    samples = reader.records_of("evaluate.samples", model=metrics.name)
 
     def values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
@@ -118,6 +119,7 @@ def summarize_model(
         "energy_label": energy.label if values("energy_joules") else None,
         **{key: counts.get(key) for key in ("device", "peak_flops_per_second", "deterministic")},
         "libraries": list_libraries(segments),
+        "export": next((r.counts["export"] for r in samples if r.counts.get("export")), None),
         "processes": counts.get("world_size"),
         "interruptions": training_section.list_interruptions(segments),
     }

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, optional_later_field
 
 BYTE_ALPHABET = 256
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Algorithm = Literal["bpe", "unigram"]
 DigitGrouping = Literal["left", "right", "single"]
+Pretokenizer = Literal["dutch", "llama3"]
 Size = Annotated[int, Field(le=2**31)]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -28,6 +29,9 @@ class VocabularySettings(Settings):
     minimum_frequency: Positive = Field(default=2, description="times that a pair occurs before it is merged")
     digits: DigitGrouping = Field(
         default="left", description="numbers in groups of three digits from the left or the right, or digit by digit"
+    )
+    pretokenizer: Pretokenizer = optional_later_field(
+        "dutch", description="the pattern that splits text: with Dutch clitics, or Llama 3's, which llama.cpp needs"
     )
     longest_token_bytes: Positive = Field(default=64, description="in UTF-8; special tokens may be longer")
 
@@ -82,6 +86,7 @@ class Sweep(Settings):
     algorithm: list[Algorithm] = Field(default=[], description="algorithms to combine")
     vocabulary_size: list[Size] = Field(default=[], description="vocabulary sizes to combine")
     digits: list[DigitGrouping] = Field(default=[], description="ways to split numbers to combine")
+    pretokenizer: list[Pretokenizer] = optional_later_field([], description="patterns to combine")
     minimum_frequency: list[Positive] = Field(default=[], description="minimum frequencies to combine")
     longest_token_bytes: list[Positive] = Field(default=[], description="longest tokens to combine")
     sample_bytes: list[Positive] = Field(default=[], description="sample sizes to combine")

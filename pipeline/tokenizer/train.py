@@ -32,10 +32,10 @@ TEXT_CHARACTERS = 2**16  # the library reads 256 texts at once, so longer ones a
 SPECIAL_TOKEN_SCORE = -1e6  # so low that no text is encoded with it
 
 
-def new_tokenizer(special_tokens: list[str], digits: str = "left") -> Tokenizer:
+def new_tokenizer(special_tokens: list[str], digits: str = "left", pretokenizer: str = "dutch") -> Tokenizer:
     """Return an untrained tokenizer; it encodes a text with the begin token unless `add_special_tokens=False`."""
     tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = new_pretokenizer(digits)
+    tokenizer.pre_tokenizer = new_pretokenizer(digits, pretokenizer)
     tokenizer.decoder = ByteLevelDecoder()
     begin = special_tokens[0]
     tokenizer.post_processor = TemplateProcessing(
@@ -70,7 +70,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
         for document in sample.texts(documents):
             yield from split_training_text(document["text"], markers)
 
-    trained = new_tokenizer(settings.special_tokens, settings.digits)
+    trained = new_tokenizer(settings.special_tokens, settings.digits, settings.pretokenizer)
     if settings.algorithm == "bpe":
         trainer = BpeTrainer(
             vocab_size=settings.vocabulary_size - len(markers),
@@ -128,9 +128,10 @@ def split_training_text(text: str, markers: list[str]) -> Iterator[str]:
 
 # The pre-tokenization into words, numbers, punctuation and white space.
 #
-# The pattern follows Llama 3 (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783), extended for Dutch: combining
-# marks belong to their word, and a clitic after an apostrophe is a piece, with the space before it if it is a separate
-# word ('t huis, 's avonds, zo'n, don't). No token crosses a piece, and each piece can be one token.
+# `llama3` is the exact pattern of Llama 3 (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783), which other
+# programs know by name. `dutch` extends it: combining marks belong to their word, and a clitic after an apostrophe is
+# a piece, with the space before it if it is a separate word ('t huis, 's avonds, zo'n, don't). No token crosses a
+# piece, and each piece can be one token.
 #
 # Numbers are split into groups of three digits from the left, as in Llama 3, or from the right, which aligns the places
 # of two numbers and makes sums easier (Singh and Strouse 2024, https://arxiv.org/abs/2402.14903).
@@ -143,16 +144,25 @@ DIGITS = {
     "right": r"(?<!\p{N})\p{N}{1,2}(?=(?>(?:\p{N}{3})+)(?!\p{N}))|\p{N}{3}|\p{N}{1,2}",
     "single": r"\p{N}",
 }
+_PIECES = {
+    "dutch": (
+        rf" ?{_CLITIC}",  # clitics: 's, 't, 'll, with the space before a separate one
+        r"[^\r\n\p{L}\p{M}\p{N}]?[\p{L}\p{M}]+",  # a word with the space or sign before it
+        rf" ?(?:(?!{_CLITIC})[^\s\p{{L}}\p{{M}}\p{{N}}])+[\r\n]*",  # punctuation with the line end after it
+    ),
+    "llama3": (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"[^\r\n\p{L}\p{N}]?\p{L}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*"),
+}
 
 
-def pretoken_pattern(digits: str) -> str:
+def pretoken_pattern(digits: str, pretokenizer: str = "dutch") -> str:
     """Return the regular expression of one piece; `digits` is a key of DIGITS."""
+    clitic, word, punctuation = _PIECES[pretokenizer]
     return "|".join(
         (
-            rf" ?{_CLITIC}",  # clitics: 's, 't, 'll, with the space before a separate one
-            r"[^\r\n\p{L}\p{M}\p{N}]?[\p{L}\p{M}]+",  # a word with the space or sign before it
+            clitic,
+            word,
             DIGITS[digits],
-            rf" ?(?:(?!{_CLITIC})[^\s\p{{L}}\p{{M}}\p{{N}}])+[\r\n]*",  # punctuation with the line end after it
+            punctuation,
             r"\s*[\r\n]+",  # line ends with the white space before them
             r"\s+(?!\S)",  # white space, except one space for the next word
             r"\s+",
@@ -160,10 +170,10 @@ def pretoken_pattern(digits: str) -> str:
     )
 
 
-def new_pretokenizer(digits: str) -> Sequence:
+def new_pretokenizer(digits: str, pretokenizer: str = "dutch") -> Sequence:
     """Return a pre-tokenizer that splits a text by the pattern and encodes the pieces byte-level."""
     split, spell = (
-        Split(Regex(pretoken_pattern(digits)), behavior="isolated"),
+        Split(Regex(pretoken_pattern(digits, pretokenizer)), behavior="isolated"),
         ByteLevel(add_prefix_space=False, use_regex=False),
     )
     return Sequence([split, spell])

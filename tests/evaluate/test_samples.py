@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+import transformers
 
 from pipeline.evaluate import samples
 from pipeline.evaluate.settings import SamplesSettings
+from pipeline.model import decoder
 from pipeline.tokens.token_reader import TokenReader
 from tests.conftest import Project
 
 SHORT = 6  # a model of seconds writes few words that others wrote before
 
 
-def sampled(results: Path, out: Path) -> dict[str, Any]:
+def sampled(results: Path, out: Path, final: Path | None = None) -> dict[str, Any]:
     settings = SamplesSettings(model="base", tokens=40, minimum_characters=SHORT, held_out=5)
     tokens = results / "tokens/main"
     counts = samples.run(
@@ -25,12 +29,15 @@ def sampled(results: Path, out: Path) -> dict[str, Any]:
         index=tokens / "index.json",
         tokenizer=results / "tokenizer/main/tokenizer.json",
         suffixes=sorted((tokens / "suffixes").glob("*.arrow")),
-        final=results / "models/base/final",
+        final=final or results / "models/base/final",
         harmful=[],
         samples=out,
     )
     content: dict[str, Any] = json.loads(out.read_text())
+    checked = counts.pop("export")
     assert counts == {"written": content["written"], "held_out": content["held_out"]}
+    assert checked.pop("largest_logit_difference") < 1e-5 < checked.pop("logit_deviation")
+    assert checked == {"transformers": transformers.__version__, "torch": torch.__version__, "tokens": 64}
     return content
 
 
@@ -67,3 +74,24 @@ def test_what_is_copied_is_what_a_search_by_hand_finds(finished: Project, tmp_pa
     held_out = content["held_out"]
     assert held_out["texts"] == 5 and 0 < held_out["copied_characters"] <= held_out["characters"]
     assert sampled(results, tmp_path / "again.json") == content
+
+
+@pytest.mark.slow
+def test_other_logits_in_transformers_are_an_error(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotary_angles = decoder.rotary_angles
+    monkeypatch.setattr(decoder, "rotary_angles", lambda *given: [2 * part for part in rotary_angles(*given)])
+    with pytest.raises(RuntimeError, match=r"base/final: Transformers 5.* computes logits that differ by"):
+        sampled(finished.results, tmp_path / "samples.json")
+    assert not (tmp_path / "samples.json").exists()
+
+
+@pytest.mark.slow
+def test_other_tokens_in_transformers_are_an_error(finished: Project, tmp_path: Path) -> None:
+    final = Path(shutil.copytree(finished.results / "models/base/final", tmp_path / "final"))
+    tokenizer = json.loads((final / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:20]
+    (final / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    with pytest.raises(RuntimeError, match="encodes the first training document with other tokens"):
+        sampled(finished.results, tmp_path / "samples.json", final)

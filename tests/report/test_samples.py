@@ -87,3 +87,15 @@ def test_a_document_that_is_copied_has_its_own_license_or_that_of_its_source(run
     run_folder.write("evaluation/tiny/samples.json", written([]) | {"samples": [sample]})
     text = outline(made(run_folder)["page"]).text
     assert "laws/a/None, source laws, license CC0-1.0; laws/a/MIT, source laws, license MIT" in text
+
+
+def test_the_card_says_what_was_checked_of_an_exported_model(run_folder: Run) -> None:
+    assert "- base: not checked in Transformers. Not checked in llama.cpp" in made(run_folder)["model_card"].read_text()
+    checked = {"transformers": "5.23.0", "torch": "2.13.0", "tokens": 256}
+    checked |= {"largest_logit_difference": 3.2e-6, "logit_deviation": 1.25}
+    run_folder.record("evaluate.samples", {"model": "base"}, 9, counts={"export": checked})
+    card = made(run_folder)["model_card"].read_text()
+    assert (
+        "- base: loaded in Transformers 5.23.0 with torch 2.13.0, where it wrote text. The logits of 256 tokens" in card
+    )
+    assert "differ by at most 3.20e-06 from those of the network that was trained (standard deviation 1.25)." in card

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +113,7 @@ def test_held_out_documents_do_not_shape_the_vocabulary(
     assert with_held_out.read_bytes() == without.read_bytes()
 
 
-@pytest.fixture(scope="module", params=[*train.DIGITS, "unigram"])
+@pytest.fixture(scope="module", params=[*train.DIGITS, "unigram", "llama3"])
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     """A tokenizer of nearly no tokens but the bytes: every text must survive even that."""
     folder = tmp_path_factory.mktemp("bytes")
@@ -133,8 +134,8 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for name in sorted(names, key=id_hash)
     ]
     pq.write_table(pa.Table.from_pylist(rows, FINAL_SCHEMA), folder / "documents.parquet")
-    how = {"algorithm": "unigram"} if request.param == "unigram" else {"digits": request.param}
-    chosen = TrainSettings(vocabulary_size=265, validation_fraction=0.0, markers=MARKERS, **how)
+    key = {"unigram": "algorithm", "llama3": "pretokenizer"}.get(request.param, "digits")
+    chosen = TrainSettings(vocabulary_size=265, validation_fraction=0.0, markers=MARKERS, **{key: request.param})
     return load_encoder(train_in(folder, [folder / "documents.parquet"], chosen))
 
 
@@ -175,9 +176,13 @@ def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, p
     assert ids.count(marker) == parts.count("<EMAIL>") and marker >= 262
 
 
-@given(st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])), st.sampled_from(list(train.DIGITS)))
-def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str) -> None:
-    text, cutter = "".join(parts), train.new_pretokenizer(digits)
+@given(
+    st.lists(st.sampled_from([*PARTS, "\n", "\n\n", "woord", "."])),
+    st.sampled_from(list(train.DIGITS)),
+    st.sampled_from(get_args(settings.Pretokenizer)),
+)
+def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str, pretokenizer: str) -> None:
+    text, cutter = "".join(parts), train.new_pretokenizer(digits, pretokenizer)
 
     def pieces(part: str) -> list[str]:
         return [piece for piece, _ in cutter.pre_tokenize_str(part)]
@@ -221,6 +226,26 @@ def test_words_are_cut_as_documented(text: str, pieces: list[str]) -> None:
     assert tokenizer.pre_tokenizer is not None
     cut = tokenizer.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in cut] == pieces
+
+
+def test_the_pattern_of_llama_3_is_the_published_one() -> None:
+    published = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    assert train.pretoken_pattern("left", "llama3") == published
+    cut = train.new_pretokenizer("left", "llama3").pre_tokenize_str("in 't huis, zo'n e\u0301")
+    assert [piece.replace("Ġ", " ") for piece, _ in cut] == [
+        "in",
+        " '",
+        "t",
+        " huis",
+        ",",
+        " zo",
+        "'n",
+        " e",
+        "Ìģ",
+    ]
 
 
 @pytest.mark.parametrize(
