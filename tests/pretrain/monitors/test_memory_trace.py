@@ -214,7 +214,8 @@ def test_the_first_stage_of_a_pipeline_holds_micro_batches() -> None:
 def test_the_last_stage_of_a_pipeline_may_hold_most() -> None:
     asked = request(2, batch_size=4, recomputation="full", mesh={"pipeline": 2}, architecture={"layers": 2})
     memory = trace_memory(asked)
-    assert memory.stage == 1 and memory.peak_in.startswith("output") and memory.loss_bytes
+    # Norm and output share their weights' group, whose gradients are reduced after the norm's backward pass.
+    assert memory.stage == 1 and memory.peak_in in ("output, backward", "norm, backward") and memory.loss_bytes
 
 
 def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> None:
