@@ -86,6 +86,8 @@ TABLE = (
 TINY = {"layers": 2, "width": 64, "feed_forward_width": 128, "heads": 4, "key_value_heads": 2}
 REHEARSAL = "--rehearsal --sequence 32 --largest 64 --batch 2 --micro-batch 1 --warm-up 1 --steps 2"
 TIME_OVER = "the time was over"
+WHOLE_SLICE = 0.9
+"""Share of a slice's time. A row that gets as much is not measured again, even if its last training did not end."""
 
 
 class Session:
@@ -252,14 +254,16 @@ COMMANDS: dict[str, Callable[[Session], dict[str, Any]]] = {
 }
 
 
-def read_rows(results: Path, commit: str | None) -> dict[str, dict[str, Any]]:
-    """Return the last line of each row of the table that was measured at a commit to its end."""
+def read_rows(results: Path, commit: str | None, slice_seconds: float) -> dict[str, dict[str, Any]]:
+    """Return the last line of each row of the table that was measured at a commit, to its end or for a whole slice."""
+
+    def is_measured(line: dict[str, Any]) -> bool:
+        if not line.get("row") or line["commit"] != commit or "training" in line:
+            return False
+        return TIME_OVER not in json.dumps(line) or line["options"]["budget_seconds"] > WHOLE_SLICE * slice_seconds
+
     lines = map(json.loads, results.read_text("utf-8").splitlines()) if results.exists() else ()
-    return {
-        line["row"]: line
-        for line in lines
-        if line.get("row") and line["commit"] == commit and "training" not in line and TIME_OVER not in json.dumps(line)
-    }
+    return {line["row"]: line for line in lines if is_measured(line)}
 
 
 def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -268,14 +272,14 @@ def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     shared = ["--results", str(options.results), *(["--commit", commit] if commit else [])]
     shared += shlex.split(REHEARSAL) if options.rehearsal else []
     rows = {row: parser.parse_args([*shlex.split(row.command), *shared]) for row in TABLE}
-    done = read_rows(options.results, commit)
+    done = read_rows(options.results, commit, options.budget_seconds)
     for row, asked in rows.items():
         asked.budget_seconds = ends - time.monotonic()
-        if row.name in done or asked.budget_seconds < min(row.seconds, 0.9 * options.budget_seconds):
+        if row.name in done or asked.budget_seconds < min(row.seconds, WHOLE_SLICE * options.budget_seconds):
             continue
         session = Session(asked, row.name)
         session.keep(COMMANDS[asked.command](session))
-    done = read_rows(options.results, commit)
+    done = read_rows(options.results, commit, options.budget_seconds)
     print("| | tokens/s | of all layers | MFU | GiB | GiB, planned | W | mJ/token | more |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for row, asked in rows.items():

@@ -59,8 +59,8 @@ def fit_publications() -> None:
 def table(rows: list[tuple[str, float, float]], title: str) -> None:
     """Print what was published and predicted, the ratio of each, and the mean and largest error."""
     lines = [[title, "published", "predicted", "ratio"]]
-    lines += [[name, f"{told:.6g}", f"{ours:.6g}", f"{ours / told:.3f}"] for name, told, ours in rows]
-    found = [abs(ours / told - 1) for _, told, ours in rows]
+    lines += [[name, f"{published:.6g}", f"{ours:.6g}", f"{ours / published:.3f}"] for name, published, ours in rows]
+    found = [abs(ours / published - 1) for _, published, ours in rows]
     print("\n".join(align_columns(lines)))
     print(f"mean error {100 * sum(found) / len(found):.2f} %, largest {100 * max(found):.2f} %\n")
 
@@ -84,13 +84,13 @@ def main() -> None:
         squares = [error**2 for error in unseen_errors()]
         print(f"standard deviation of ln(published / predicted) of all: {math.sqrt(sum(squares) / len(squares)):.3f}\n")
     table([(name, MEGATRON[name].seconds, predicted(name)) for name in names], "Megatron-LM, A100, seconds of a step")
-    told = [
+    published = [
         (f"{r.shape} {r.sequence_length} x {r.micro_batch_size} on {r.devices}", r.tokens_per_second, reached(r))
         for r in FSDP
     ]
-    table(told, "llm-foundry, H100, tokens a second and device")
-    for title, published in {"A100": A100_ROWS, "H100": H100_ROWS, "float8": FLOAT8_ROWS}.items():
-        lines = [(row.name, row.tokens_per_second, tokens_per_second(row)) for row in published]
+    table(published, "llm-foundry, H100, tokens a second and device")
+    for title, rows in {"A100": A100_ROWS, "H100": H100_ROWS, "float8": FLOAT8_ROWS}.items():
+        lines = [(row.name, row.tokens_per_second, tokens_per_second(row)) for row in rows]
         table(lines, f"torchtitan, {title}, tokens a second and device")
 
 

@@ -96,6 +96,9 @@ def test_a_table_goes_on_where_its_time_ended(
     assert measured[-1] == gpu.TABLE[0].name, "another commit, and a first row that its time does not suffice for"
     slice_of("b")
     assert measured[-2:] == [gpu.TABLE[0].name, gpu.TABLE[1].name], "what the time ended is measured again"
+    slice_of("c", 300)
+    slice_of("c", 300)
+    assert measured[-1] != gpu.TABLE[0].name, "a row that takes longer than a whole slice is not measured for ever"
 
 
 def test_every_row_of_the_table_is_a_training_that_the_settings_allow(gpu: ModuleType) -> None:

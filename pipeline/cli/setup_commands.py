@@ -123,9 +123,8 @@ def measure(
     from pipeline.slurm.platform_measurement import measure_node
 
     name = rendezvous.get_device_name(rendezvous.choose_device(0)[1])
-    print(
-        f"# {name}, by polder platform measure, {datetime.date.today():%Y-%m-%d}, torch {torch.__version__}", flush=True
-    )
+    print(f"# {name}, by polder platform measure, {datetime.date.today():%Y-%m-%d}, torch {torch.__version__}")
+    print("# Single matrix products: a training reaches less, see docs/reference/platform-file.md.", flush=True)
     for key, value in measure_node(folder, seconds):
         print(f"{key}: {value:.3g}", flush=True)
 

@@ -47,7 +47,7 @@ FORMULAS = {
     "scores of a token",
     "activation_bytes_with_recomputation": "the same with one block in full and D elements of every other block",
     "checkpoint_bytes": "parameters x (16 of each milestone: weights, Adam's moments and the weights for Transformers; "
-    "4 of the final model; 12 of each of keep_checkpoints + 1 recovery checkpoints)",
+    "4 of the final model; 12 of each of keep_checkpoints + 1 recovery checkpoints), without those of keep_every",
     "memory_fits": "model state + gathered weights + activations <= memory_bytes_per_device",
     "memory_fits_with_recomputation": "the same with activation_bytes_with_recomputation",
     **RUN_TIME,

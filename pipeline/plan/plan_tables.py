@@ -53,11 +53,11 @@ def format_time_interval(model: dict[str, Any]) -> str | None:
 
 
 def format_memory(peak_bytes: int, device_bytes: int | None) -> str:
-    """Format the memory of a device at its peak, with what is left of the device where its size is known."""
+    """Format the memory of a device at its peak, with the free share where the device's size is known."""
     peak = format_quantity("bytes", peak_bytes)
     if not device_bytes:
         return peak
-    return f"{peak} of {format_quantity('bytes', device_bytes)}"
+    return f"{peak} of {format_quantity('bytes', device_bytes)}, {max(1 - peak_bytes / device_bytes, 0):.0%} free"
 
 
 def _format_label(key: str) -> str:

@@ -143,6 +143,7 @@ def count_step_work(
     forward = (*linear, attention, between)
     recomputed = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
     passes = 2 if training.recomputation == "none" else 3  # exchanged activations are not kept
+    exposed = ASYNC_EXPOSED if training.async_tensor_parallel else 1.0
     head = product(d, vocabulary_size / t)
     own = parameters_per_device(a, vocabulary_size, divided or training)
     stages = layers_per_pipeline_rank(a, vocabulary_size, divided or training)
@@ -159,14 +160,7 @@ def count_step_work(
         forward=forward,
         backward=(*linear, *linear, attention_back, between_back),
         recomputed=recomputed,
-        tensor_bytes=passes
-        * 2
-        * tokens
-        * 4
-        * d
-        * (t - 1)
-        / t
-        * (ASYNC_EXPOSED if training.async_tensor_parallel else 1),
+        tensor_bytes=passes * 2 * tokens * 4 * d * (t - 1) / t * exposed,
         context_bytes=passes * 2 * tokens * (2 * h * (1 - 1 / parts) + 2 * k * (1 - 1 / c)) / t,
         head=(head, head, head, Kernel(0, 28 * tokens * vocabulary_size / t)),  # fp32 logits, read and written 3 times
         layers=a.layers / mesh.pipeline,

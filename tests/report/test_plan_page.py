@@ -45,7 +45,7 @@ def test_the_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, A
     assert cells(page, "Nodes") == ["22", "22"] and cells(page, "Devices") == ["88", "88"]
     days = [f"{plan['models'][name]['seconds'] / 86_400:.3g} days" for name in ("large", "small")]
     assert cells(page, "Time") == days and float(days[0].split()[0]) > 30
-    assert cells(page, "Memory of a device at its peak") == ["68.3 GB of 94 GB", "unknown"]
+    assert cells(page, "Memory of a device at its peak") == ["68.3 GB of 94 GB, 27% free", "unknown"]
     milestones = 20
     size = 29.82e9 * (16 * milestones + 4 + 3 * 12)  # bytes: two old and a new recovery checkpoint
     assert cells(page, "Disk for checkpoints and milestones")[0] == f"{size / 1e12:.3g} TB"

@@ -48,8 +48,9 @@ def test_what_is_printed_is_a_part_of_a_platforms_file(
     monkeypatch.setattr(platform_measurement, "COPIED_BYTES", {"cpu": 1000})
     monkeypatch.setattr(platform_measurement, "measure_storage_rate", lambda folder, size: float(size))
     assert main(["platform", "measure", "--seconds", "0.01", "--folder", str(tmp_path)]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
+    head, warning, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("# CPU, by polder platform measure, 20") and torch.__version__ in head
+    assert warning.startswith("# Single matrix products: a training reaches less")
     measured = yaml.safe_load("\n".join(lines))
     assert [*measured] == ["matrix_flops_per_second", "memory_bytes_per_second", "storage_bytes_per_second"]
     assert PlatformPlan.model_validate(measured).storage_bytes_per_second == pytest.approx(4 * 2**30, rel=0.01)
