@@ -1,8 +1,9 @@
 """Training step times by `pipeline.plan.step_time`, against published ones.
 
 With --fit its two efficiencies are fitted again to the Megatron-LM rows, and each size is predicted from the other
-three; then the matrix rate of an H100 is fitted to the FSDP rows of llm-foundry, and each size is predicted from the
-others. Nothing is fitted on torchtitan's rows in bf16; in turn, their fits predict the other two publications.
+three; then an H100's rates and the cost of overlapped communication are fitted to the FSDP rows of llm-foundry, and
+each size is predicted from the others. Nothing is fitted on torchtitan's rows in bf16; in turn, their fits predict the
+other two publications.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from pipeline.core.formatting import align_columns
 from tests.plan.published_steps import (
     FSDP,
     MEGATRON,
+    H100Fit,
+    Throughput,
     errors,
     fit,
-    mean_error,
+    fit_h100,
+    fsdp_ratios,
+    fsdp_work,
     predicted,
-    rate_of,
     rate_of_lumi,
     reached,
     shapes,
@@ -29,27 +33,41 @@ from tests.plan.published_torchtitan import (
     A100_ROWS,
     FLOAT8_ROWS,
     H100_ROWS,
+    fit_bf16,
     fit_float8_rate,
-    fit_rate,
     fit_shares,
     tokens_per_second,
 )
 
 
-def fit_h100() -> None:
-    """Print the rate of matrix products of least mean error on the rows of FSDP, and the error on sizes left out."""
+def describe(rates: H100Fit) -> str:
+    """Return what was fitted in words."""
+    return (
+        f"products {rates.matrix_flops_per_second:.3g}, attention {rates.attention_flops_per_second:.3g}, "
+        f"overlapped communication {rates.overlap_cost:g}"
+    )
+
+
+def fsdp_error(rows: list[Throughput], rates: H100Fit) -> float:
+    """Return the mean error of rows of FSDP in percent."""
+    found = fsdp_ratios(rows, rates, [*map(fsdp_work, rows)])
+    return 100 * sum(abs(ratio - 1) for ratio in found) / len(found)
+
+
+def print_h100_fit() -> None:
+    """Print the rates of least mean error on the rows of FSDP, and the error on sizes left out."""
     unseen = 0.0
     for shape, (own, others) in shapes().items():
-        rate = rate_of(others)
-        unseen += mean_error(rate, own) * len(own) / len(FSDP)
-        print(f"{shape}: by the others' rate {rate:.3g}: mean error {100 * mean_error(rate, own):.1f} %")
-    print(f"fitted on all: {rate_of(FSDP):.3g}; mean error of sizes that were not fitted: {100 * unseen:.2f} %\n")
+        rates = fit_h100(others)
+        unseen += fsdp_error(own, rates) * len(own) / len(FSDP)
+        print(f"{shape}: by the others' {describe(rates)}: mean error {fsdp_error(own, rates):.1f} %")
+    print(f"fitted on all: {describe(fit_h100(FSDP))}; mean error of sizes that were not fitted: {unseen:.2f} %\n")
 
 
 def fit_publications() -> None:
     """Print what the fits on torchtitan's rows in bf16 predict of the other publications, and two more fits."""
-    rate = fit_rate(H100_ROWS)
-    print(f"llm-foundry by torchtitan's rate {rate:.3g}: mean error {100 * mean_error(rate, FSDP):.1f} %")
+    rates = fit_bf16()
+    print(f"llm-foundry by torchtitan's {describe(rates)}: mean error {fsdp_error(FSDP, rates):.1f} %")
     shares, found = fit_shares(A100_ROWS, lambda: errors([*MEGATRON]))
     print(f"Megatron-LM by torchtitan's shares {shares}: mean error {100 * sum(map(abs, found)) / len(found):.1f} %")
     print(f"rate of products in 8 bits relative to bf16: {fit_float8_rate():.3g}")
@@ -79,7 +97,7 @@ def main() -> None:
             print(f"{size}: by the others' shares {shares}: " + ", ".join(f"{100 * e:+.1f} %" for e in found))
         print(f"fitted on all: {fit(names)}; mean error of sizes that were not fitted: ", end="")
         print(f"{100 * sum(map(abs, unseen)) / len(unseen):.2f} %\n")
-        fit_h100()
+        print_h100_fit()
         fit_publications()
         squares = [error**2 for error in unseen_errors()]
         print(f"standard deviation of ln(published / predicted) of all: {math.sqrt(sum(squares) / len(squares)):.3f}\n")

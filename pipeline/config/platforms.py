@@ -152,6 +152,9 @@ class Platform(Settings):
     matrix_flops_per_second: float | None = Field(
         default=None, description="measured products of bf16 matrices of one device"
     )
+    attention_flops_per_second: float | None = Field(
+        default=None, description="FlashAttention of one device in a training; default: 0.6 of the matrix products"
+    )
     memory_bytes_per_second: float | None = Field(default=None, description="memory bandwidth of one device")
     node_bytes_per_second: float | None = Field(
         default=None, description="of one device's link to others of its node, in one direction"

@@ -112,6 +112,9 @@ class PlatformPlan(_PartialSettings):
     matrix_flops_per_second: float | None = Field(
         default=None, gt=0, description="measured rate of large matrix products on one device, in bf16"
     )
+    attention_flops_per_second: float | None = Field(
+        default=None, gt=0, description="of FlashAttention on one device in a training, in bf16"
+    )
     memory_bytes_per_second: float | None = Field(default=None, gt=0, description="of one device")
     node_bytes_per_second: float | None = Field(
         default=None, gt=0, description="of one device to others of its node, in one direction"

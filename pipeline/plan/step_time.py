@@ -18,6 +18,15 @@ MEMORY_SHARE = 0.525
 LINK_SHARE = 0.78
 """Share of a link that collectives reach: 235 of 300 GB/s in an all-reduce of eight A100, measured by others
 (https://github.com/stas00/ml-engineering, network/README.md, 2024). Also used for links between nodes."""
+NODE_HOP_SECONDS, NETWORK_HOP_SECONDS = 3.4e-6, 14e-6
+"""Latency of each hop of a ring inside a node and between nodes: what NCCL counts for NVLink and for a network
+(https://github.com/NVIDIA/nccl, src/graph/tuning.cc, hwLatencies, ring, Simple)."""
+OVERLAP_COST = 0.55
+"""Share of the time of overlapped communication by which it delays the computation that overlaps it: both use the same
+multiprocessors and memory. Fitted on 26 trainings by FSDP on H100: `benchmarks/step_time.py --fit`."""
+ATTENTION_SHARE = 0.6
+"""Rate of attention relative to the best single product, where a machine's own is unknown: FlashAttention-2 reaches 50
+to 73 % of an A100's peak (Dao 2023, abstract), other products 76 %."""
 
 
 class Kernel(NamedTuple):
@@ -27,6 +36,8 @@ class Kernel(NamedTuple):
     bytes: float
     rate: float = 1.0
     """Relative to the rate of other matrix products."""
+    is_attention: bool = False
+    """Whether the operations are FlashAttention's, which have a rate of their own."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,22 @@ class Machine:
     network_bytes_per_second: float
     devices: int
     """Devices of one node."""
+    attention_flops_per_second: float | None = None
+    """Operations of FlashAttention in a training; without it `ATTENTION_SHARE` of the matrix products' rate."""
 
     def seconds(self, kernels: Iterable[Kernel]) -> float:
         """Return the time of kernels one after another, each limited by its operations or its bytes."""
-        operations, moved = self.matrix_flops_per_second * MATRIX_SHARE, self.memory_bytes_per_second * MEMORY_SHARE
-        return sum(max(k.flops / (operations * k.rate), k.bytes / moved) for k in kernels)
+        products, moved = self.matrix_flops_per_second * MATRIX_SHARE, self.memory_bytes_per_second * MEMORY_SHARE
+        attention = self.attention_flops_per_second or self.matrix_flops_per_second * ATTENTION_SHARE
+        return sum(
+            max(k.flops / ((attention if k.is_attention else products) * k.rate), k.bytes / moved) for k in kernels
+        )
+
+    def ring_seconds(self, transferred_bytes: float, collectives: float, size: int, stride: int = 1) -> float:
+        """Return the time of so many collectives on a ring, each with a hop for every device but one."""
+        between = min(-(-size * stride // self.devices), size) - 1
+        hops = (size - 1 - between) * NODE_HOP_SECONDS + between * NETWORK_HOP_SECONDS
+        return transferred_bytes / self.ring_bytes_per_second(size, stride) + collectives * hops
 
     def ring_bytes_per_second(self, size: int, stride: int = 1) -> float:
         """Return the bandwidth of a ring of `size` devices, every `stride`-th in the order of ranks.
@@ -95,8 +117,12 @@ class StepWork:
     """Exposed all-to-all of one block between the expert-parallel devices."""
     data_bytes: float = 0
     """Gathered weights and reduced gradients of the data-parallel devices, which computation overlaps."""
+    data_collectives: float = 0
+    exposed_share: float = 0
+    """Share of these that no computation overlaps."""
     step_bytes: float = 0
     """The same once in a step, overlapped by its last backward pass."""
+    step_collectives: float = 0
     optimizer: tuple[Kernel, ...] = ()
     """Once in a step."""
     gathered_bytes: float = 0
@@ -125,14 +151,14 @@ class DeviceMesh:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of a step's time; they exclude communication that overlaps with computation."""
+    """The parts of a step's time."""
 
     compute_seconds: float
     recomputation_seconds: float
     exchange_seconds: float
     """Exposed communication of tensor, context and expert parallelism."""
     data_seconds: float
-    """Exposed communication of data parallelism: weights and gradients."""
+    """Data parallelism: the exposed communication of weights and gradients, and the delay by the overlapped one."""
     pipeline_seconds: float
     """Pipeline bubble, wait for the longest stage, and messages between stages."""
     optimizer_seconds: float
@@ -143,12 +169,17 @@ class StepTime:
         return float(sum(dataclasses.astuple(self)))
 
 
+def _delay(communication: float, computation: float) -> float:
+    """Return the seconds that communication adds to the computation that overlaps it."""
+    return OVERLAP_COST * min(communication, computation) + max(communication - computation, 0.0)
+
+
 def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> StepTime:
     """Return the time of one step.
 
     1F1B with m micro-batches on p stages of v parts each has a bubble of (p - 1) / v micro-batches (Narayanan et al.
-    2021, section 2.2). Data-parallel communication overlaps with computation (Zhao et al. 2023, section 3.3), so only
-    the excess counts.
+    2021, section 2.2). Data-parallel communication overlaps with computation (Zhao et al. 2023, section 3.3): the
+    excess counts whole, the rest by `OVERLAP_COST`.
     """
     forward, backward, recomputed = (machine.seconds(k) for k in (work.forward, work.backward, work.recomputed))
     exchange = (
@@ -162,9 +193,10 @@ def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> St
     stage = computed + work.layers * (recomputed + exchange)
     block = forward + backward + recomputed + exchange
     longest = max((work.most_layers or work.layers) * block, (work.last_layers or work.layers) * block + head)
-    data = work.data_bytes / machine.ring_bytes_per_second(mesh.sharing, mesh.tensor)
-    once = work.step_bytes / machine.ring_bytes_per_second(mesh.replicas, mesh.tensor * mesh.sharing)
-    waited = m * max(data - stage, 0.0) + max(once - work.layers * backward, 0.0)
+    data = machine.ring_seconds(work.data_bytes, work.data_collectives, mesh.sharing, mesh.tensor)
+    once = machine.ring_seconds(work.step_bytes, work.step_collectives, mesh.replicas, mesh.tensor * mesh.sharing)
+    alone = work.exposed_share * data
+    waited = m * (alone + _delay(data - alone, stage)) + _delay(once, work.layers * backward)
     stride = mesh.tensor * mesh.sharing * mesh.replicas
     between = machine.ring_bytes_per_second(
         2, machine.devices if p * stride > machine.devices else stride

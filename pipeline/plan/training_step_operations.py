@@ -11,10 +11,7 @@ from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
 from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 
-ATTENTION_RATE = 0.68
-"""Rate of attention relative to other matrix products. FlashAttention-2 reaches 35 % of an H100's peak (Shah et al.
-2024, FlashAttention-3, abstract), other products 51 %; on an A100 50 to 73 % (Dao 2023, abstract) and 76 %."""
-FLOAT8_RATE = 1.65
+FLOAT8_RATE = 1.8
 """Rate of matrix products in 8 bits relative to those in bf16, fitted on torchtitan's six rows in float8 (H100, H200):
 `benchmarks/step_time.py --fit`. The units themselves are twice as fast."""
 FLOAT8_BYTES = 1.5
@@ -131,8 +128,8 @@ def count_step_work(
     fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
     linear = (*map(cast, (*attended, *fed)), *([product(d, a.experts)] if a.experts else []))
     ordered, ordered_back = _count_expert_sorting(a, e > 1)
-    attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, ATTENTION_RATE)
-    attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, ATTENTION_RATE)
+    attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, is_attention=True)
+    attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, is_attention=True)
     if not training.flash_attention:
         scores = tokens * s * a.heads / t
         attention = Kernel(4 * tokens * s * h / t, attention.bytes + SCORE_BYTES * scores)
@@ -141,7 +138,9 @@ def count_step_work(
     between = moved(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
     between_back = moved(ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f))
     forward = (*linear, attention, between)
-    recomputed = {"none": (), "selective": (between,), "full": forward}[training.recomputation]
+    # Recomputation ends with what the backward pass needs: the last product only where experts' results are weighted.
+    again = forward if a.experts else tuple(kernel for kernel in forward if kernel is not linear[-1])
+    recomputed = {"none": (), "selective": (between,), "full": again}[training.recomputation]
     passes = 2 if training.recomputation == "none" else 3  # exchanged activations are not kept
     exposed = ASYNC_EXPOSED if training.async_tensor_parallel else 1.0
     head = product(d, vocabulary_size / t)
@@ -170,7 +169,9 @@ def count_step_work(
         stage_bytes=2 * 2 * tokens * d / t,
         expert_bytes=passes * 2 * 2 * tokens * visited * d * (e - 1) / e,
         data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
+        data_collectives=max(stages) * (gathers + 1),
         step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
+        step_collectives=2 * max(stages),  # an all-reduce goes round twice
         optimizer=(
             Kernel(0, OPTIMIZER_BYTES * own / holders),
             *(_muon_kernels(a, max(stages), sharers) if muon else ()),

@@ -27,11 +27,13 @@ FORMULAS = {
     "step_seconds": "after a ramp: the sum of the parts below; else model_flops / (steps x devices_used x "
     "peak_flops_per_second x model_flops_utilization)",
     "step_compute_seconds": "each kernel by the slower of its operations / (0.885 matrix_flops_per_second) and its "
-    "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5",
+    "bytes / (0.525 memory_bytes_per_second), shares fitted on Korthikanti et al. 2022, table 5; attention by its "
+    "operations / attention_flops_per_second, or / (0.6 matrix_flops_per_second)",
     "step_recomputation_seconds": "the same, of the recomputed kernels",
     "step_exchange_seconds": "bytes between devices that split matrices, a sequence or experts / (0.78 of the link)",
-    "step_data_seconds": "bytes of weights and gradients / (0.78 of the link), beyond the computation that overlaps "
-    "them (Zhao et al. 2023)",
+    "step_data_seconds": "bytes of weights and gradients / (0.78 of the link) and 3.4 us for each hop of a ring inside "
+    "a node, 14 us between nodes: whole beyond the computation that overlaps them (Zhao et al. 2023), and 0.55 of the "
+    "rest, fitted on 26 trainings by FSDP on H100",
     "step_pipeline_seconds": "(stages - 1) micro-batches, the output on the last stage, messages between stages "
     "(Narayanan et al. 2021)",
     "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); with muon also "
@@ -84,6 +86,7 @@ def estimate_step(model: ModelPlan, platform: PlatformPlan, devices: int, stretc
         platform.node_bytes_per_second or math.inf,
         platform.network_bytes_per_second or math.inf,
         platform.devices,
+        platform.attention_flops_per_second,
     )
     mesh = training_step_operations.make_device_mesh(model.training, devices, platform.devices)
     training = _ramp_stage_training(model.training, stretch) if stretch else model.training

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pipeline.model.settings import Architecture
 from pipeline.plan import step_time, training_step_operations
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.step_time import Kernel, Machine, StepWork, estimate_step_time
-from tests.plan.published_steps import H100, SELENE, SHARES
+from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, estimate_step_time
+from tests.plan.published_steps import H100, H100_GRID, SELENE, SHARES, H100Fit
 
 # HBM2e with 2.4 TB/s and a limit of 500 W (torchtitan, llama3_h100_202412_torchtitan.md).
 H100_500W = dataclasses.replace(H100, memory_bytes_per_second=2400e9)
@@ -47,6 +47,16 @@ class Speed(NamedTuple):
     float8: bool = False
     tensor: int = 1
     asynchronous: bool = False
+
+    @property
+    def sequence_length(self) -> int:
+        """Return the tokens of a sequence."""
+        return 8192 if self.family == 3 else 4096
+
+    @property
+    def tokens_of_a_step(self) -> float:
+        """Return the tokens of one device in a step."""
+        return self.micro_batch_size * self.sequence_length / self.tensor
 
     @property
     def name(self) -> str:
@@ -91,12 +101,15 @@ def _work(row: Speed, architecture: Architecture, training: TrainingPlan, work: 
     """Return the work of torchtitan, which does more than Polder without compilation, and recomputes other products.
 
     Without compilation a norm in bf16 is nine kernels, which read and write 36 bytes of an element where one reads and
-    writes 4, and the rotation of complex numbers in float32 moves 20 bytes where 8 are counted; backward twice as many.
+    writes 4, except in what it trained with fused norms (train_configs of April 2024: all but Llama's 70B), and the
+    rotation of complex numbers in float32 moves 20 bytes where 8 are counted; backward twice as many. Such kernels
+    reach nine tenths of the memory bandwidth.
     """
     a, tokens = architecture, row.micro_batch_size * training.sequence_length
     if not row.compile:
         heads = (a.heads + a.key_value_head_count) * a.head_dimension
-        more = tokens * (2 * 32 * a.width + 12 * heads) / row.tensor
+        norms = 0 if row.machine is SELENE and row.size != "70B" else 2 * 32 * a.width
+        more = tokens * (norms + 12 * heads) / row.tensor * step_time.MEMORY_SHARE / 0.9
         *products, between = work.forward
         forward = (*products, Kernel(0, between.bytes + more))
         recomputed = work.recomputed and (*work.recomputed[:-1], Kernel(0, work.recomputed[-1].bytes + more))
@@ -105,17 +118,19 @@ def _work(row: Speed, architecture: Architecture, training: TrainingPlan, work: 
     if row.recomputation == "op":
         *products, _, _ = work.forward
         return dataclasses.replace(work, recomputed=(*work.recomputed, *_halve(products)))
-    return dataclasses.replace(work, recomputed=_halve(work.forward)) if row.recomputation == "layer" else work
+    if row.recomputation == "layer":
+        attended, to_output, fed, _, *others = work.forward  # recomputation ends before the last product
+        return dataclasses.replace(work, recomputed=_halve((attended, to_output, fed, *others)))
+    return work
 
 
-def tokens_per_second(row: Speed, machine: Machine | None = None) -> float:
-    """Return the tokens per second of one device of a row by the model."""
-    machine = machine or row.machine
+def counted_work(row: Speed) -> tuple[StepWork, DeviceMesh]:
+    """Return what one device does in a row."""
     shape = (LLAMA3 if row.family == 3 else LLAMA2)[row.size]
     architecture, vocabulary_size = Architecture.model_validate(shape), 128_256 if row.family == 3 else 32_000
     training = TrainingPlan(
         precision="bf16",
-        sequence_length=8192 if row.family == 3 else 4096,
+        sequence_length=row.sequence_length,
         batch_size=row.devices // row.tensor * row.micro_batch_size,
         micro_batch_size=row.micro_batch_size,
         steps=1,
@@ -125,24 +140,46 @@ def tokens_per_second(row: Speed, machine: Machine | None = None) -> float:
         float8=row.float8,
         async_tensor_parallel=row.asynchronous,
     )
-    mesh = training_step_operations.make_device_mesh(training, row.devices, machine.devices)
+    mesh = training_step_operations.make_device_mesh(training, row.devices, row.machine.devices)
     work = training_step_operations.count_step_work(architecture, vocabulary_size, training, mesh)
-    step = estimate_step_time(_work(row, architecture, training, work), mesh, machine)
-    return training.batch_size * training.sequence_length / step.seconds / row.devices
+    return _work(row, architecture, training, work), mesh
 
 
-def mean_error(rows: Sequence[Speed], rate: float | None = None) -> float:
-    """Return the mean relative error of rows, with another rate of matrix products if one is given."""
-
-    def of(row: Speed) -> Machine:
-        return dataclasses.replace(row.machine, matrix_flops_per_second=rate) if rate else row.machine
-
-    return sum(abs(tokens_per_second(row, of(row)) / row.tokens_per_second - 1) for row in rows) / len(rows)
+def tokens_per_second(row: Speed) -> float:
+    """Return the tokens per second of one device of a row by the model."""
+    work, mesh = counted_work(row)
+    return row.tokens_of_a_step / estimate_step_time(work, mesh, row.machine).seconds
 
 
-def fit_rate(rows: Sequence[Speed]) -> float:
-    """Return the rate of matrix products of least mean error on rows."""
-    return min((x * 5e12 for x in range(90, 160)), key=lambda rate: mean_error(rows, rate))
+def mean_error(rows: Sequence[Speed]) -> float:
+    """Return the mean relative error of rows."""
+    return sum(abs(tokens_per_second(row) / row.tokens_per_second - 1) for row in rows) / len(rows)
+
+
+def fit_bf16() -> H100Fit:
+    """Return what gives the least mean error on the rows in bf16; those of A100 tell of overlapped communication."""
+    counted = [(row, *counted_work(row)) for row in (*A100_ROWS, *H100_ROWS)]
+    before = step_time.OVERLAP_COST
+
+    def error(rates: H100Fit) -> float:
+        step_time.OVERLAP_COST = rates.overlap_cost
+        found = 0.0
+        for row, work, mesh in counted:
+            machine = row.machine
+            if row.machine is H100_500W:
+                machine = dataclasses.replace(
+                    machine,
+                    matrix_flops_per_second=rates.matrix_flops_per_second,
+                    attention_flops_per_second=rates.attention_flops_per_second,
+                )
+            speed = row.tokens_of_a_step / estimate_step_time(work, mesh, machine).seconds
+            found += abs(speed / row.tokens_per_second - 1)
+        return found
+
+    try:
+        return min(H100_GRID, key=error)
+    finally:
+        step_time.OVERLAP_COST = before
 
 
 def fit_shares(rows: Sequence[Speed], predict: Callable[[], list[float]]) -> tuple[tuple[float, float], list[float]]:

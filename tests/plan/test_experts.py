@@ -76,6 +76,8 @@ def test_all_experts_of_a_device_are_read_and_every_visit_is_a_row() -> None:
     assert whole.expert_bytes == 0
     sent = 2 * (rows * d * 2) * 3 / 4  # there and back, in bf16
     assert divided.expert_bytes == 2 * sent  # forward and backward
+    full = counted(THIRTY, recomputation="full")[1]
+    assert full.recomputed == full.forward, "what the weights of the router need"
     for name in ("selective", "full"):  # and once more, for what is exchanged is not kept
         assert counted(THIRTY, mesh={"expert": 4}, recomputation=name)[1].expert_bytes == 3 * sent
     once_more = 2 * 4096 * 8 * d * 4  # elements of two bytes that are read and written in one more order, and back
@@ -94,11 +96,12 @@ def test_experts_of_others_are_not_gathered() -> None:
 def test_a_published_training_with_experts_comes_out_slower_for_want_of_fused_kernels() -> None:
     """NVIDIA NeMo AutoModel, docs/performance-summary.md (2025-10-02): 8 H100, bf16, tokens shared equally.
 
-    Its kernels put rows in order while they are sent and read nothing twice (DeepEP, Transformer Engine).
+    Its kernels put rows in order while they are sent and read nothing twice (DeepEP, Transformer Engine), and its
+    attention is cuDNN's.
     """
     mesh, step = counted(THIRTY, mesh={"expert": 8}, micro_batch_size=4, gradient_reduction="bf16")
     reached = 512 * 4096 / estimate_step_time(step, mesh, H100).seconds / 8
-    assert 0.75 < reached / 12_040 < 1
+    assert 0.7 < reached / 12_040 < 1
     page = (ROOT / "docs/results/plan.md").read_text(encoding="utf-8")
     assert f"{round(reached, -2):,.0f} tokens per second, of 12,040" in page
 
