@@ -1,4 +1,4 @@
-"""Run the step `pretrain export`: the last weights of a model, and the joined metrics of all segments."""
+"""Run the step `pretrain export`: the last weights of a model, its losses by document, and the joined metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import metadata as hparams
 from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
@@ -16,16 +17,24 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.pretrain import failed_training
+from pipeline.pretrain.document_losses import write_document_losses
 from pipeline.pretrain.monitors.metrics import TensorBoardWriter, read_metrics
 from pipeline.pretrain.settings import ExportSettings
 
 
 def run(
-    settings: ExportSettings, *, milestones: list[Path], final: Path, metrics: Path, tensorboard: Path
+    settings: ExportSettings,
+    *,
+    milestones: list[Path],
+    final: Path,
+    metrics: Path,
+    document_losses: Path,
+    tensorboard: Path,
 ) -> dict[str, Any]:
     """Copy the last milestone's model, join the milestones' metrics and chart them; return steps and last losses.
 
-    The charts hold the hyperparameters for TensorBoard's tab HPARAMS. A cell that did not reach its last step has no
+    The losses by document are those of the validation at the last milestone; there are none without such a validation,
+    and in a milestone of an earlier version. The charts hold the hyperparameters for TensorBoard's tab HPARAMS. A cell that did not reach its last step has no
     model: `final` holds its outcome.
     """
     ordered = []
@@ -47,6 +56,11 @@ def run(
         folder = milestones[0].parent
         raise InputError(f"{folder} does not hold every step exactly once: remove it, and the run trains them again")
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    losses = ordered[-1][1] / layout.DOCUMENT_LOSSES_FILE
+    if losses.is_file():
+        shutil.copyfile(losses, document_losses)
+    else:
+        write_document_losses(document_losses, None, np.empty(0))
     writer = TensorBoardWriter(tensorboard)
     writer.add_summary(_make_hparams_summary(settings, [line["loss"] for line in steps]))
     writer.add(lines)

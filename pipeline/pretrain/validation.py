@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 AllReduce = Callable[[Floats], Floats]
 
 
-def document_losses(
+def compute_document_losses(
     backend: Backend,
     held_out: ValidationSet,
     training: Training,

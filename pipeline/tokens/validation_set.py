@@ -64,6 +64,7 @@ class ValidationSet:
             chosen = [order_D[first : first + number] for first, number in zip(firsts, wanted, strict=True)]
             order_D = np.concatenate(chosen)
         self.group_D: Integers = group_D[order_D]
+        self.id_hash_D: npt.NDArray[np.uint64] = hash_D[order_D]
         self.bytes_D: Integers = bytes_D[order_D]
         self.tokens_D: Integers = lengths_D[order_D] - 1
         self._starts_D: Integers = starts_D[order_D]

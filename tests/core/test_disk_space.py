@@ -204,6 +204,7 @@ def test_an_export_without_room_leaves_no_half_model(
     milestone = tmp_path / "milestone"
     segment.run(settings(), **tokens, previous=[], milestone=milestone, scratch=tmp_path / "scratch", launch="")
     outputs = {"final": "models/tiny/final", "metrics": "models/tiny/metrics.jsonl", "tensorboard": "models/tiny/board"}
+    outputs |= {"document_losses": "models/tiny/document_losses.parquet"}
     found = tried(tmp_path, 64, "pretrain.export", "{}", {"milestones": [milestone]}, outputs)
     check(found)
     assert all(path.startswith(ATTEMPT) for path in found.left), found.left

@@ -15,6 +15,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandl
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain import export
+from pipeline.pretrain.document_losses import read_document_losses
 from pipeline.pretrain.monitors.metrics import read_metrics, truncate_metrics
 from pipeline.pretrain.settings import ExportSettings
 
@@ -33,7 +34,7 @@ def run(
     folder: Path, milestones: list[Path], first_step: int = 0, **hyperparameters: bool | float | str
 ) -> dict[str, object]:
     folder.mkdir(parents=True)
-    outputs = {name: folder / name for name in ("final", "metrics", "tensorboard")}
+    outputs = {name: folder / name for name in ("final", "metrics", "document_losses", "tensorboard")}
     settings = ExportSettings(hyperparameters=hyperparameters, first_step=first_step)
     return export.run(settings, milestones=milestones, **outputs)
 
@@ -49,6 +50,16 @@ def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
     board.Reload()
     assert [(e.step, e.wall_time) for e in board.Scalars("loss")] == [(s, s / 2) for s in range(1, 11)]
     assert [e.value for e in board.Scalars("validation_loss")] == [4.0, 4.0]
+
+
+def test_the_losses_by_document_are_those_of_the_last_milestone_if_it_has_some(tmp_path: Path) -> None:
+    milestones = [milestone(tmp_path / "10", 6, 10), milestone(tmp_path / "5", 1, 5)]
+    (tmp_path / "5/document_losses.parquet").write_bytes(b"of a validation before")
+    run(tmp_path / "earlier", milestones)
+    assert len(read_document_losses(tmp_path / "earlier/document_losses")) == 0
+    (tmp_path / "10/document_losses.parquet").write_bytes(b"of the last one")
+    run(tmp_path / "out", milestones)
+    assert (tmp_path / "out/document_losses").read_bytes() == b"of the last one"
 
 
 def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:

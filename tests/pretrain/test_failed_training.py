@@ -16,6 +16,7 @@ from pipeline.evaluate.item_results import read_item_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
 from pipeline.pretrain import export, failed_training, segment
 from pipeline.pretrain.checkpoints.recovery import Rewinds
+from pipeline.pretrain.document_losses import read_document_losses
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.processes import supervisor, trainer
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
@@ -62,10 +63,11 @@ def test_a_cell_that_diverges_has_that_as_its_result(settings: Make, tokens: Tok
     behind = settings(first_step=5, last_step=10, steps=10)
     later = train(cell(behind), tokens, tmp_path, [tmp_path / "5"])
     assert later["outcome"] == {**found._asdict(), "step": 10} and later["steps"] == 0
-    outputs = {name: tmp_path / name for name in ("final", "metrics", "tensorboard")}
+    outputs = {name: tmp_path / name for name in ("final", "metrics", "document_losses", "tensorboard")}
     told = export.run(ExportSettings(), milestones=[tmp_path / "10", tmp_path / "5"], **outputs)
     assert told["outcome"]["step"] == 10 and told["steps"] == counts["steps"] == found.reached_step
     assert [path.name for path in (tmp_path / "final").iterdir()] == ["outcome.json"]
+    assert not len(read_document_losses(tmp_path / "document_losses")), "a cell that diverged is compared by no document"
     assert len((tmp_path / "metrics").read_text().splitlines()) >= told["steps"]
 
 

@@ -166,6 +166,7 @@ STEPS = (
         outputs=(
             Output("final", layout.FINAL_MODEL, is_folder=True, is_target=True),
             Output("metrics", layout.METRICS),
+            Output("document_losses", layout.DOCUMENT_LOSSES),
             Output("tensorboard", layout.MODEL.child("tensorboard"), is_folder=True),
         ),
         need=ResourceNeeds(memory_megabytes=4000),

@@ -1,0 +1,57 @@
+"""The losses of held-out documents, one by one: whose they are, how many at most, and what the file refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.pretrain.document_losses import (
+    MAX_DOCUMENTS,
+    SCHEMA,
+    read_document_losses,
+    sample_documents,
+    write_document_losses,
+)
+from pipeline.tokens.validation_set import ValidationSet
+from tests.tokens.test_validation_set import by_hand
+
+
+def groups(*sizes: int) -> Any:
+    """Return the groups of documents as a validation has them, in order."""
+    return SimpleNamespace(
+        group_D=np.repeat(np.arange(len(sizes)), sizes), groups=[(f"source{n}", "nl") for n in range(len(sizes))]
+    )
+
+
+def test_each_row_is_of_the_document_of_the_shards(tokens: dict[str, Path], tmp_path: Path) -> None:
+    held_out = ValidationSet(tokens["index"])
+    loss_D = np.arange(len(held_out.tokens_D)) + 0.125
+    write_document_losses(tmp_path / "losses", held_out, loss_D)
+    rows = read_document_losses(tmp_path / "losses").to_pylist()
+    expected = sorted(by_hand(tokens["index"]).values(), key=lambda row: row["id_hash"])
+    keys = ("id_hash", "source", "bytes")
+    assert [[row[key] for key in keys] for row in rows] == [[row[key] for key in keys] for row in expected]
+    assert [row["tokens"] for row in rows] == [len(row["tokens"]) - 1 for row in expected]
+    assert [row["nats"] for row in rows] == loss_D.tolist()
+
+
+def test_of_many_documents_there_is_the_same_share_of_each_source_and_language() -> None:
+    assert sample_documents(groups(6, 0, 3, 1), 5).tolist() == [0, 1, 2, 6, 7, 9]
+    assert sample_documents(groups(6, 3), 9).tolist() == list(range(9)), "all, where they are few"
+    assert len(sample_documents(groups(1_000_000, 3, 500_000))) <= MAX_DOCUMENTS + 3
+    few, many = (set(sample_documents(groups(1000, 200), most).tolist()) for most in (12, 120))
+    assert few < many, "a smaller sample is a part of a larger one"
+
+
+def test_a_validation_that_was_none_has_no_rows_and_another_file_is_refused(tmp_path: Path) -> None:
+    write_document_losses(tmp_path / "losses", None, np.empty(0))
+    table = read_document_losses(tmp_path / "losses")
+    assert len(table) == 0 and table.schema == SCHEMA
+    (tmp_path / "other").write_text("no table")
+    with pytest.raises(InputError, match="other is no table of losses by document"):
+        read_document_losses(tmp_path / "other")
