@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,11 @@ from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import BITS, ItemKey, ScoreKey
+from pipeline.pretrain.document_losses import read_document_losses
 
 Floats = NDArray[np.float64]
+VALIDATION = "validation"
+"""The task of held-out documents, in rows and in `compare.metrics`: validation/bits_per_byte."""
 
 
 class SeedDifference(NamedTuple):
@@ -70,6 +74,23 @@ def collect_item_scores(checkpoint: EvaluatedCheckpoint) -> dict[ScoreKey, dict[
     for key, (nats, size) in checkpoint.likely.get(BITS, {}).items():
         found.setdefault((key[0], key[1], BITS), {})[key] = (-nats / math.log(2), float(size))
     return found
+
+
+def read_validation_answers(path: Path, model: str, step: int) -> EvaluatedCheckpoint:
+    """Read the losses of a model's held-out documents, as log-probabilities of the texts of a task.
+
+    Documents are equal for two models if their id and the size of their text are.
+
+    Raises:
+        InputError: the file is no table of losses.
+    """
+    rows = read_document_losses(path).select(["id_hash", "bytes", "nats"]).to_pylist()
+    likely = {
+        ("", VALIDATION, row["id_hash"], f"{row['bytes']} bytes"): (-row["nats"], row["bytes"])
+        for row in rows
+        if row["bytes"]
+    }
+    return EvaluatedCheckpoint(model, step, {}, {BITS: likely} if likely else {}, {})
 
 
 def _sum_clusters(

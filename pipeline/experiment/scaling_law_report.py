@@ -6,8 +6,10 @@ et al. 2020, section 1.3).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from pipeline.core.errors import InputError
@@ -26,13 +28,23 @@ MOST_EPOCHS = 4
 
 
 class Rung(NamedTuple):
-    """A finished model: its point, epochs of its training text, energy, and the index of its validation tokens."""
+    """A finished model.
+
+    Attributes:
+        epochs: of its training text.
+        index_sha256: of the index of its validation tokens.
+        variant: its settings without the seed.
+        is_cell: whether it is a cell of an experiment.
+    """
 
     model: str
     point: ScalingPoint
     epochs: float
     energy: ReportFigure | None
     index_sha256: str
+    variant: str
+    seed: int | None
+    is_cell: bool
 
     @property
     def training_flops(self) -> float:
@@ -44,7 +56,7 @@ def find_rungs(results: Path) -> tuple[list[Rung], list[str]]:
     """Find the finished models of the runs below a folder, by compute, and the reasons for those left out.
 
     Raises:
-        InputError: there is no run, or the models were validated on different texts.
+        InputError: there is no run, or models that are no cells were validated on different tokens.
     """
     rungs, left_out = [], []
     for name, run in find_runs(results).items():
@@ -54,13 +66,57 @@ def find_rungs(results: Path) -> tuple[list[Rung], list[str]]:
             except InputError as error:
                 left_out.append(f"left out: {error}")
     rungs.sort(key=lambda rung: (rung.training_flops, rung.model))
+    reasons = _find_cells_of_other_tokens(rungs)
+    reasons |= _find_worse_settings([rung for rung in rungs if rung.model not in reasons])
+    left_out += [f"left out: {model} {reason}" for model, reason in reasons.items()]
+    return [rung for rung in rungs if rung.model not in reasons], left_out
+
+
+def _find_cells_of_other_tokens(rungs: Sequence[Rung]) -> dict[str, str]:
+    """Return the cells that were validated on other tokens than the models that are no cells, with the reason.
+
+    Raises:
+        InputError: models that are no cells were validated on different tokens.
+    """
+    found = {}
+    first = min(rungs, key=lambda rung: rung.is_cell, default=None)
     for rung in rungs:
-        if rung.index_sha256 != rungs[0].index_sha256:
+        if first is None or rung.index_sha256 == first.index_sha256:
+            continue
+        if not rung.is_cell:
             raise InputError(
-                f"{rungs[0].model} and {rung.model} were validated on different tokens, so that their losses are of no "
+                f"{first.model} and {rung.model} were validated on different tokens, so that their losses are of no "
                 "one law: name a folder whose models share a token set"
             )
-    return rungs, left_out
+        found[rung.model] = f"was validated on other tokens than {first.model}"
+    return found
+
+
+def _find_worse_settings(rungs: Sequence[Rung]) -> dict[str, str]:
+    """Return the models that another one of the same size and tokens makes superfluous, with the reason.
+
+    A law describes losses of well-chosen settings, so of several settings those with the lowest mean loss over their
+    seeds count. A cell with the settings and the seed of another model is the same training.
+    """
+    found: dict[str, str] = {}
+    variants: dict[tuple[float, float], dict[str, list[Rung]]] = {}
+    for rung in sorted(rungs, key=lambda rung: rung.is_cell):
+        seeds = variants.setdefault(rung.point[:2], {}).setdefault(rung.variant, [])
+        twin = next((one.model for one in seeds if rung.is_cell and one.seed == rung.seed), None)
+        if twin:
+            found[rung.model] = f"is the same training as {twin}"
+        else:
+            seeds.append(rung)
+    for of_one_size in variants.values():
+        losses = {variant: fmean(rung.point.loss for rung in seeds) for variant, seeds in of_one_size.items()}
+        best = min(losses, key=losses.__getitem__)
+        for variant in losses.keys() - {best}:
+            for rung in of_one_size[variant]:
+                found[rung.model] = (
+                    f"has the size and the tokens of {of_one_size[best][0].model}, whose settings give a lower loss "
+                    f"({losses[best]:.4f} instead of {losses[variant]:.4f})"
+                )
+    return dict(sorted(found.items()))
 
 
 def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFigure]) -> Rung:
@@ -79,13 +135,25 @@ def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, Repo
     try:
         loss, tokens, train = (figures[key].value for key in (*keys, f"tokens.{Path(index.path).parent.name}.train"))
     except KeyError as error:
-        raise InputError(f"{name} has no {error.args[0]} in the report of its run") from None
+        raise InputError(
+            f"{name} has no {error.args[0]} in the report of its run: `polder run CONFIG report` writes it for every "
+            "model with training.validation_every"
+        ) from None
     architecture = Architecture.model_validate(record.settings["architecture"])
     if architecture.experts:
         raise InputError(f"{name} has experts, and the law applies to models without")
     parameters = parameter_count(architecture, 0)
     point = ScalingPoint(parameters, tokens, loss)
-    return Rung(name, point, tokens / train, figures.get(f"energy.model.{model}"), index.sha256)
+    return Rung(
+        model=name,
+        point=point,
+        epochs=tokens / train,
+        energy=figures.get(f"energy.model.{model}"),
+        index_sha256=index.sha256,
+        variant=json.dumps([record.settings["architecture"], record.settings["training"]], sort_keys=True),
+        seed=record.settings.get("seed"),
+        is_cell=bool(record.settings.get("records_outcome")),
+    )
 
 
 def format_ladder(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
@@ -94,8 +162,15 @@ def format_ladder(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
     Raises:
         InputError: there are too few models for a law.
     """
-    fitted = fit_scaling_law([rung.point for rung in (rungs[:-1] if hold_out else rungs)], UNIT)
-    lines = [*_format_table(rungs, fitted, hold_out=hold_out), "", *_format_law(fitted)]
+    used = rungs[:-1] if hold_out else rungs
+    fitted = fit_scaling_law([rung.point for rung in used], UNIT)
+    lines = [*_format_table(rungs, fitted, hold_out=hold_out), ""]
+    cells = sum(rung.is_cell for rung in used)
+    lines.append(
+        f"The law is fitted to {f'{len(used)} of these {len(rungs)}' if hold_out else f'these {len(rungs)}'} models"
+        f"{f', {cells} of them cells of experiments' if cells else ''}:"
+    )
+    lines += _format_law(fitted)
     largest = rungs[-1]
     lines.append(_format_best_split(fitted.law, largest))
     if hold_out:
@@ -108,7 +183,7 @@ def format_ladder(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
 
 
 def _format_table(rungs: Sequence[Rung], fitted: ScalingFit, *, hold_out: bool) -> list[str]:
-    rows = [["model", "parameters N", "tokens D", "readings", f"{UNIT}, validation", "by the law", "off", "energy"]]
+    rows = [["model", "parameters N", "tokens D", "epochs", f"loss L, {UNIT}", "law's L", "law's error", "energy"]]
     for rung in rungs:
         parameters, tokens, loss = rung.point
         by_law = fitted.law.loss(parameters, tokens)
@@ -122,7 +197,10 @@ def _format_table(rungs: Sequence[Rung], fitted: ScalingFit, *, hold_out: bool) 
 def _format_law(fitted: ScalingFit) -> Iterator[str]:
 
     law = fitted.law
-    yield f"L = E + A / N^alpha + B / D^beta, {law.unit}, N without embedding and output; with 95 % intervals"
+    yield (
+        f"L = E + A / N^alpha + B / D^beta, with L the validation loss in {law.unit}, N the parameters without "
+        "embedding and output, D the training tokens; with 95 % intervals"
+    )
     rows = []
     for letter in PARAMETERS:
         low, high = fitted.interval(letter)

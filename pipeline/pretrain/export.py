@@ -34,8 +34,8 @@ def run(
     """Copy the last milestone's model, join the milestones' metrics and chart them; return steps and last losses.
 
     The losses by document are those of the validation at the last milestone; there are none without such a validation,
-    and in a milestone of an earlier version. The charts hold the hyperparameters for TensorBoard's tab HPARAMS. A cell that did not reach its last step has no
-    model: `final` holds its outcome.
+    and in a milestone of an earlier version. The charts hold the hyperparameters for TensorBoard's tab HPARAMS. A cell
+    that did not reach its last step has no model: `final` holds its outcome.
     """
     ordered = []
     for folder in milestones:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from itertools import combinations as pairs_of
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -12,15 +13,28 @@ from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy
-from pipeline.evaluate.baseline_answers import read_checkpoint_answers
-from pipeline.experiment.cell_comparison import add_corrected_cell_p_values, compare_cells, find_pareto_front
+from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.item_results import BITS
+from pipeline.experiment.cell_comparison import (
+    VALIDATION,
+    add_corrected_cell_p_values,
+    compare_cells,
+    find_pareto_front,
+    read_validation_answers,
+)
 from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
 FINISHED, NOT_RUN = "finished", "not run"
-SCORES = {"validation_loss": "Validation loss, nats per token", "loss": "Training loss, nats per token"}
-"""Scores that rank combinations where no metric is named."""
+SCORES = {
+    "validation_bits_per_byte": "Validation loss, bits per byte",
+    "validation_loss": "Validation loss, nats per token",
+    "loss": "Training loss, nats per token",
+}
+"""Scores that rank combinations where no metric is named: the first one that a cell has."""
+MOST_PAIRED = 16
+"""Of up to this many combinations each two are compared by document; of more, each with that of `compare.to`."""
 NO_SCORE = "none: the cells' held-out texts differ, so name a metric (compare: {metrics: [TASK/METRIC]})"
 AXES = ("score", "speed", "joules")
 TIE_TOLERANCE = 1e-5
@@ -42,23 +56,41 @@ def summarize_experiment(
             label = name_combination(cell["values"]) or page.base
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
-    rows = _compare_combinations(reader, combinations, page)
-    loss = "validation_loss" if any(cell["validation_loss"] is not None for cell in cells) else "loss"
-    key = "score" if page.metrics or page.texts_differ else loss
+    losses = {} if page.texts_differ else _read_document_losses(reader, cells)
+    by_document = _compare_by_document(losses, combinations, page)
+    rows = [*by_document, *_compare_combinations(reader, combinations, page)]
+    add_corrected_cell_p_values(rows, page.alpha)
+    loss = next((key for key in SCORES if any(cell[key] is not None for cell in cells)), "loss")
+    has_metric = page.metrics[:1] not in ([], [f"{VALIDATION}/{BITS}"])
+    key = "score" if has_metric or page.texts_differ else loss
     _rank_combinations(combinations, key, page.alpha)
     return {
         "name": name,
         "page": page,
         "cells": cells,
         "combinations": combinations,
-        "comparisons": sorted(rows, key=lambda row: row["better"] is None),
+        "by_document": sorted(by_document, key=lambda row: row["better"] is None),
+        "of_scores": sorted(rows[len(by_document) :], key=lambda row: row["better"] is None),
+        "has_all_pairs": len(combinations) <= MOST_PAIRED,
+        "most_paired": MOST_PAIRED,
+        "without_document_losses": sorted(name for name, found in losses.items() if not found.likely),
+        "comparisons": len(rows),
         "real": sum(row["better"] is not None for row in rows),
-        "one_seed": sorted({row["label"] for row in rows if len(row["seeds"]) == 1}),
+        "one_seed": sorted(
+            {
+                label
+                for row in rows
+                if len(row["seeds"]) == 1
+                for label in (row["label"], row.get("other", row["label"]))
+            }
+        ),
         "to": name_combination(page.to) or page.base,
         "not_found": sorted({*page.metrics} - {f"{row['task']}/{row['metric']}" for row in rows}),
-        "charts": _draw_loss_curves(combinations, gettext),
+        "loss": loss,
+        "loss_title": SCORES[loss],
+        "charts": _draw_loss_curves(combinations, sorted({loss, "loss"}, key=[*SCORES].index), gettext),
         "figures": draw_figure_charts(cells, gettext),
-        "score": page.metrics[0] if page.metrics else gettext(NO_SCORE if page.texts_differ else SCORES[key]),
+        "score": page.metrics[0] if has_metric else gettext(NO_SCORE if page.texts_differ else SCORES[key]),
         "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
         "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
     }
@@ -91,11 +123,14 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
         "outcome": outcome,
         "reason": cell.refused or (ended["reason"] if ended else None),
         "link": metrics.link if metrics else None,
+        "segments": records,
+        "parameters": counts[-1].get("parameters") if counts else None,
+        "active_parameters": counts[-1].get("active_parameters", counts[-1].get("parameters")) if counts else None,
         "steps": last_value("step") or 0,
         "tokens_seen": last_value("tokens_seen") or 0,
         "lines": steps,
         "loss": last_value("loss"),
-        "validation_loss": last_value("validation_loss"),
+        **{key: last_value(key) for key in ("validation_loss", "validation_bits_per_byte")},
         "score": _find_deciding_score(results[-1].content["tasks"], page) if results and outcome == FINISHED else None,
         "tokens_per_second": speed,
         "tokens_per_second_per_device": speed / processes if speed and processes else None,
@@ -195,8 +230,42 @@ def _compare_combinations(reader: RunReader, combinations: list[Json], page: Exp
         if label != to
         for row in compare_cells(checkpoints, answered[to], page.metrics)
     ]
-    add_corrected_cell_p_values(rows, page.alpha)
     return rows
+
+
+def _read_document_losses(reader: RunReader, cells: list[Json]) -> dict[str, EvaluatedCheckpoint]:
+    """Return the losses by document of each finished cell that was validated; none of an earlier version's cell."""
+    return {
+        cell["name"]: read_validation_answers(reader.document_losses[cell["name"]], cell["name"], cell["steps"])
+        for cell in cells
+        if cell["outcome"] == FINISHED
+        and cell["validation_loss"] is not None
+        and cell["name"] in reader.document_losses
+    }
+
+
+def _compare_by_document(
+    losses: dict[str, EvaluatedCheckpoint], combinations: list[Json], page: ExperimentPage
+) -> list[Json]:
+    """Return the rows of pairs of combinations on their held-out documents, those with the lower loss first.
+
+    Args:
+        losses: those by document, by the name of the cell.
+    """
+    by_seed: dict[str, dict[int, EvaluatedCheckpoint]] = {}
+    mean: dict[str, float] = {}
+    for one in combinations:
+        cells = [cell for cell in one["cells"] if cell["name"] in losses and losses[cell["name"]].likely]
+        if cells:
+            by_seed[one["label"]] = {cell["seed"]: losses[cell["name"]] for cell in cells}
+            mean[one["label"]] = fmean(cell["validation_loss"] for cell in cells)
+    to = next(one["label"] for one in combinations if one["values"] == page.to)
+    return [
+        {**row, "label": label, "other": other}
+        for label, other in pairs_of(sorted(mean, key=mean.__getitem__), 2)
+        if len(combinations) <= MOST_PAIRED or to in (label, other)
+        for row in compare_cells(by_seed[label], by_seed[other], page.metrics)
+    ]
 
 
 def _draw_charts(
@@ -216,12 +285,12 @@ def _mean_line(name: str, values_of: dict[float, list[float]], *, has_band: bool
     return Series(name, [(x, fmean(values)) for x, values in points], band)
 
 
-def _draw_loss_curves(combinations: list[Json], gettext: Callable[[str], str]) -> list[Markup]:
-    """Return charts of the losses over the tokens: of each combination the mean of its seeds, and their spread."""
+def _draw_loss_curves(combinations: list[Json], keys: list[str], gettext: Callable[[str], str]) -> list[Markup]:
+    """Return charts of losses over the tokens: of each combination the mean of its seeds, and their spread."""
     charts = []
-    for key, title in SCORES.items():
+    for key in keys:
         lines = [line for one in combinations if (line := _loss_curve(one, key)).points]
-        charts += _draw_charts(title, gettext("tokens"), "nats per token", lines, gettext)
+        charts += _draw_charts(SCORES[key], gettext("tokens"), SCORES[key].rpartition(", ")[2], lines, gettext)
     return charts
 
 

@@ -111,7 +111,8 @@ CORPUS_FIGURES = {
 
 def _model_figures(proofs: _FigureFactory, reader: RunReader, models: Sequence[Json]) -> list[KeyFigure]:
     figures = []
-    for model, metrics in zip(models, reader.metrics, strict=True):
+    metrics_by_model = {metrics.name: metrics for metrics in reader.metrics}
+    for model in models:
         name = model["name"]
         if model["segments"]:
             rows = [(f"model.{name}.parameters", f"parameters of {name}", model["parameters"], "parameters", "counted")]
@@ -121,7 +122,7 @@ def _model_figures(proofs: _FigureFactory, reader: RunReader, models: Sequence[J
             figures += proofs.make_figures(model["segments"][-1], rows)
         of_metrics = MODEL_FIGURES.items()
         figures += proofs.make_figures(
-            metrics,
+            metrics_by_model[name],
             [(f"model.{name}.{key}", label.format(name=name), model[key], *how) for key, (label, *how) in of_metrics],
         )
     return figures
@@ -202,8 +203,15 @@ def _resource_figures(energy: Footprint, models: Sequence[Json], evidence: tuple
     return figures
 
 
-def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure]:
-    """Return the key figures by name; `content` is that of the view. What is not known has none."""
+def compute_key_figures(reader: RunReader, content: Json, cells: Sequence[Json]) -> dict[str, KeyFigure]:
+    """Return the key figures by name. What is not known has none.
+
+    Args:
+        reader: the run, cells of experiments included.
+        content: that of the view, without cells.
+        cells: those with metrics; they have the figures of a model.
+    """
+    models = [*content["models"], *cells]
     proofs = _FigureFactory(reader.records)
     energy, checks, failed = content["energy"], content["checks"], content["failed_checks"]
     archives = (ARCHIVES,) if any(record.archive for record in reader.records) else ()
@@ -226,9 +234,9 @@ def compute_key_figures(reader: RunReader, content: Json) -> dict[str, KeyFigure
         ("checks.failed", "consistency checks that fail", len(failed), "checks", paths_of(failed)),
     ]
     figures = [
-        *_model_figures(proofs, reader, content["models"]),
+        *_model_figures(proofs, reader, models),
         *_data_figures(proofs, reader),
-        *_resource_figures(energy, content["models"], (RECORDS, ATTEMPTS, *archives)),
+        *_resource_figures(energy, models, (RECORDS, ATTEMPTS, *archives)),
         *_score_figures(proofs, reader, content["evaluations"]),
         *(
             KeyFigure(name, label, format_number(value), value, unit, "counted", paths, REPORT_COMMAND)

@@ -23,7 +23,7 @@ from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report import amount_formatting, charts, footprint, training_section
 from pipeline.report.energy_section import compute_energy_accounting
 from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS
-from pipeline.report.experiment_page import summarize_experiment
+from pipeline.report.experiment_page import FINISHED, summarize_experiment
 from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import DOCUMENT_NAMES, SPDX, write_compliance_documents
@@ -167,7 +167,7 @@ def run(
         files: the artefacts of the run, which `RunReader` identifies by their paths.
         carbon_intensity: the table of the grid's intensity over time, where one is configured and is there.
         experiments: the folder of a page for each experiment, where there are some: the models that are their cells
-            stand there, and not on the page, but for their jobs and joules.
+            stand there, and not on the page, but for their jobs and joules, and among the key figures.
 
     Raises:
         InputError: a file is not what its name says.
@@ -184,12 +184,22 @@ def run(
         markup.read_style_sheet(Path(__file__).parent / STYLE),
         (Path(__file__).parent / SCRIPT).read_text("utf-8"),
     )
+    experiment_contents = {
+        name: summarize_experiment(everything, name, experiment_page, checked_account, words.gettext)
+        for name, experiment_page in settings.experiments.items()
+    }
+    finished_cells = [
+        cell
+        for one in experiment_contents.values()
+        for cell in one["cells"]
+        if cell["outcome"] == FINISHED and cell["link"]
+    ]
     stated = ProviderStatements(settings.disclosure, settings.provider, settings.contact)
     content |= {
         "stated": stated,
         "missing_answers": len(stated.missing),
         "asked_answers": stated.count,
-        "key_figures": compute_key_figures(reader, content),
+        "key_figures": compute_key_figures(everything, content, finished_cells),
         "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
         "homes": content["energy"].homes(words.gettext),
         "folded_from": LONG_TABLE_ROWS,
@@ -213,8 +223,7 @@ def run(
     _write_template(html, JOBS_PAGE, PAGE_PARTS[:1], jobs, content)
     if experiments is not None:
         experiments.mkdir()
-        for name, experiment_page in settings.experiments.items():
-            experiment_content = summarize_experiment(everything, name, experiment_page, checked_account, words.gettext)
+        for name, experiment_content in experiment_contents.items():
             _write_template(
                 html, EXPERIMENT, PAGE_PARTS[:1], experiments / f"{name}.html", content | experiment_content
             )

@@ -83,6 +83,7 @@ class RunReader:
             Artefact(path.parent.name, self._link(path), {}, read_json_lines(path))
             for path in self._select_files(layout.METRICS)
         ]
+        self.document_losses = {path.parent.name: path for path in self._select_files(layout.DOCUMENT_LOSSES)}
         self.differences = self._read_artefacts(layout.DIFFERENCES, "comparisons")
         self.evaluation = sorted(
             self._read_artefacts(layout.RESULTS, "model", "step", "tasks"),

@@ -61,11 +61,15 @@ def figure(name: str, value: float, unit: str, how: str) -> dict[str, Any]:
     return {"figure": name, "label": name, "value": value, "unit": unit, "how": how, "from": []}
 
 
-def record(folder: Path, model: str, step: int, architecture: dict[str, int], steps: int, index: str) -> None:
+def record(
+    folder: Path, model: str, step: int, architecture: dict[str, int], steps: int, index: str, **settings: Any
+) -> None:
+    """Write the record of a segment; further settings are those of a cell of an experiment."""
+    training = {"steps": steps, "learning_rate": settings.pop("learning_rate", 0.01)}
     content = {
         "step": "pretrain.segment",
         "instance": {"model": model, "step": str(step)},
-        "settings": {"architecture": architecture, "training": {"steps": steps}},
+        "settings": {"architecture": architecture, "training": training, **settings},
         "inputs": [{"name": "index", "path": "tokens/main/index.json", "sha256": index, "bytes": 1}],
         "outputs": [],
         **dict.fromkeys(("code_version", "environment_version", "started", "ended"), ""),
@@ -122,6 +126,51 @@ def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_j
     assert printed.count("outside of the fitted range: parameters 2 x above, tokens 2 x above\n") == 1
     assert "two/g read theirs over 4 times" in printed
     assert rows["alpha"].split()[1].startswith("0.4")
+
+
+def add_cell(folder: Path, name: str, rate: float, seed: int, loss: float, *, index: str = "1" * 64) -> None:
+    """Add a finished cell of the size and tokens of model f to a run."""
+    width, layers, steps = MODELS["f"]
+    architecture = {"width": width, "layers": layers, "heads": 4, "key_value_heads": 2, "feed_forward_width": 4 * width}
+    record(folder, name, steps, architecture, steps, index, learning_rate=rate, seed=seed, records_outcome=True)
+    figures = json.loads((folder / "report/figures.json").read_text())
+    figures += [
+        figure(f"model.{name}.validation_bits_per_byte", loss, "bits per byte", "computed"),
+        figure(f"model.{name}.tokens_seen", 1000 * steps, "tokens", "counted"),
+    ]
+    (folder / "report/figures.json").write_text(json.dumps(figures))
+
+
+def test_cells_are_rungs_and_of_several_settings_the_best_count_with_all_their_seeds(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, own = results / "deeper/two", LAW.loss(parameters(128, 2), 1.2e6)
+    for name, rate, seed, loss in (
+        ("x-high-seed-1", 0.02, 1, own - 0.02), ("x-high-seed-2", 0.02, 2, own + 0.01),
+        ("x-low-seed-1", 0.005, 1, own + 0.3), ("x-same-seed-3", 0.01, None, own),
+    ):  # fmt: skip
+        add_cell(folder, name, rate, seed, loss)
+    rungs, left_out = find_rungs(results)
+    names = {rung.model.rpartition("/")[2] for rung in rungs}
+    assert names == {*"abcdeg", "x-high-seed-1", "x-high-seed-2"}, "a lower mean, though one seed of it is worse"
+    assert left_out == [
+        "left out: deeper/two/f has the size and the tokens of deeper/two/x-high-seed-1, whose settings give a lower "
+        f"loss ({own - 0.005:.4f} instead of {own:.4f})",
+        "left out: deeper/two/x-low-seed-1 has the size and the tokens of deeper/two/x-high-seed-1, whose settings "
+        f"give a lower loss ({own - 0.005:.4f} instead of {own + 0.3:.4f})",
+        "left out: deeper/two/x-same-seed-3 is the same training as deeper/two/f",
+    ]
+    assert main(["ladder", str(results), "--hold-out", "largest"]) == 0
+    printed = capsys.readouterr().out
+    assert "fitted to 7 of these 8 models, 2 of them cells of experiments:" in printed
+
+
+def test_a_cell_on_other_tokens_is_left_out_and_moves_no_other_model(results: Path) -> None:
+    before, _ = find_rungs(results)
+    add_cell(results / "one", "0-first", 0.01, 1, 1.0, index="2" * 64)
+    after, left_out = find_rungs(results)
+    assert after == before
+    assert left_out == ["left out: one/0-first was validated on other tokens than one/a"]
 
 
 def test_the_held_out_model_does_not_move_the_law(results: Path) -> None:

@@ -67,7 +67,9 @@ def test_a_cell_that_diverges_has_that_as_its_result(settings: Make, tokens: Tok
     told = export.run(ExportSettings(), milestones=[tmp_path / "10", tmp_path / "5"], **outputs)
     assert told["outcome"]["step"] == 10 and told["steps"] == counts["steps"] == found.reached_step
     assert [path.name for path in (tmp_path / "final").iterdir()] == ["outcome.json"]
-    assert not len(read_document_losses(tmp_path / "document_losses")), "a cell that diverged is compared by no document"
+    assert not len(read_document_losses(tmp_path / "document_losses")), (
+        "a cell that diverged is compared by no document"
+    )
     assert len((tmp_path / "metrics").read_text().splitlines()) >= told["steps"]
 
 

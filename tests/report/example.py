@@ -110,7 +110,12 @@ class Run:
             *("plan/plan.json", "sources/*/manifest.json", "report/remains.json"),
             *("corpus/*/statistics.json", "corpus/*/dataset.json", "corpus/*/later_suites.json"),
             *("corpus/*/forgotten.json", "tokenizer/*/fertility.json", "tokens/*/index.json"),
-            *("models/*/metrics.jsonl", "evaluation/*/*/results.json", "evaluation/*/*/items.parquet"),
+            *(
+                "models/*/metrics.jsonl",
+                "models/*/document_losses.parquet",
+                "evaluation/*/*/results.json",
+                "evaluation/*/*/items.parquet",
+            ),
             *("evaluation/*/samples.json", "evaluation/differences.json"),
         )
         return {

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
+from pipeline.pretrain.document_losses import SCHEMA
 from pipeline.report import experiment_page
 from pipeline.report import page as page_step
 from tests.report.example import HOSTILE, Run, task
@@ -149,7 +155,7 @@ def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest
         "8.0": ([], False),
     }
     assert told["learning_rate 0.002"]["score"] == pytest.approx(-fmean(LOSSES[0.002]))  # type: ignore[arg-type]
-    rows = {row["label"]: row for row in found[0]["comparisons"]}
+    rows = {row["label"]: row for row in found[0]["of_scores"]}
     assert (
         rows["learning_rate 0.002"]["difference"] == pytest.approx(0.65)
         and rows["learning_rate 0.002"]["better"] == "a"
@@ -197,6 +203,146 @@ def test_one_seed_says_that_no_noise_of_training_is_known(run_folder: Run) -> No
     assert "Comparisons: 2; real differences among them: 1." in page.text
     _, page = made(run_folder, cells(run_folder), to={"training.learning_rate": 8.0})
     assert "No two combinations have finished cells of one seed" in page.text
+
+
+def write_losses(run: Run, name: str, nats: list[float], sizes: list[int]) -> None:
+    """Write what a validation recorded of documents of these sizes in bytes, and its means over them."""
+    columns = [[*range(len(nats))], ["laws"] * len(nats), sizes, sizes, nats]
+    arrays = [pa.array(values).cast(field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+    path = run.root / f"models/{name}/document_losses.parquet"
+    pq.write_table(pa.table(arrays, SCHEMA), path)
+    lines = [json.loads(line) for line in path.with_name("metrics.jsonl").read_text().splitlines()]
+    bits = sum(nats) / math.log(2) / sum(sizes)
+    lines.append({"step": 2, "validation_loss": sum(nats) / sum(sizes), "validation_bits_per_byte": bits})
+    path.with_name("metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
+def write_sweep(run: Run, effects: dict[float, float], seeds: tuple[int, ...]) -> tuple[list[Cell], dict[Any, Any]]:
+    """Write cells of a sweep without evaluation; return them and their nats by rate and seed, (documents,).
+
+    The first rate loses `effects` more nats per byte than others, and each cell some of its own.
+    """
+    random = np.random.default_rng(7)
+    sizes = random.integers(50, 900, 40)
+    of_document, found, nats = random.normal(1.5, 0.3, 40), [], {}
+    for rate, effect in effects.items():
+        for seed in seeds:
+            name = f"y-{rate}-seed-{seed}".replace(".", "_")
+            run.record("pretrain.segment", {"model": name, "step": "2"}, 9, counts={"steps": 2, "world_size": 1})
+            run.write(f"models/{name}/metrics.jsonl", json.dumps({"step": 1, "tokens_seen": 100, "loss": 3.0}))
+            losses = (of_document + effect + random.normal(0, 0.05, 40) + random.normal(0, 0.01)) * sizes
+            nats[rate, seed] = losses
+            write_losses(run, name, losses.tolist(), sizes.tolist())
+            found.append(Cell(name=name, values={"training.learning_rate": rate}, seed=seed, steps=2))
+    return found, nats | {"sizes": sizes}
+
+
+def by_document(run: Run, monkeypatch: pytest.MonkeyPatch, found: list[Cell], **changes: Any) -> tuple[Any, Outline]:
+    """Return the comparisons by document, by the rates of both sides, and the page."""
+    kept: list[dict[str, Any]] = []
+    real = experiment_page.summarize_experiment
+    monkeypatch.setattr(page_step, "summarize_experiment", lambda *given: kept.append(real(*given)) or kept[-1])
+    _, page = made(run, found, **changes)
+    return {tuple(row[side].split()[1] for side in ("label", "other")): row for row in kept[-1]["by_document"]}, page
+
+
+def test_each_two_combinations_are_compared_by_held_out_document(
+    run_folder: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, nats = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.001}, (1, 2, 3))
+    rows, page = by_document(run_folder, monkeypatch, found)
+    assert {frozenset(pair) for pair in rows} == {
+        frozenset(pair) for pair in (("0.001", "0.002"), ("0.001", "0.004"), ("0.002", "0.004"))
+    }
+    sizes = nats["sizes"]
+    for (label, other), row in rows.items():
+        # A second way: a two-way analysis of variance of the differences by hand, in bits of each document.
+        bits_SD = np.stack([(nats[float(label), s] - nats[float(other), s]) / np.log(2) for s in (1, 2, 3)])
+        value = bits_SD.sum() / (3 * sizes.sum())
+        seeds_S, rest_D = bits_SD.sum(axis=1) / sizes.sum(), bits_SD.mean(axis=0) - value * sizes
+        both_SD = bits_SD - seeds_S[:, None] * sizes - rest_D
+        of_seeds, of_documents = seeds_S.var(ddof=1) / 3, 40 / 39 * (rest_D**2).sum() / sizes.sum() ** 2
+        of_both = 40 / 39 * (both_SD**2).sum() / sizes.sum() ** 2 / 6
+        variance = max(of_seeds + of_documents - of_both, of_seeds, of_documents)
+        freedom = variance**2 / (of_seeds**2 / 2 + of_documents**2 / 39)
+        assert row["difference"] == pytest.approx(value) and row["difference"] <= 0, "the lower loss is named first"
+        assert row["p_value"] == pytest.approx(2 * stats.t.sf(abs(value) / variance**0.5, freedom))
+        assert [row["low"], row["high"]] == pytest.approx(stats.t.interval(0.95, freedom, value, variance**0.5))
+        assert row["seeds"] == [1, 2, 3] and row["items"] == 40
+    ordered = sorted(rows.values(), key=lambda row: row["p_value"])
+    steps = [row["p_value"] * (3 - place) for place, row in enumerate(ordered)]
+    assert [row["p_value_corrected"] for row in ordered] == pytest.approx(np.minimum(1, np.maximum.accumulate(steps)))
+    real = {pair for pair, row in rows.items() if row["better"]}
+    assert real == {pair for pair in rows if "0.001" in pair}, "the rate with the effect"
+    assert "Comparisons: 3; real differences among them: 2." in page.text and "One seed" not in page.text
+    assert "Scores, by item" not in page.text and "No two combinations" not in page.text
+    assert len(page.all("caption")) == len(page.all("table")) == 3
+    assert "Score: Validation loss, bits per byte." in page.text
+
+
+def test_one_seed_is_compared_by_documents_alone(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, nats = write_sweep(run_folder, {0.001: 0.02, 0.002: 0.0}, (5,))
+    rows, page = by_document(run_folder, monkeypatch, found)
+    (((label, other), row),) = rows.items()
+    bits, sizes = (nats[float(label), 5] - nats[float(other), 5]) / np.log(2), nats["sizes"]
+    swapped = stats.permutation_test((bits,), np.sum, permutation_type="samples", n_resamples=20_000, rng=3)
+    assert row["p_value"] == pytest.approx(swapped.pvalue, abs=0.01) and 0.0001 < swapped.pvalue < 0.2
+    # Resamples of documents, studentized, of other draws: far ends are of a few documents, hence the tolerance.
+    random, value = np.random.default_rng(11), bits.sum() / sizes.sum()
+    drawn_RD = random.integers(0, 40, (4000, 40))
+    bits_RD, sizes_RD = bits[drawn_RD], sizes[drawn_RD]
+    value_R = bits_RD.sum(axis=1) / sizes_RD.sum(axis=1)
+    rest_RD = bits_RD - value_R[:, None] * sizes_RD
+    error_R = np.sqrt(40 / 39 * (rest_RD**2).sum(axis=1)) / sizes_RD.sum(axis=1)
+    error = np.sqrt(40 / 39 * ((bits - value * sizes) ** 2).sum()) / sizes.sum()
+    far = np.quantile((value_R - value) / error_R, [0.975, 0.025])
+    assert [row["low"], row["high"]] == pytest.approx(value - far * error, abs=0.3 * error)
+    assert "One seed: no training noise known" in page.text
+    assert "(learning_rate 0.001; learning_rate 0.002)" in page.text
+
+
+def test_documents_that_are_not_the_same_are_not_compared(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, nats = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0}, (1, 2))
+    sizes, name = nats["sizes"].tolist(), found[0].name
+    write_losses(run_folder, name, nats[0.001, 1].tolist()[:30], [*sizes[:20], *(size + 1 for size in sizes[20:30])])
+    rows, _ = by_document(run_folder, monkeypatch, found)
+    assert [row["items"] for row in rows.values()] == [20], "same ids and sizes"
+    rows, page = by_document(run_folder, monkeypatch, found, key="tokens")
+    assert rows == {} and "No two combinations" in page.text, "other token sets hold out other documents"
+
+
+def test_cells_of_an_earlier_version_are_named_and_the_others_compared(
+    run_folder: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
+    for cell in found[:2]:
+        pq.write_table(SCHEMA.empty_table(), run_folder.root / f"models/{cell.name}/document_losses.parquet")
+    rows, page = by_document(run_folder, monkeypatch, found)
+    assert {*rows} == {("0.002", "0.004")}
+    sentence = "an earlier version trained them and recorded no loss for each document: "
+    assert f"{sentence}{found[0].name}, {found[1].name}." in page.text
+
+
+def test_of_many_combinations_each_is_compared_with_one(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment_page, "MOST_PAIRED", 2)
+    found, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
+    rows, page = by_document(run_folder, monkeypatch, found)
+    assert {*rows} == {("0.002", "0.001"), ("0.004", "0.001")}
+    assert "with up to 2 combinations each two would be compared" in page.text
+    rows, _ = by_document(run_folder, monkeypatch, found, metrics=["completion/acc"])
+    assert rows == {}, "metrics that are named are the only ones"
+    rows, page = by_document(run_folder, monkeypatch, found, metrics=["validation/bits_per_byte"])
+    assert len(rows) == 2 and "Score: Validation loss, bits per byte." in page.text and "No cell" not in page.text
+
+
+def test_finished_cells_are_among_the_key_figures(run_folder: Run) -> None:
+    made(run_folder, cells(run_folder))
+    figures = {figure["figure"]: figure for figure in run_folder.read("report/figures.json")}
+    loss = figures["model.x-0_001-seed-1.validation_loss"]
+    assert loss["value"] == 3.0 and loss["from"][0] == "models/x-0_001-seed-1/metrics.jsonl"
+    assert figures["model.x-0_001-seed-1.tokens_seen"]["value"] == 200
+    assert figures["score.x-0_002-seed-2.2.completion.acc"]["value"] == 0.9
+    assert not any(name.startswith(("model.x-0_004-seed-2", "model.x-none")) for name in figures), "not finished"
 
 
 def test_the_page_speaks_dutch_and_is_the_same_each_time(run_folder: Run) -> None:

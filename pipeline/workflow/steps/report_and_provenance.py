@@ -114,6 +114,7 @@ ARTEFACTS = (
     files_per_value(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer),
     files_per_value(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens),
     files_per_value(layout.METRICS, "model", lambda c: c.models),
+    files_per_value(layout.DOCUMENT_LOSSES, "model", lambda c: c.cell_model_names()),
     _evaluation_files(layout.RESULTS),
     _evaluation_files(layout.ANSWERS),
     files_per_value(layout.SAMPLES, "model", lambda c: c.text_searchable_models()),
