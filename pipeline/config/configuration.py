@@ -115,6 +115,18 @@ class Config(Sections):
         """Return the models that are cells of experiments."""
         return [cell.name for cell in self._cells() if cell.refused is None]
 
+    def sampled_models(self) -> list[str]:
+        """Return the models that write samples, cells where their experiment asks for them; tokens must be searchable."""
+        silent = {
+            cell.name
+            for name, page in self._experiments.items()
+            if not self.experiments[name].samples
+            for cell in page.cells
+        }
+        return [
+            name for name, model in self.models.items() if self.tokens[model.tokens].suffixes and name not in silent
+        ]
+
     def infeasible_cells(self) -> dict[str, str]:
         """Return the cells that fit nowhere, each with why."""
         return {cell.name: cell.refused for cell in self._cells() if cell.refused is not None}

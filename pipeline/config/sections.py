@@ -161,10 +161,6 @@ class Sections(Settings):
         corpora.add(self.tokenizer[tokenizer].corpus)
         return sorted({marker for name in corpora for marker in self.corpus[name].personal_data.markers()})
 
-    def text_searchable_models(self) -> list[str]:
-        """Return the models in whose training documents texts can be found."""
-        return [name for name, model in self.models.items() if self.tokens[model.tokens].suffixes]
-
     def corpus_sources(self, name: str) -> list[str]:
         """Return the names of the sources that a corpus is made from, sorted."""
         return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)

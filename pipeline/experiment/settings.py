@@ -57,6 +57,10 @@ class Experiment(Settings):
     equal: Literal["steps", "tokens", "flops", "joules"] = Field(
         default="steps", description="what every cell is trained for as much as the base: steps follow from it"
     )
+    samples: bool = Field(
+        default=False,
+        description="whether each cell writes samples and is searched for memorized text, as other models are",
+    )
     compare: Compare = Compare()
 
     @field_validator("vary", "exclude", mode="before")

@@ -158,8 +158,6 @@ WORKLOADS: dict[str, StepWorkload] = {
     "pretrain.export": StepWorkload(PARAMETERS, _make_parameter_amount(lambda config: config.models)),
     "evaluate.suites": StepWorkload(PARAMETERS, _EVALUATED),
     "evaluate.baselines": StepWorkload(PARAMETERS, _baseline_parameters),
-    "evaluate.samples": StepWorkload(
-        PARAMETERS, _make_parameter_amount(lambda config: config.text_searchable_models())
-    ),
+    "evaluate.samples": StepWorkload(PARAMETERS, _make_parameter_amount(lambda config: config.sampled_models())),
     "evaluate.differences": StepWorkload(PARAMETERS, _EVALUATED),
 }

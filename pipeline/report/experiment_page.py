@@ -123,6 +123,7 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
         "outcome": outcome,
         "reason": cell.refused or (ended["reason"] if ended else None),
         "link": metrics.link if metrics else None,
+        "samples": next((one.link for one in reader.samples if one.content["model"] == cell.name), None),
         "segments": records,
         "parameters": counts[-1].get("parameters") if counts else None,
         "active_parameters": counts[-1].get("active_parameters", counts[-1].get("parameters")) if counts else None,

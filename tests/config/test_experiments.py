@@ -51,6 +51,14 @@ def test_a_grid_of_two_by_two_makes_four_models_and_the_base_stays_as_it_is() ->
     assert len(instances) == 4
 
 
+def test_cells_write_samples_only_where_their_experiment_asks_for_them() -> None:
+    found = config(x=RATES, y={**RATES, "seeds": [9], "samples": True})
+    written = [record for record in Dag(found).record_paths() if "evaluate.samples" in record]
+    assert found.sampled_models() == ["base", *(cell.name for cell in cells(found, "y"))] and len(written) == 3
+    unsearchable = config({"tokens": {"main": {"suffixes": False}}}, y={**RATES, "samples": True})
+    assert unsearchable.sampled_models() == []
+
+
 def test_a_value_or_a_seed_more_changes_no_cell_that_is_there() -> None:
     before = config(x=RATES)
     more = {"training.learning_rate": [0.02, "3e-3", 0.01]}

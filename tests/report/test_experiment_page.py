@@ -182,7 +182,10 @@ def test_what_is_not_known_of_all_tells_nothing_of_who_is_best(run_folder: Run) 
 
 
 def test_outcomes_are_told_with_their_reasons_and_are_no_markup(run_folder: Run) -> None:
-    _, page = made(run_folder, cells(run_folder))
+    found = cells(run_folder)
+    samples = {"model": found[0].name, "samples": [], "written": [], "held_out": []}
+    run_folder.write(f"evaluation/{found[0].name}/samples.json", samples)
+    _, page = made(run_folder, found)
     assert f"diverged: {REASON} 1 / 2 100 8 – 600 " in page.text
     assert f"not run: {HOSTILE} needs 9 GiB 0 / 2" in page.text
     assert "finished 2 / 2 200 4.000 3.000 500" in page.text
@@ -192,6 +195,7 @@ def test_outcomes_are_told_with_their_reasons_and_are_no_markup(run_folder: Run)
     for link in links:
         assert (run_folder.root / "report/experiments" / link).resolve().is_file(), link
     assert {"../index.html", "../../models/x-0_001-seed-1/metrics.jsonl"} <= links
+    assert [link for link in links if "samples" in link] == ["../../evaluation/x-0_001-seed-1/samples.json"]
     assert page.all("svg"), "curves"
 
 

@@ -163,7 +163,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     "an experiment, which compares its cells itself": (
         lambda p: append(p.path(MICRO), "experiments: {again: {base: base, seeds: [7, 8]}}\n"),
         {
-            **dict.fromkeys(("pretrain_export", "evaluate_suites", "evaluate_samples"), 2),
+            **dict.fromkeys(("pretrain_export", "evaluate_suites"), 2),
             **{"pretrain_segment": 4, "plan_estimate": 1, **REPORT},
         },
     ),

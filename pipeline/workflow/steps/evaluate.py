@@ -23,7 +23,7 @@ from pipeline.workflow.steps.pretrain import TOKENIZER_OF_MODEL
 
 EVALUATION = JobInstances(("model", "step"), lambda c: [(name, str(step)) for name, step in c.evaluated_milestones()])
 BASELINE = JobInstances(("baseline",), lambda c: [(name,) for name in c.baselines()])
-SEARCHED_MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.text_searchable_models()])
+SEARCHED_MODEL = JobInstances(("model",), lambda c: [(name,) for name in c.sampled_models()])
 EVALUATED_RUN = JobInstances((), lambda c: [()] if c.evaluated_milestones() else [])
 
 

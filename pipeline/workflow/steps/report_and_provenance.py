@@ -117,7 +117,7 @@ ARTEFACTS = (
     files_per_value(layout.DOCUMENT_LOSSES, "model", lambda c: c.cell_model_names()),
     _evaluation_files(layout.RESULTS),
     _evaluation_files(layout.ANSWERS),
-    files_per_value(layout.SAMPLES, "model", lambda c: c.text_searchable_models()),
+    files_per_value(layout.SAMPLES, "model", lambda c: c.sampled_models()),
     lambda run, w: [run.file(layout.DIFFERENCES)] * bool(run.config.evaluated_milestones()),
     lambda run, w: [run.file(layout.PLAN)],
     files_per_value(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources]),
