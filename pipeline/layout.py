@@ -196,4 +196,3 @@ RECOVERY_STATE = PathTemplate("scratch/{model}/{step}/{code_version}/recovery/{n
 CHECKPOINT_STATE = "state.json"
 CHECKPOINT_MODEL = "huggingface"
 METRICS_FILE = "metrics.jsonl"
-DOCUMENT_LOSSES_FILE = "document_losses.parquet"

@@ -116,7 +116,7 @@ class Config(Sections):
         return [cell.name for cell in self._cells() if cell.refused is None]
 
     def sampled_models(self) -> list[str]:
-        """Return the models that write samples, cells where their experiment asks for them; tokens must be searchable."""
+        """Return the models with searchable tokens that write samples: cells only where their experiment says so."""
         silent = {
             cell.name
             for name, page in self._experiments.items()

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import metadata as hparams
 from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
@@ -17,7 +16,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.pretrain import failed_training
-from pipeline.pretrain.document_losses import write_document_losses
+from pipeline.pretrain.monitors.document_losses import DOCUMENTS, write_document_losses
 from pipeline.pretrain.monitors.metrics import TensorBoardWriter, read_metrics
 from pipeline.pretrain.settings import ExportSettings
 
@@ -55,12 +54,10 @@ def run(
     if [line["step"] for line in steps] != list(range(settings.first_step + 1, last_step + 1)):
         folder = milestones[0].parent
         raise InputError(f"{folder} does not hold every step exactly once: remove it, and the run trains them again")
+    tables = {line["step"]: line[DOCUMENTS] for line in lines if DOCUMENTS in line}
+    lines = [line for line in lines if DOCUMENTS not in line]
+    write_document_losses(document_losses, tables.get(last_step))
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    losses = ordered[-1][1] / layout.DOCUMENT_LOSSES_FILE
-    if losses.is_file():
-        shutil.copyfile(losses, document_losses)
-    else:
-        write_document_losses(document_losses, None, np.empty(0))
     writer = TensorBoardWriter(tensorboard)
     writer.add_summary(_make_hparams_summary(settings, [line["loss"] for line in steps]))
     writer.add(lines)

@@ -40,7 +40,6 @@ WATCHING = (
     "pipeline.energy",
     "pipeline.pretrain.monitors",
     "pipeline.pretrain.validation",
-    "pipeline.pretrain.document_losses",
     "pipeline.tokens.validation_set",
     "pipeline.tokens.ngram_models",
     "pipeline.pretrain.checkpoints.recovery.prune",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import ratio_interval
+from pipeline.pretrain.monitors.document_losses import DOCUMENTS, tabulate_document_losses
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
@@ -24,7 +25,7 @@ Floats = NDArray[np.float64]
 AllReduce = Callable[[Floats], Floats]
 
 
-def compute_document_losses(
+def document_losses(
     backend: Backend,
     held_out: ValidationSet,
     training: Training,
@@ -56,8 +57,11 @@ def compute_document_losses(
 
 
 def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
-    """Return loss per token (nats) and bits per byte with intervals, of all documents, each language and source."""
-    line: dict[str, float | None] = {}
+    """Return loss per token (nats) and bits per byte with intervals, of all documents, each language and source.
+
+    `DOCUMENTS` is the table of single documents.
+    """
+    line: dict[str, Any] = {DOCUMENTS: tabulate_document_losses(held_out, loss_D)}
 
     def add(name: str, of_D: NDArray[Any] | slice) -> None:
         nats_D, bytes_D = loss_D[of_D], held_out.bytes_D[of_D]

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandl
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain import export
-from pipeline.pretrain.document_losses import read_document_losses
+from pipeline.pretrain.monitors.document_losses import read_document_losses
 from pipeline.pretrain.monitors.metrics import read_metrics, truncate_metrics
 from pipeline.pretrain.settings import ExportSettings
 
@@ -52,14 +52,17 @@ def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
     assert [e.value for e in board.Scalars("validation_loss")] == [4.0, 4.0]
 
 
-def test_the_losses_by_document_are_those_of_the_last_milestone_if_it_has_some(tmp_path: Path) -> None:
+def test_the_losses_by_document_are_those_of_the_last_milestone_and_no_metrics(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "10", 6, 10), milestone(tmp_path / "5", 1, 5)]
-    (tmp_path / "5/document_losses.parquet").write_bytes(b"of a validation before")
-    run(tmp_path / "earlier", milestones)
-    assert len(read_document_losses(tmp_path / "earlier/document_losses")) == 0
-    (tmp_path / "10/document_losses.parquet").write_bytes(b"of the last one")
+    table = {"id_hash": [2**64 - 1], "source": ["laws"], "bytes": [30], "tokens": [10], "nats": [12.5]}
+    for step, nats in ((5, 20.0), (10, 12.5)):
+        run(tmp_path / f"before-{step}", milestones)
+        assert len(read_document_losses(tmp_path / f"before-{step}/document_losses")) == 0, "of no other validation"
+        with (tmp_path / f"{step}/metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, "document_losses": table | {"nats": [nats]}}) + "\n")
     run(tmp_path / "out", milestones)
-    assert (tmp_path / "out/document_losses").read_bytes() == b"of the last one"
+    assert read_document_losses(tmp_path / "out/document_losses").to_pydict() == table
+    assert (tmp_path / "out/metrics").read_bytes() == (tmp_path / "before-5/metrics").read_bytes()
 
 
 def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:

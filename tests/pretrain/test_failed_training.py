@@ -16,8 +16,8 @@ from pipeline.evaluate.item_results import read_item_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
 from pipeline.pretrain import export, failed_training, segment
 from pipeline.pretrain.checkpoints.recovery import Rewinds
-from pipeline.pretrain.document_losses import read_document_losses
 from pipeline.pretrain.monitors import memory_estimate
+from pipeline.pretrain.monitors.document_losses import read_document_losses
 from pipeline.pretrain.processes import supervisor, trainer
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 

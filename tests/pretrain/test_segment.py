@@ -26,7 +26,6 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.recovery import training_identity
-from pipeline.pretrain.document_losses import read_document_losses
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.shard_files import open_shard
@@ -124,7 +123,7 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     chosen = settings(validation_every=5, peak_flops_per_second=1e9)
     began = time.time()
     counts = train(chosen, tokens, tmp_path)
-    lines = metrics.read_metrics(tmp_path / "milestone/metrics.jsonl")
+    *lines, table = metrics.read_metrics(tmp_path / "milestone/metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 11))
     assert [line["step"] for line in lines if "validation_loss" in line] == [5, 10]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 0.5
@@ -148,9 +147,10 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     expected = seen | counted | trivial_losses(tokens["index"])
     assert counts["validation"] == pytest.approx(expected, rel=1e-9)
     assert lines[-1]["validation_bits_per_byte"] == pytest.approx(nats_per_byte / 0.6931471805599453)
-    documents = read_document_losses(tmp_path / "milestone/document_losses.parquet")
-    nats, sizes = (sum(documents[name].to_pylist()) for name in ("nats", "tokens"))
-    assert len(documents) == index["documents"] and sizes == predicted
+    documents = table["document_losses"]
+    nats, sizes = sum(documents["nats"]), sum(documents["tokens"])
+    assert len(documents["id_hash"]) == index["documents"] and sizes == predicted
+    assert table["step"] == 10 and not any("document_losses" in line for line in lines)
     assert nats / sizes == pytest.approx(lines[-1]["validation_loss"], rel=1e-12), "of the last validation"
     printed = run_of_the_page(tmp_path, tokens["index"], step=10, sequence_length=32)
     assert printed == pytest.approx(lines[-1]["validation_loss"], abs=1e-5)
@@ -268,8 +268,8 @@ def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, 
     train(settings(last_step=6, validation_every=4), tokens, tmp_path / "first")
     previous = [tmp_path / "first/milestone"]
     train(settings(first_step=6, validation_every=4), tokens, tmp_path / "second", previous=previous)
-    of_documents = [tmp_path / name / "milestone/document_losses.parquet" for name in ("first", "second")]
-    assert [path.exists() for path in of_documents] == [False, True], "a validation before the milestone is not its own"
+    ends = [metrics.read_metrics(tmp_path / name / "milestone/metrics.jsonl")[-1] for name in ("first", "second")]
+    assert ["document_losses" in line for line in ends] == [False, True], "a validation before the end is not of it"
     assert losses(tmp_path / "first") + losses(tmp_path / "second") == losses(alone)
     assert hashes(tmp_path / "second") == hashes(alone)
 

@@ -18,7 +18,7 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch, token_cross_entropies, token_losses
 from pipeline.pretrain.settings import Training
-from pipeline.pretrain.validation import compute_document_losses, summarize_losses
+from pipeline.pretrain.validation import document_losses, summarize_losses
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens.validation_set import ValidationSet
@@ -50,7 +50,7 @@ def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
 
 def run(index: Path, losses: Callable[[Batch], torch.Tensor] = by_token, tokens: int | None = None) -> dict[str, Any]:
     held_out = ValidationSet(index, tokens)
-    loss_D = compute_document_losses(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+    loss_D = document_losses(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
     return dict(summarize_losses(held_out, loss_D))
 
 
@@ -153,7 +153,7 @@ def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
 
     def losses(rank: int, size: int) -> np.ndarray:
         told = Told(by_token, rank, size)
-        return compute_document_losses(told, held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+        return document_losses(told, held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
 
     assert (losses(0, 2) + losses(1, 2) == losses(0, 1)).all() and losses(0, 2).any() and losses(1, 2).any()
 

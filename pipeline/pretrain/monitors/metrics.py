@@ -18,6 +18,7 @@ from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.disk_space import is_disk_full
 from pipeline.core.output_lease import Lease
+from pipeline.pretrain.monitors.document_losses import DOCUMENTS
 
 Metrics = Mapping[str, Any]
 """Numbers by name, None where unknown; a line on skipped batches also has texts and lists."""
@@ -103,17 +104,21 @@ class MetricsLog:
         self._path = path
         self._stream = path.open("ab", buffering=0)
         self._waiting = b""
+        self._documents: Metrics = {}
         self._first, self._last = first_step, last_step
         self._started = time.monotonic()
         self._last_printed = 0.0
 
     def add(self, line: Metrics) -> None:
-        """Write a line, buffered in memory while the disk is full.
+        """Write a line, buffered in memory while the disk is full; the table of documents waits for the last step.
 
         Raises:
             Superseded: a later start owns the scratch.
         """
         self._owner.check()
+        if DOCUMENTS in line:
+            self._documents = {"step": line["step"], DOCUMENTS: line[DOCUMENTS]}
+            line = {key: value for key, value in line.items() if key != DOCUMENTS}
         self._waiting += (json.dumps(line) + "\n").encode()
         try:
             self._write()
@@ -155,7 +160,9 @@ class MetricsLog:
                 raise
 
     def close(self) -> None:
-        """Write all lines and close the files."""
+        """Write all lines, with the table of documents if the last step was validated, and close the files."""
+        if self._documents.get("step") == self._last:
+            self._waiting += (json.dumps(self._documents) + "\n").encode()
         self._write()
         self._stream.close()
         self._tensorboard.close()

@@ -36,7 +36,6 @@ from pipeline.pretrain.data_loader import (
     make_micro_batches,
     split_into_micro_batches,
 )
-from pipeline.pretrain.document_losses import write_document_losses
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.monitors import memory_estimate, metrics
 from pipeline.pretrain.monitors.profiler import Profiler
@@ -47,7 +46,7 @@ from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.expert_parallel import measure_largest_share
 from pipeline.pretrain.processes import rendezvous
 from pipeline.pretrain.processes.supervisor import PROCESS_OUTCOME_FILE, WorkerArguments
-from pipeline.pretrain.validation import compute_document_losses, summarize_losses
+from pipeline.pretrain.validation import document_losses, summarize_losses
 from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
 from pipeline.tokens.shard_files import copy_to_node
@@ -98,7 +97,6 @@ class Trainer:
         sampling, steps = self.training.sampling, self.training.steps
         self.sampler = Sampler(self.reader, *shape, sampling, steps, self.detector.skips, self.training.ramp)
         self.saves_failed = 0
-        self.validated_step, self.document_losses = -1, np.empty(0)
         self.backend = self._make_backend()
         self.saver = Saver(self.backend, self.settings, arguments.identity, self.paths["recovery"], self.owner)
         self.loader = PrefetchingLoader(self._read_batch, self.device)
@@ -218,8 +216,7 @@ class Trainer:
     def _validate(self, step: int) -> metrics.Metrics:
         begin, added = self.reader.begin_of_text_id, partial(process_groups.all_reduce_sum, self.device)
         made = partial(make_micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
-        loss_D = compute_document_losses(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)
-        self.validated_step, self.document_losses = step, loss_D
+        loss_D = document_losses(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)
         return {"step": step, **summarize_losses(self.held_out, loss_D)}
 
     def _save_recovery(self, step: int, log: metrics.MetricsLog | None) -> None:
@@ -275,8 +272,6 @@ class Trainer:
             if log:
                 log.close()
             shutil.copyfile(self.paths["scratch"] / layout.METRICS_FILE, folder / layout.METRICS_FILE)
-            if self.validated_step == step:
-                write_document_losses(folder / layout.DOCUMENT_LOSSES_FILE, self.held_out, self.document_losses)
 
         run_tasks([close])
 

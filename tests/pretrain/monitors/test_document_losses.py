@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.document_losses import (
+from pipeline.pretrain.monitors.document_losses import (
     MAX_DOCUMENTS,
     SCHEMA,
     read_document_losses,
     sample_documents,
+    tabulate_document_losses,
     write_document_losses,
 )
 from pipeline.tokens.validation_set import ValidationSet
@@ -31,7 +33,8 @@ def groups(*sizes: int) -> Any:
 def test_each_row_is_of_the_document_of_the_shards(tokens: dict[str, Path], tmp_path: Path) -> None:
     held_out = ValidationSet(tokens["index"])
     loss_D = np.arange(len(held_out.tokens_D)) + 0.125
-    write_document_losses(tmp_path / "losses", held_out, loss_D)
+    columns = json.loads(json.dumps(tabulate_document_losses(held_out, loss_D)))
+    write_document_losses(tmp_path / "losses", columns)
     rows = read_document_losses(tmp_path / "losses").to_pylist()
     expected = sorted(by_hand(tokens["index"]).values(), key=lambda row: row["id_hash"])
     keys = ("id_hash", "source", "bytes")
@@ -49,7 +52,7 @@ def test_of_many_documents_there_is_the_same_share_of_each_source_and_language()
 
 
 def test_a_validation_that_was_none_has_no_rows_and_another_file_is_refused(tmp_path: Path) -> None:
-    write_document_losses(tmp_path / "losses", None, np.empty(0))
+    write_document_losses(tmp_path / "losses", None)
     table = read_document_losses(tmp_path / "losses")
     assert len(table) == 0 and table.schema == SCHEMA
     (tmp_path / "other").write_text("no table")
