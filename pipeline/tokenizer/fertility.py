@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation_cluster
+from pipeline.tokenizer.batch_encoder import BatchEncoder
 from pipeline.tokenizer.document_sample import DocumentSample, draw_sample
-from pipeline.tokenizer.encoder import Encoder, concatenate_token_bytes, load_encoder
+from pipeline.tokenizer.encoder import concatenate_token_bytes, load_encoder
 from pipeline.tokenizer.settings import FertilitySettings
 
 WORD = re.compile(r"\w+")
@@ -41,13 +42,14 @@ def run(
         parallel: files of the languages of `settings.parallel`, one sentence per line.
     """
     encoder = load_encoder(tokenizer)
+    batch_encoder = BatchEncoder(encoder)
     lengths = np.diff(concatenate_token_bytes(encoder)[1])
     languages: dict[str, dict[str, Any]] = {}
     in_all = np.zeros(encoder.vocabulary_size, dtype=np.int64)
     for held_out, texts in _draw_samples(settings, documents):
         counts: dict[str, Counts] = {}
         times: dict[str, npt.NDArray[np.int64]] = {}
-        for language, counted, tokens in _encode_texts(encoder, lengths, texts):
+        for language, counted, tokens in _encode_texts(batch_encoder, lengths, texts):
             counts.setdefault(language, Counter()).update(counted)
             np.add.at(times.setdefault(language, np.zeros(encoder.vocabulary_size, dtype=np.int64)), tokens, 1)
         for language, counted in counts.items():
@@ -61,7 +63,7 @@ def run(
         "measured_bytes": settings.measured_bytes,
         "renyi_efficiency": renyi_efficiency(in_all),
         "languages": dict(sorted(languages.items())),
-        "parallel": _measure_parity(encoder, dict(zip(settings.parallel, parallel, strict=True))),
+        "parallel": _measure_parity(batch_encoder, dict(zip(settings.parallel, parallel, strict=True))),
     }
     fertility.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return {name: sum(measured[name] for measured in languages.values()) for name in ("documents", "tokens")}
@@ -110,14 +112,14 @@ def _sampled_texts(sample: DocumentSample, documents: list[Path]) -> Iterator[tu
 
 
 def _encode_texts(
-    encoder: Encoder, lengths: npt.NDArray[np.int64], texts: Iterable[tuple[str, str]]
+    encoder: BatchEncoder, lengths: npt.NDArray[np.int64], texts: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, Counts, npt.NDArray[np.int64]]]:
     """Yield the language, counts and tokens of each text; `lengths` are the bytes of each token."""
     rest = iter(texts)
     while batch := list(islice(rest, TEXTS_PER_BATCH)):
         encoded = encoder.encode([text for _, text in batch])
         for (language, text), ids in zip(batch, encoded, strict=True):
-            tokens = np.array(ids, dtype=np.int64)
+            tokens = ids.astype(np.int64)
             words, whole_words = _count_whole_words(text, np.cumsum(lengths[tokens]))
             sizes = {"tokens": len(tokens), "bytes": len(text.encode())}
             yield language, Counter({"documents": 1, "words": words, "whole_words": whole_words} | sizes), tokens
@@ -135,7 +137,7 @@ def _count_whole_words(text: str, ends: npt.NDArray[np.int64]) -> tuple[int, int
     return len(spans), int(np.sum(ends[np.searchsorted(ends, begins, side="right")] == stops)) if len(spans) else 0
 
 
-def _measure_parity(encoder: Encoder, files: dict[str, Path]) -> dict[str, Any] | None:
+def _measure_parity(encoder: BatchEncoder, files: dict[str, Path]) -> dict[str, Any] | None:
     """Return lines, bytes and tokens of parallel sentences by language, and tokens relative to the least."""
     if not files:
         return None

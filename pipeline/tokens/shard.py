@@ -10,9 +10,9 @@ https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import merge_documents, resolve_licenses
 from pipeline.corpus.documents import is_validation_cluster, read_batches
+from pipeline.tokenizer.batch_encoder import BatchEncoder, Ids
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokens.settings import GROUP, UNKNOWN, ShardSettings, Strata, bin_names
 
@@ -38,17 +39,18 @@ def run(
 ) -> dict[str, Any]:
     """Encode the documents of the shard; return documents, tokens and bytes of each split.
 
-    Memory: one batch of rows per open file, two batches of texts and one record batch.
+    Memory: one batch of rows per open file, texts of twice CHARACTERS_PER_ENCODING and one record batch.
     """
     encoder = load_encoder(tokenizer)
+    batch_encoder = BatchEncoder(encoder)
     hash_range = shard_hash_range(settings.shard, settings.shards)
     with (
         _ShardWriter(train, "train", encoder, settings) as train_writer,
         _ShardWriter(validation, "validation", encoder, settings) as validation_writer,
-        ThreadPoolExecutor(1) as executor,
+        ThreadPoolExecutor(batch_encoder.threads) as executor,
     ):
 
-        def write(texts: list[Document], encoded: Future[list[list[int]]]) -> None:
+        def write(texts: list[Document], encoded: Future[list[Ids]]) -> None:
             for document, ids in zip(texts, encoded.result(), strict=True):
                 held_out = is_validation_cluster(document[4], settings.validation_fraction)
                 (validation_writer if held_out else train_writer).add(document, ids)
@@ -56,23 +58,23 @@ def run(
         for group, paths in _find_groups(documents, hash_range, settings):
             for writer in (train_writer, validation_writer):
                 writer.start_group(group)
-            waiting: list[tuple[list[Document], Future[list[list[int]]]]] = []
+            waiting: deque[tuple[list[Document], Future[list[Ids]]]] = deque()
             where, filter_columns = (
                 group_condition(group, settings.strata, settings.licenses),
                 stratum_columns(settings.strata),
             )
-            for texts in _batch_by_characters(
-                merge_documents(paths, ["text", "license", "cluster"], hash_range, where, filter_columns)
-            ):
-                # The tokenizer's threads release the GIL: while they encode, the previous texts are written.
-                waiting.append((texts, executor.submit(encoder.encode, [document[2] for document in texts])))
-                if len(waiting) > 1:
-                    write(*waiting.pop(0))
+            rows = merge_documents(paths, ["text", "license", "cluster"], hash_range, where, filter_columns)
+            for texts in _batch_by_characters(rows, CHARACTERS_PER_ENCODING // batch_encoder.threads):
+                # Both libraries release the GIL: while they encode, the previous texts are written.
+                waiting.append((texts, executor.submit(batch_encoder.encode, [document[2] for document in texts])))
+                if len(waiting) >= 2 * batch_encoder.threads:
+                    write(*waiting.popleft())
             for texts_encoded in waiting:
                 write(*texts_encoded)
     for writer in (train_writer, validation_writer):
         print(f"shard {settings.shard} {writer.split}: {writer.counts}", flush=True)
-    return {writer.split: writer.counts for writer in (train_writer, validation_writer)}
+    counts = {writer.split: writer.counts for writer in (train_writer, validation_writer)}
+    return {**counts, "encoding": batch_encoder.describe()}
 
 
 def shard_hash_range(shard: int, shards: int) -> tuple[int, int]:
@@ -114,14 +116,14 @@ def _check_unique_ids(paths: list[Path], hash_range: tuple[int, int], hashes: li
             seen.add(name)
 
 
-def _batch_by_characters(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield batches of documents with enough text for all threads, in bounded memory."""
+def _batch_by_characters(documents: Iterator[Document], size: int) -> Iterator[list[Document]]:
+    """Yield batches of documents, each with at least `size` characters except the last one."""
     group: list[Document] = []
     characters = 0
     for document in documents:
         group.append(document)
         characters += len(document[2])
-        if characters >= CHARACTERS_PER_ENCODING:
+        if characters >= size:
             yield group
             group, characters = [], 0
     if group:
@@ -134,7 +136,9 @@ class _ShardWriter:
     def __init__(self, path: Path, split: str, encoder: Encoder, settings: ShardSettings) -> None:
         self.split = split
         self.counts = {"documents": 0, "tokens": 0, "bytes": 0}
-        self._borders = encoder.begin_of_text_id, encoder.end_of_text_id
+        self._begin, self._end = (
+            np.array([border], dtype=np.uint32) for border in (encoder.begin_of_text_id, encoder.end_of_text_id)
+        )
         self._dtype = np.dtype(np.uint16 if encoder.vocabulary_size <= 2**16 else np.uint32)
         metadata = {
             "tokenizer_sha256": encoder.sha256,
@@ -154,7 +158,7 @@ class _ShardWriter:
         self._schema = pa.schema([("id", pa.string()), ("tokens", tokens), *texts, *numbers], metadata=metadata)
         self._group: dict[str, str] = {}
         self._rows: list[tuple[int, str, str | None, int]] = []
-        self._tokens: list[list[int]] = []
+        self._tokens: list[Ids] = []
         self._tokens_waiting = 0
         self._stream = pa.ipc.new_stream(os.fspath(path), self._schema)
 
@@ -171,17 +175,15 @@ class _ShardWriter:
         self._flush()
         self._group = group
 
-    def add(self, document: Document, ids: list[int]) -> None:
-        """Add one document and its begin and end tokens; modifies and keeps the list of ids."""
+    def add(self, document: Document, ids: Ids) -> None:
+        """Add one document, with the ids of its text, between its begin and end tokens."""
         hash_value, name, text, license_name, _ = document
-        ids.insert(0, self._borders[0])
-        ids.append(self._borders[1])
         size = len(text) if text.isascii() else len(text.encode())
         self._rows.append((hash_value, name, license_name, size))
-        self._tokens.append(ids)
-        self._tokens_waiting += len(ids)
+        self._tokens += [self._begin, ids, self._end]
+        self._tokens_waiting += len(ids) + 2
         self.counts["documents"] += 1
-        self.counts["tokens"] += len(ids)
+        self.counts["tokens"] += len(ids) + 2
         self.counts["bytes"] += size
         if self._tokens_waiting >= TOKENS_PER_BATCH:
             self._flush()
@@ -189,8 +191,8 @@ class _ShardWriter:
     def _flush(self) -> None:
         if not self._rows:
             return
-        offsets = np.cumsum([0, *map(len, self._tokens)], dtype=np.int64)
-        tokens = np.fromiter(chain.from_iterable(self._tokens), self._dtype, self._tokens_waiting)
+        offsets = np.cumsum([0, *(len(ids) + 2 for ids in self._tokens[1::3])], dtype=np.int64)
+        tokens = np.concatenate(self._tokens, dtype=self._dtype)
         hashes, names, licenses, sizes = zip(*self._rows, strict=True)
         columns = {
             "id": names,

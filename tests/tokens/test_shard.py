@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -16,7 +17,9 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation_cluster
+from pipeline.tokenizer import train
 from pipeline.tokenizer.encoder import Encoder, load_encoder
+from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.settings import ShardSettings
 from pipeline.tokens.shard import _ShardWriter, shard_hash_range
@@ -162,6 +165,28 @@ def test_what_a_shard_says_of_itself_is_what_is_in_it(documents: list[Path], tok
         assert counts[split] == dict(zip(("documents", "tokens", "bytes"), said, strict=True)) and rows
 
 
+@pytest.mark.parametrize(("algorithm", "library"), [("bpe", "tiktoken"), ("unigram", "tokenizers")])
+def test_each_number_of_threads_and_each_library_gives_the_same_bytes(
+    documents: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, library: str
+) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    chosen = TrainSettings(vocabulary_size=320, validation_fraction=0.2, algorithm=algorithm, markers=["<EMAIL>"])
+    train.run(chosen, documents=documents, tokenizer=tokenizer, configuration=tmp_path / "tokenizer_config.json")
+    monkeypatch.setattr(shard_step, "CHARACTERS_PER_ENCODING", 3000)
+    written = []
+    for threads in ("1", "3", "alone"):
+        if threads == "alone":
+            monkeypatch.setattr("pipeline.tokenizer.batch_encoder.explain_difference", lambda *_: "it is a test")
+        else:
+            monkeypatch.setenv("RAYON_NUM_THREADS", threads)
+        splits = {split: tmp_path / f"{split}.{threads}.arrow" for split in ("train", "validation")}
+        settings = ShardSettings(shard=0, shards=1, validation_fraction=0.2)
+        counts = shard_step.run(settings, tokenizer=tokenizer, documents=documents, **splits)
+        assert counts["encoding"]["library"] == (library if threads != "alone" else "tokenizers")
+        written.append([path.read_bytes() for path in splits.values()])
+    assert written[0] == written[1] == written[2]
+
+
 def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path: Path) -> None:
     class Large(Encoder):
         vocabulary_size = 2**16 + 1
@@ -171,7 +196,7 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
         writer.start_group({"source": "s", "language": "nl"})
-        writer.add((1, "a", "x", "CC0-1.0", "a"), [2**16])
+        writer.add((1, "a", "x", "CC0-1.0", "a"), np.array([2**16], dtype=np.uint32))
     metadata, [batch] = open_shard(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"
     assert batch.column("tokens").to_pylist() == [[0, 2**16, 1]]
