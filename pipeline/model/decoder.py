@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 import torch.nn.attention.varlen  # declares its operator
@@ -25,7 +25,7 @@ from torch.utils.checkpoint import (
 )
 
 from pipeline.model.attention import Attention, make_attention_mask, rotary_angles
-from pipeline.model.loss import linear_cross_entropy
+from pipeline.model.loss import linear_cross_entropy, token_cross_entropies
 from pipeline.model.settings import Architecture
 
 
@@ -98,6 +98,11 @@ class OutputHead(nn.Linear):
         return linear_cross_entropy(x_BTD, self.weight, target_BT, z_loss=self.z_loss, compiled=self.compiled)
 
 
+def select_row_documents(documents: Tensor | None, row: int, length: int) -> Tensor | None:
+    """Return the offsets of the documents in one of the joined rows of this length; those of other rows are empty."""
+    return None if documents is None else (documents - row * length).clamp(0, length)
+
+
 class Decoder(nn.Module):
     """Token ids in, next-token logits or their loss out."""
 
@@ -119,7 +124,14 @@ class Decoder(nn.Module):
         self.visits: dict[int, Tensor] = {}
         """By layer, how many training tokens visited each of its experts, (N,), since it was cleared."""
 
-    def forward(self, tokens_BT: Tensor, target_BT: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        target_BT: Tensor | None = None,
+        documents: Tensor | None = None,
+        *,
+        after_layer: Callable[[Block], None] | None = None,
+    ) -> Tensor:
         """Return logits (B, T, V); with targets the sum of the token losses in nats, a float32 scalar.
 
         The loss is computed inside the model, while a sharded output weight is gathered.
@@ -128,10 +140,30 @@ class Decoder(nn.Module):
             target_BT: targets; -100 is ignored.
             documents: offsets of the documents in the joined rows, int32 (documents + 1,), with every start of a row;
                 positions attend to their own document only. Empty documents are allowed.
+            after_layer: called after each layer. With it, without gradients, all rows pass a layer one by one before
+                the next layer, and the result is the loss of each token, (B, T). The losses of a row do not depend on
+                the others, not even by rounding, and memory holds the hidden states of all rows once.
         """
-        x_BTD = self.run_layers(range(len(self.blocks)), self.embedding(tokens_BT), tokens_BT, documents)
-        result: Tensor = self.output(self.norm(x_BTD), target_BT)
-        return result
+        layers = range(len(self.blocks))
+        x_BTD = self.embedding(tokens_BT)
+        if after_layer is None:
+            x_BTD = self.run_layers(layers, x_BTD, tokens_BT, documents)
+            result: Tensor = self.output(self.norm(x_BTD), target_BT)
+            return result
+        assert target_BT is not None and not torch.is_grad_enabled()
+        length = tokens_BT.shape[1]
+        for layer in layers:
+            for number in range(len(x_BTD)):
+                row = slice(number, number + 1)
+                own = select_row_documents(documents, number, length)
+                x_BTD[row] = self.run_layers([layer], x_BTD[row], tokens_BT[row], own)
+            after_layer(cast(Block, self.blocks[layer]))
+        return self.token_losses(x_BTD, target_BT)
+
+    def token_losses(self, x_BTD: Tensor, target_BT: Tensor) -> Tensor:
+        """Return the loss of each token from the hidden states after the last layer, (B, T), with one row's logits."""
+        rows = zip(torch.split(x_BTD, 1), torch.split(target_BT, 1), strict=True)
+        return torch.cat([token_cross_entropies(self.output(self.norm(x)), target) for x, target in rows])
 
     def run_layers(self, layers: Iterable[int], x_BTD: Tensor, tokens_BT: Tensor, documents: Tensor | None) -> Tensor:
         """Return the hidden states of these tokens after these layers, (B, T, D)."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 PARTS, LEAST_ROWS = 16, 2048
@@ -161,3 +162,10 @@ def linear_cross_entropy(
         x_BTD.flatten(0, -2), weight_VD, target_BT.flatten(), torch.is_grad_enabled(), group, z_loss, compiled
     )
     return loss
+
+
+def token_cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
+    """Return the cross-entropies in nats, (B, T), float32, 0 for ignored targets, in chunks of `at_once` rows."""
+    parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
+    losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
+    return torch.cat(losses).view(target_BT.shape)

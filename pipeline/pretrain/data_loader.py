@@ -80,10 +80,9 @@ def split_into_micro_batches(
     return [Batch(*one) for one in zip(inputs, targets, limits, strict=True)]
 
 
-def make_micro_batches(
+def make_batch(
     input_BT: Integers, target_BT: Integers, training: Training, begin_of_text_id: int, device: torch.device
-) -> list[Batch]:
-    """Return micro-batches of full rows on a device, after their synchronous copy."""
-    documents = find_document_offsets(input_BT, training, begin_of_text_id, training.sequence_length)
-    inputs, targets, *limits = (torch.from_numpy(array).to(device) for array in (input_BT, target_BT, *documents))
-    return split_into_micro_batches(inputs, targets, limits, training, training.sequence_length)
+) -> Batch:
+    """Return full rows as one batch on a device, after their synchronous copy."""
+    documents = [document_boundaries(input_BT, begin_of_text_id)] if training.sampling.mask_documents else []
+    return Batch(*(torch.from_numpy(array).to(device) for array in (input_BT, target_BT, *documents)))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import ratio_interval
+from pipeline.model.settings import Architecture
 from pipeline.pretrain.monitors.document_losses import DOCUMENTS, tabulate_document_losses
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
@@ -25,30 +26,44 @@ Floats = NDArray[np.float64]
 AllReduce = Callable[[Floats], Floats]
 
 
+def rows_per_pass(training: Training, layers: int, rows: int) -> int:
+    """Return how many of its `rows` sequences a process evaluates at once, in passes of equal size.
+
+    It is half of the hidden states that a training step keeps under full recomputation, one for each layer of a process
+    and sequence of a micro-batch, so that a pass needs no more memory: a stage of a pipeline holds what it receives and
+    what it sends. An interleaved pipeline needs a multiple of its processes.
+    """
+    stages = training.mesh.pipeline
+    most = training.micro_batch_size * max(layers // (2 * stages), 1)
+    passes = -(-rows // most)
+    each = -(-rows // passes)
+    return each if training.mesh.interleaving == 1 else -(-each // stages) * stages
+
+
 def document_losses(
     backend: Backend,
     held_out: ValidationSet,
     training: Training,
-    split: Callable[..., list[Batch]],
+    architecture: Architecture,
+    make_batch: Callable[..., Batch],
     added: AllReduce,
     beat: Callable[[], None],
 ) -> Floats:
     """Return the summed loss of each document in nats, (D,); all processes call this.
 
     Args:
-        split: makes micro-batches of input and target tokens.
+        make_batch: makes a batch of input and target tokens.
         added: sums an array over all processes.
         beat: reports progress to the watchdog.
     """
     loss_D = np.zeros(len(held_out.tokens_D))
-    shape = (training.sequence_length, training.batch_size, backend.data_rank, backend.data_size)
-    for input_BT, target_BT, document_BT in held_out.batches(*shape):
-        losses = []
-        for batch in split(input_BT, target_BT):
-            losses.append(backend.token_losses(batch).cpu().numpy())
-            beat()
+    length, rank, size = training.sequence_length, backend.data_rank, backend.data_size
+    each = rows_per_pass(training, architecture.layers, -(-held_out.count_rows(length) // size))
+    for input_BT, target_BT, document_BT in held_out.batches(length, each * size, rank, size):
+        losses_BT = backend.token_losses(make_batch(input_BT, target_BT)).cpu().numpy()
+        beat()
         counted_BT = target_BT != IGNORE_INDEX
-        documents, loss_BT = document_BT[counted_BT], np.concatenate(losses)[counted_BT]
+        documents, loss_BT = document_BT[counted_BT], losses_BT[counted_BT]
         if len(documents):  # which follow each other
             first = int(documents.min())
             found = np.bincount(documents - first, weights=loss_BT.astype(np.float64))

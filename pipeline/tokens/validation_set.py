@@ -100,6 +100,10 @@ class ValidationSet:
             is_predicted_N[firsts - start - 1] = False  # begin-of-text
             yield token_N[:-1][is_predicted_N], token_N[1:][is_predicted_N]
 
+    def count_rows(self, sequence_length: int) -> int:
+        """Return the number of rows of T tokens that all documents fill."""
+        return -(-(int(self._borders[-1]) - 1) // sequence_length)
+
     def batches(
         self, sequence_length: int, global_batch_size: int, rank: int = 0, size: int = 1
     ) -> Iterator[ValidationRows]:
@@ -108,8 +112,7 @@ class ValidationSet:
         Each token except begin-of-text is a target once. All batches have the same shape, so that all ranks take the
         same number of steps; padding has begin-of-text as input and IGNORE_INDEX as target.
         """
-        rows = -(-(int(self._borders[-1]) - 1) // sequence_length)
-        for first in range(0, rows, global_batch_size):
+        for first in range(0, self.count_rows(sequence_length), global_batch_size):
             numbers = rank_share(np.arange(first, first + global_batch_size), rank, size)
             shape = (len(numbers), sequence_length)
             input_BT = np.full(shape, self._reader.begin_of_text_id, dtype=np.int64)

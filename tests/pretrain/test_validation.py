@@ -14,11 +14,13 @@ import torch.nn.functional as F
 from torch._C._distributed_c10d import HashStore
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline.model.llama_network import Llama
+from pipeline.model.decoder import Decoder, select_row_documents
+from pipeline.model.loss import token_cross_entropies
+from pipeline.model.networks import get_network
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.backend import Batch, token_cross_entropies, token_losses
+from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.settings import Training
-from pipeline.pretrain.validation import document_losses, summarize_losses
+from pipeline.pretrain.validation import document_losses, rows_per_pass, summarize_losses
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens.validation_set import ValidationSet
@@ -27,6 +29,7 @@ from tests.tokens.test_validation_set import by_hand
 
 TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "steps": 1, "learning_rate": 1.0}
 SETTINGS = Training.model_validate(TRAINING)
+SHAPE = Architecture(layers=4, width=16, heads=2)
 VOCABULARY = 320
 
 
@@ -43,15 +46,16 @@ def by_token(batch: Batch) -> torch.Tensor:
     return torch.where(batch.target_BT == -100, 0, batch.target_BT).double()
 
 
-def split(inputs: np.ndarray, targets: np.ndarray) -> list[Batch]:
-    pairs = zip(*(torch.from_numpy(array).split(2) for array in (inputs, targets)), strict=True)
-    return [Batch(*pair) for pair in pairs]
+def losses_of(backend: Told, held_out: ValidationSet) -> np.ndarray:
+    def batch(*arrays: np.ndarray) -> Batch:
+        return Batch(*map(torch.from_numpy, arrays))
+
+    return document_losses(backend, held_out, SETTINGS, SHAPE, batch, lambda x: x, lambda: None)  # type: ignore[arg-type]
 
 
 def run(index: Path, losses: Callable[[Batch], torch.Tensor] = by_token, tokens: int | None = None) -> dict[str, Any]:
     held_out = ValidationSet(index, tokens)
-    loss_D = document_losses(Told(losses), held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
-    return dict(summarize_losses(held_out, loss_D))
+    return dict(summarize_losses(held_out, losses_of(Told(losses), held_out)))
 
 
 @pytest.fixture(scope="module")
@@ -152,23 +156,50 @@ def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
     held_out = ValidationSet(index)
 
     def losses(rank: int, size: int) -> np.ndarray:
-        told = Told(by_token, rank, size)
-        return document_losses(told, held_out, SETTINGS, split, lambda x: x, lambda: None)  # type: ignore[arg-type]
+        return losses_of(Told(by_token, rank, size), held_out)
 
     assert (losses(0, 2) + losses(1, 2) == losses(0, 1)).all() and losses(0, 2).any() and losses(1, 2).any()
 
 
+@pytest.mark.parametrize(
+    ("shape", "rows", "each"),
+    [
+        ({"micro_batch_size": 1}, 3, 3),  # all of them, although a pass could take six
+        ({"micro_batch_size": 1}, 6, 6),
+        ({"micro_batch_size": 1}, 7, 4),  # two passes of equal size
+        ({"micro_batch_size": 2}, 100, 12),
+        ({"micro_batch_size": 1, "mesh": {"pipeline": 2}}, 100, 3),
+        ({"micro_batch_size": 1, "mesh": {"pipeline": 2, "interleaving": 2}}, 100, 4),
+        ({"micro_batch_size": 1, "mesh": {"pipeline": 12}}, 100, 1),
+    ],
+)
+def test_a_pass_takes_half_the_hidden_states_of_a_step(shape: dict[str, Any], rows: int, each: int) -> None:
+    training = Training.model_validate({**TRAINING, **shape})
+    assert rows_per_pass(training, 12, rows) == each
+
+
+@pytest.mark.parametrize("preset", ["llama3", "qwen3-moe"])
 @pytest.mark.parametrize("documents", [None, torch.tensor([0, 4, 11, 22, 25, 33])])
-def test_losses_of_tokens_add_up_to_the_loss_of_the_batch(documents: torch.Tensor | None) -> None:
+def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(documents: torch.Tensor | None, preset: Any) -> None:
     torch.manual_seed(0)
-    model = Llama(Architecture(layers=1, width=16, heads=2), 50)
+    kind: dict[str, Any] = {"experts": 4, "experts_per_token": 2} if preset == "qwen3-moe" else {}
+    architecture = Architecture(preset=preset, layers=2, width=16, heads=2, key_value_heads=1, **kind)
+    model: Decoder = get_network(architecture.name).model(architecture, 50)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
     tokens_BT = torch.randint(0, 50, (3, 11))
     target_BT = tokens_BT.roll(-1, 1)
     target_BT[2, 4:] = -100
+    passed: list[object] = []
     with torch.no_grad():
-        loss_BT = token_losses(model, Batch(tokens_BT, target_BT, documents))
+        loss_BT = model(tokens_BT, target_BT, documents, after_layer=passed.append)
         whole = model(tokens_BT, target_BT, documents)
         together_BT = token_cross_entropies(model(tokens_BT, None, documents), target_BT, at_once=4)
+        for row in range(3):
+            here = slice(row, row + 1)
+            logits_BTV = model(tokens_BT[here], None, select_row_documents(documents, row, 11))
+            assert torch.equal(loss_BT[here], token_cross_entropies(logits_BTV, target_BT[here]))
+    assert passed == list(model.blocks)  # each once, after all rows
     torch.testing.assert_close(loss_BT, together_BT)  # of more rows at once a kernel rounds otherwise
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)

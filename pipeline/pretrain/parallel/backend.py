@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.model.decoder import Decoder
@@ -48,7 +46,11 @@ class Backend(Protocol):
         """Return the norms of unclipped gradients and of weights by layer, over all processes."""
 
     def token_losses(self, batch: Batch) -> Tensor:
-        """Return the loss of every token, (B, T), without a gradient; zero where another process counts it."""
+        """Return the loss of every token, (B, T), without a gradient; zero where another process counts it.
+
+        The batch may be larger than a micro-batch: see `pipeline.pretrain.validation.rows_per_pass`. The native backend
+        gathers the weights of a layer once for all of its sequences.
+        """
 
     def state_shards(self) -> list[TensorShard]:
         """Return this process's shards of parameters (float32) and optimizer state, without copies."""
@@ -60,22 +62,3 @@ class Backend(Protocol):
 def layer_name(name: str) -> str:
     """Return the layer of a parameter name: `blocks.3`, `embedding`, `norm` or `output`."""
     return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
-
-
-def token_cross_entropies(logits_BTV: Tensor, target_BT: Tensor, at_once: int = 1024) -> Tensor:
-    """Return the cross-entropies in nats, (B, T), float32, 0 for ignored targets, in chunks of `at_once` rows."""
-    parts = zip(torch.split(logits_BTV.flatten(0, 1), at_once), torch.split(target_BT.flatten(), at_once), strict=True)
-    losses = [F.cross_entropy(logits.float(), target, reduction="none") for logits, target in parts]
-    return torch.cat(losses).view(target_BT.shape)
-
-
-def token_losses(model: Callable[..., Tensor], batch: Batch) -> Tensor:
-    """Return `Backend.token_losses` of a batch, one sequence at a time."""
-    rows, length = [], batch.input_BT.shape[1]
-    for number in range(len(batch.input_BT)):
-        row = slice(number, number + 1)
-        documents = None
-        if batch.documents is not None:  # documents of other rows become empty
-            documents = (batch.documents - number * length).clamp(0, length)
-        rows.append(token_cross_entropies(model(batch.input_BT[row], None, documents), batch.target_BT[row]))
-    return torch.cat(rows)

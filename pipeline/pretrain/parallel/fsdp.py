@@ -25,7 +25,7 @@ from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_local_shards
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, process_groups, tensor_parallel
-from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name, token_losses
+from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name
 from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
 from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, PipelineStages, make_stages_class
 from pipeline.pretrain.parallel.process_layout import make_layout
@@ -210,12 +210,31 @@ class FsdpBackend:
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend."""
         own = self._select_local_targets(batch)
-        loss_BT = self._count_once(self.pipeline.token_losses(own) if self.pipeline else token_losses(self.model, own))
+        loss_BT = self._count_once(self.pipeline.token_losses(own) if self.pipeline else self._losses_by_layer(own))
         if self.context is None:
             return loss_BT
         whole_BT = loss_BT.new_zeros(batch.target_BT.shape)
         whole_BT[:, self.context.positions(whole_BT.shape[1], whole_BT.device)] = loss_BT
         return whole_BT
+
+    def _losses_by_layer(self, batch: Batch) -> Tensor:
+        """Return the loss of every token, (B, T), keeping the weights of a layer until all rows have passed it."""
+        if not STRATEGIES[self.training.strategy].reshards_after_forward:
+            losses_BT: Tensor = self.model(*batch, after_layer=lambda _: None)
+            return losses_BT
+        sharded = [module for module in self.model.blocks.modules() if isinstance(module, FSDPModule)]
+
+        def reshard(layer: nn.Module) -> None:
+            for module in layer.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+
+        for module in sharded:
+            module.set_reshard_after_forward(False, recurse=False)
+        losses_BT = self.model(*batch, after_layer=reshard)
+        for module in sharded:
+            module.set_reshard_after_forward(True, recurse=False)
+        return losses_BT
 
     def state_shards(self) -> list[TensorShard]:
         """See Backend."""

@@ -13,9 +13,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.nn.utils.rnn import pad_sequence
 
-from pipeline.model.decoder import Decoder
+from pipeline.model.decoder import Decoder, select_row_documents
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.parallel.backend import Batch, token_cross_entropies
+from pipeline.pretrain.parallel.backend import Batch
 
 
 class _MissingPart(nn.Module):
@@ -53,12 +53,19 @@ class PipelineStages(Decoder):
         documents: Tensor | None = None,
         *,
         stage: int = 0,
+        by_token: bool = False,
     ) -> Tensor:
-        """Return the hidden state after one of these stages, or the model's result after the last one."""
+        """Return the hidden state after one of these stages, or after the last one the model's result.
+
+        With `by_token` that is the loss of each token, (B, T).
+        """
         x_BTD = self.embedding(tokens_BT) if self.is_first and stage == 0 else received
         x_BTD = self.run_layers(self.layers[stage], x_BTD, tokens_BT, documents)
         if not (self.is_last and stage == len(self.layers) - 1):
             return x_BTD
+        if by_token:
+            assert target_BT is not None
+            return self.token_losses(x_BTD, target_BT)
         result: Tensor = self.output(self.norm(x_BTD), target_BT)
         return result
 
@@ -145,7 +152,7 @@ class Pipeline:
         """Return the schedule and its stages for so many micro-batches of (B, T) tokens, cached."""
         key = micro_batches, *shape
         if self._schedules.get(trains, (None,))[0] != key:
-            loss = self._mean_loss if trains else token_cross_entropies
+            loss = self._mean_loss if trains else (lambda losses_BT, _: losses_BT)
             stages = self._make_stages(shape)
             one: Any = Schedule1F1B if trains else ScheduleGPipe
             made = (
@@ -187,13 +194,16 @@ class Pipeline:
         return torch.stack(losses).sum().detach() * tokens if losses else torch.zeros((), device=self.device)
 
     def token_losses(self, batch: Batch) -> Tensor:
-        """Return the loss of every token of a micro-batch, (B, T), without a gradient, on the last stage."""
-        schedule, stages = self._make_schedule(1, batch.input_BT.shape, trains=False)
-        losses = self._run(schedule.eval, stages, [batch])
-        return losses[0] if losses else torch.zeros(batch.target_BT.shape, device=self.device)
+        """Return the loss of every token, (B, T), without a gradient, on the last stage; each row is a micro-batch."""
+        number, length = batch.input_BT.shape
+        schedule, stages = self._make_schedule(number, torch.Size((1, length)), trains=False)
+        rows = enumerate(zip(torch.split(batch.input_BT, 1), torch.split(batch.target_BT, 1), strict=True))
+        batches = [Batch(*tokens, select_row_documents(batch.documents, row, length)) for row, tokens in rows]
+        losses = self._run(schedule.eval, stages, batches, target_BT=batch.target_BT, by_token=True)
+        return torch.cat(losses) if losses else torch.zeros(batch.target_BT.shape, device=self.device)
 
     def _run(
-        self, run: Callable[..., object], stages: list[_Stage], micro_batches: Sequence[Batch], **of_last: Tensor
+        self, run: Callable[..., object], stages: list[_Stage], micro_batches: Sequence[Batch], **of_last: Any
     ) -> list[Tensor]:
         """Run a schedule over micro-batches; return their losses on the last stage, which gets `of_last`."""
         losses: list[Tensor] = []

@@ -33,7 +33,7 @@ from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.data_loader import (
     PrefetchingLoader,
     find_document_offsets,
-    make_micro_batches,
+    make_batch,
     split_into_micro_batches,
 )
 from pipeline.pretrain.learning_rate import learning_rate_at
@@ -215,8 +215,9 @@ class Trainer:
 
     def _validate(self, step: int) -> metrics.Metrics:
         begin, added = self.reader.begin_of_text_id, partial(process_groups.all_reduce_sum, self.device)
-        made = partial(make_micro_batches, training=self.training, begin_of_text_id=begin, device=self.device)
-        loss_D = document_losses(self.backend, self.held_out, self.training, made, added, self.watchdog.beat)
+        made = partial(make_batch, training=self.training, begin_of_text_id=begin, device=self.device)
+        shape = self.training, self.settings.architecture
+        loss_D = document_losses(self.backend, self.held_out, *shape, made, added, self.watchdog.beat)
         return {"step": step, **summarize_losses(self.held_out, loss_D)}
 
     def _save_recovery(self, step: int, log: metrics.MetricsLog | None) -> None:

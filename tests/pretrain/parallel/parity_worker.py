@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 import warnings
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.model.decoder import Block
 from pipeline.model.execution_options import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
-from pipeline.pretrain.data_loader import make_micro_batches
+from pipeline.pretrain.data_loader import find_document_offsets, make_batch, split_into_micro_batches
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.processes import rendezvous
@@ -43,6 +43,16 @@ def made_from(start: SegmentStart, settings: SegmentSettings, vocabulary_size: i
     from pipeline.pretrain.parallel.fsdp import FsdpBackend
 
     return FsdpBackend(*arguments)
+
+
+class CountGathers(TorchDispatchMode):
+    """Counts the all-gathers of FSDP."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func is torch.ops.c10d._allgather_base_.default
+        return func(*args, **(kwargs or {}))
 
 
 def total(value: torch.Tensor) -> float:
@@ -65,24 +75,23 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     training, reader = settings.training, TokenReader(index, "train")
     sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
     made = made_from(SegmentStart(None, settings, reader.vocabulary_size), settings, reader.vocabulary_size)
-    place, told = (made.data_rank, made.data_size), (training, reader.begin_of_text_id, torch.device("cpu"))
+    place, length = (made.data_rank, made.data_size), training.sequence_length
     losses, norms, begun = [], [], []
     block = next(block for block in made.model.blocks if isinstance(block, Block))
     block.attention.register_forward_pre_hook(lambda *_: begun.append(torch.is_grad_enabled()))
     for step in range(settings.last_step):
-        loss = total(made.accumulate_gradients(make_micro_batches(*sampler.read_batch(step, *place), *told)))
+        input_BT, target_BT = sampler.read_batch(step, *place)
+        documents = find_document_offsets(input_BT, training, reader.begin_of_text_id, length)
+        rows = (torch.from_numpy(array) for array in (input_BT, target_BT))
+        micro_batches = split_into_micro_batches(*rows, [*map(torch.from_numpy, documents)], training, length)
+        loss = total(made.accumulate_gradients(micro_batches))
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate_at(training, step + 1), lambda norm: True)))
-    batches = ValidationSet(index, training.sequence_length).batches(
-        training.sequence_length, training.batch_size, *place
-    )
-    held_out = [rows[:2] for rows in islice(batches, 1)]
-    weight_T = 1 + torch.arange(training.sequence_length) / 10  # so that a loss at another's place is found
-    validation = sum(
-        total((made.token_losses(batch) * weight_T).sum())
-        for arrays in held_out
-        for batch in make_micro_batches(*arrays, *told)
-    )
+    batches = ValidationSet(index, length).batches(length, training.batch_size, *place)
+    weight_T = 1 + torch.arange(length) / 10  # so that a loss at another's place is found
+    batch = make_batch(*next(batches)[:2], training, reader.begin_of_text_id, torch.device("cpu"))
+    with CountGathers() as collectives:
+        validation = total((made.token_losses(batch) * weight_T).sum())
     check_boxes(made)
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(
@@ -100,6 +109,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         "weights": weights,
         "moments": moments,
         "forward_passes": sum(begun),
+        "validation_gathers": collectives.number,
     }
 
 

@@ -172,6 +172,9 @@ def test_processes_agree_with_one(
     found = outcome(processes, {**cases, **others}, tokens, tmp_path)
     for name in cases:
         check_equal(found[name], alone["no_shard"], f"{processes} | {name}")
+    if processes == 2:  # two layers, embedding and output, each once for the four sequences of a process
+        names = ("full_shard", "shard_grad_op", "full_shard context 2")
+        assert {name: found[name]["validation_gathers"] for name in names} == dict.fromkeys(names, 4)
     for name in others:
         for kind in ("shared heads", "deep"):
             if name.startswith(f"{kind} "):
