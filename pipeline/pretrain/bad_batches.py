@@ -42,16 +42,23 @@ class BadBatchDetector:
         self.recent = {name: deque(recent.get(name, ()), maxlen=settings.window) for name in self.limits}
         self.consecutive_skips = 0
 
+    def thresholds(self) -> dict[str, float]:
+        """Return the largest good loss and gradient_norm of the next batch, infinite where no spikes are known."""
+        return {
+            name: spike_threshold(self.recent[name], deviations)
+            if deviations and len(self.recent[name]) == self.settings.window
+            else math.inf
+            for name, deviations in self.limits.items()
+        }
+
     def find_reason(self, **values: float) -> str | None:
         """Return why a batch with this loss and gradient_norm is bad, or None."""
+        thresholds = self.thresholds()
         for name, value in values.items():
             if not math.isfinite(value):
                 return f"{name} is {value}"
-            recent, deviations = self.recent[name], self.limits[name]
-            if deviations and len(recent) == self.settings.window:
-                limit = spike_threshold(recent, deviations)
-                if value > limit:
-                    return f"{name} {value:.6g} is above {limit:.6g}"
+            if value > thresholds[name]:
+                return f"{name} {value:.6g} is above {thresholds[name]:.6g}"
         return None
 
     def record_good(self, **values: float) -> None:

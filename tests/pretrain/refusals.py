@@ -52,21 +52,23 @@ def main() -> None:
         settings = SegmentSettings.model_validate(text)
         kind = DeepSpeedBackend if settings.training.backend == "deepspeed" else FsdpBackend
         hashes, norms = [], []
-        for disturbed in (False, True):
+        # By the host, and by the device before the host knows.
+        by_device: list[Any] = [lambda norm: torch.as_tensor(norm).isfinite(), lambda norm: torch.tensor(False)]
+        for refuses in (None, [math.isfinite, lambda norm: False], by_device):
             backend = kind(settings, 304, SegmentStart(None, settings, 304), device)
             for number in (0, 1, 2):
                 backend.accumulate_gradients(batches[number])
                 backend.update(0.01, lambda norm: True)
-                if disturbed and number < 2:
+                if refuses and number < 2:
                     poison = norm_of(backend).register_forward_hook(lambda *given: given[2] * math.nan)
                     loss = backend.accumulate_gradients(batches[3])
                     poison.remove()
-                    norms.append(backend.update(0.01, math.isfinite))
+                    norms.append(backend.update(0.01, refuses[0]))
                     assert not math.isfinite(float(loss))
                     backend.accumulate_gradients(batches[4])
-                    norms.append(backend.update(0.01, lambda norm: False))
+                    norms.append(backend.update(0.01, refuses[1]))
             hashes.append(state(backend))
-        same = process_groups.all_gather_values(device, float(hashes[0] == hashes[1])).sum()
+        same = process_groups.all_gather_values(device, float(hashes[0] == hashes[1] == hashes[2])).sum()
         finite = [math.isfinite(float(norm)) for norm in norms]
         found[case] = {"same": int(same) == dist.get_world_size(), "finite": finite}
     if dist.get_rank() == 0:

@@ -10,8 +10,8 @@ from torch import Tensor
 from pipeline.model.decoder import Decoder
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard
 
-AcceptStep = Callable[[float | Tensor], bool]
-"""Decides by the gradient norm whether to take the step; the decision is equal on all processes."""
+AcceptStep = Callable[[float | Tensor], bool | Tensor]
+"""Decides by the gradient norm whether to take the step, equally on all processes; a tensor is a bool on the device."""
 
 
 class Batch(NamedTuple):
@@ -38,8 +38,8 @@ class Backend(Protocol):
     def update(self, learning_rate: float, accept: AcceptStep) -> float | Tensor:
         """Take the step and return the global gradient norm before clipping, which may be infinite or NaN.
 
-        Reading the norm from a tensor waits for the device. If `accept` refuses it, the gradients are dropped, and
-        weights and optimizer stay the same bit for bit.
+        Reading the norm or the decision from a tensor waits for the device. If `accept` refuses the norm, the gradients
+        are dropped, and weights and optimizer stay the same bit for bit.
         """
 
     def norms_by_layer(self) -> dict[str, float]:

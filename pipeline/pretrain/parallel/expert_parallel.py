@@ -18,7 +18,6 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from pipeline.model.decoder import Block, Decoder
 from pipeline.model.mixture_of_experts import Experts, permute_rows
 from pipeline.model.torch_private import all_to_all_single_autograd
-from pipeline.pretrain.parallel import process_groups
 
 
 def find_experts(model: Decoder) -> dict[int, Experts]:
@@ -33,18 +32,21 @@ def set_load_balancing(model: Decoder, weight: float, tokens: int, context: dist
         experts.router.balance, experts.router.context = weight / tokens, context
 
 
-def measure_largest_share(model: Decoder, device: torch.device) -> dict[str, float]:
-    """Return the largest share of tokens of an expert in any layer since the last call, over all processes."""
+def measure_largest_share(model: Decoder, device: torch.device) -> dict[str, Tensor]:
+    """Return the largest share of tokens of an expert in any layer since the last call, over all processes.
+
+    It stays on the device, so that nobody waits.
+    """
     architecture = model.architecture
     if not architecture.experts or not architecture.experts_per_token:
         return {}
-    visits_LN = torch.zeros(architecture.layers, architecture.experts, dtype=torch.float64)
-    if model.visits:
-        visits_LN[[*model.visits]] = torch.stack([*model.visits.values()]).to("cpu", torch.float64)
+    visits_LN = torch.zeros(architecture.layers, architecture.experts, dtype=torch.float64, device=device)
+    for layer, visits_N in model.visits.items():
+        visits_LN[layer] = visits_N
     model.visits.clear()
-    everywhere_LN = torch.from_numpy(process_groups.all_reduce_sum(device, visits_LN.numpy()))
-    shares_LN = everywhere_LN / everywhere_LN.sum(1, keepdim=True) * architecture.experts_per_token
-    return {"largest_expert_share": float(shares_LN.max())}
+    dist.all_reduce(visits_LN)
+    shares_LN = visits_LN / visits_LN.sum(1, keepdim=True) * architecture.experts_per_token
+    return {"largest_expert_share": shares_LN.max()}
 
 
 def exchange_row_counts(visits_N: Tensor, group: dist.ProcessGroup) -> tuple[Tensor, list[int], list[int]]:

@@ -171,10 +171,16 @@ class FsdpBackend:
         return self._count_once(total)
 
     def update(self, learning_rate: float, accept: AcceptStep) -> Tensor:
-        """See Backend."""
+        """See Backend. The fused AdamW reads the decision on the device, so that the host does not wait for it."""
         norm = self._clip_gradients()
         set_learning_rate(self.optimizer, learning_rate)
-        if accept(norm):
+        accepted = accept(norm)
+        if isinstance(accepted, Tensor) and self.training.fused_optimizer and self.training.optimizer == "adamw":
+            # As PyTorch's GradScaler: kernels that find a one change nothing.
+            self.optimizer.found_inf = accepted.logical_not().float()  # type: ignore[attr-defined]
+            self.optimizer.step()
+            del self.optimizer.found_inf  # type: ignore[attr-defined]
+        elif accepted:
             self.optimizer.step()
         self.optimizer.zero_grad()
         return norm
@@ -192,15 +198,16 @@ class FsdpBackend:
 
     @torch.no_grad()
     def norms_by_layer(self) -> dict[str, float]:
-        """See Backend. Pipeline stages exchange the norms of their layers."""
+        """See Backend. Pipeline stages exchange the norms of their layers. The host waits for the device once."""
         layers: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.parameters.items():
             layers.setdefault(layer_name(name), []).append(parameter)
-        known: list[dict[str, float]] = [{}]
+        norms: dict[str, Tensor] = {}
         for layer, members in layers.items():
             gradients = [p.grad for p in members if p.grad is not None]
             for kind, tensors in (("gradient", gradients), ("weight", members)):
-                known[0][f"{kind}_norm/{layer}"] = float(_total_norm(tensors))
+                norms[f"{kind}_norm/{layer}"] = _total_norm(tensors)
+        known: list[dict[str, float]] = [dict(zip(norms, torch.stack([*norms.values()]).tolist(), strict=True))]
         if self.pipeline:
             own, known = known[0], [{} for _ in range(self.layout.pipeline)]
             dist.all_gather_object(known, own, group=self.stages.get_group())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,17 +74,32 @@ def make_context_group(sizes: ProcessLayout) -> dist.ProcessGroup:
     return _make_group(_list_ranks_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))
 
 
-def all_gather_values(device: torch.device, *values: float | Tensor) -> NDArray[np.float64]:
-    """All-gather values, (processes, values), with one collective and one device synchronization."""
-    here = [0.0 if isinstance(value, Tensor) else value for value in values]  # copied to the device at once
-    row = torch.tensor(here, dtype=torch.float64, device=device)
+def all_gather_values(device: torch.device, *values: float | Tensor) -> Tensor:
+    """All-gather values, (processes, values), float64, with one collective; the host does not wait for the device."""
+    numbers = [0.0 if isinstance(value, Tensor) else value for value in values]  # copied to the device at once
+    here = torch.tensor(numbers, dtype=torch.float64, pin_memory=device.type == "cuda")
+    row = here.to(device, non_blocking=True)
     for number, value in enumerate(values):
         if isinstance(value, Tensor):
             row[number] = value
     table = row.new_empty(dist.get_world_size() * len(row))
     dist.all_gather_into_tensor(table, row)
-    found: NDArray[np.float64] = table.view(-1, len(row)).cpu().numpy()
-    return found
+    return table.view(-1, len(row))
+
+
+class HostCopy:
+    """A copy of a tensor in main memory, which a device makes after its work that is queued now."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._copy = tensor.detach().to("cpu", non_blocking=True)  # from a GPU into pinned memory
+        self._done = tensor.device.type == "cuda" and torch.cuda.current_stream(tensor.device).record_event()
+
+    def read(self) -> NDArray[Any]:
+        """Return the values; wait for the copy, and not for work that was queued later."""
+        if self._done:
+            self._done.synchronize()
+        values: NDArray[Any] = self._copy.numpy()
+        return values
 
 
 def all_reduce_sum(device: torch.device, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import shutil
 import signal
@@ -44,7 +43,7 @@ from pipeline.pretrain.monitors.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.parallel import process_groups
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.expert_parallel import measure_largest_share
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import batch_result, rendezvous
 from pipeline.pretrain.processes.supervisor import PROCESS_OUTCOME_FILE, WorkerArguments
 from pipeline.pretrain.validation import document_losses, summarize_losses
 from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
@@ -130,8 +129,8 @@ class Trainer:
     def _try_batch(self, step: int, size: StepRange) -> tuple[BatchResult, dict[str, float]]:
         """Train on a batch of this size; return its result, and the norms of layers in steps that record them.
 
-        All processes exchange their results once the gradient norm is known. The native backend waits for the device
-        only there, and for norms of layers and visits of experts.
+        All processes exchange their results once the gradient norm is known. The decision is made on the device, and
+        the host waits for the results after it has queued the optimizer.
         """
         input_BT, target_BT, words, *documents = self.loader.get(step)
         loss = self.backend.accumulate_gradients(
@@ -140,37 +139,34 @@ class Trainer:
         self.watchdog.beat()
         norms_every = self.training.norms_every
         norms = self.backend.norms_by_layer() if norms_every and step % norms_every == 0 else {}
-        norms |= measure_largest_share(self.backend.model, self.device)
-        results: list[BatchResult] = []
+        shares = measure_largest_share(self.backend.model, self.device)
+        flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
+        results: list[batch_result.PendingResult] = []
 
-        def accept(norm: float | torch.Tensor) -> bool:
+        def accept(norm: float | torch.Tensor) -> torch.Tensor:
             if not results:  # a backend calls this several times, or never
-                results.append(self._exchange_results(loss, norm, words, size))
-            return results[0].reason is None
+                pending = batch_result.exchange_results(
+                    loss,
+                    norm,
+                    tokens=size.batch_size * self.training.sequence_length,
+                    others=[*flags, *words, *self.telemetry.local_values(self.loader.stall_seconds)],
+                    equal=[*shares.values()],
+                    thresholds=self.detector.thresholds(),
+                )
+                results.append(pending)
+            return results[0].accepted
 
         accept(self.backend.update(learning_rate_at(self.training, step), accept))
+        values, equal, table = results[0].read()
         self.watchdog.beat()
-        return results[0], norms
-
-    def _exchange_results(
-        self, loss: torch.Tensor, norm: float | torch.Tensor, words: torch.Tensor, size: StepRange
-    ) -> BatchResult:
-        """All-gather loss, gradient norm, flags and batch hash, and return the global result of the batch."""
-        flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
-        gauges = self.telemetry.local_values(self.loader.stall_seconds)
-        table = process_groups.all_gather_values(self.device, loss, norm, *flags, *words, *gauges)
-        losses, norms, stop, failed = table[:, :4].T
+        stop, failed = table[:, :2].T
         if failed.any():
             self.wait_for_checkpoint()
-        values = {
-            "loss": float(losses.sum()) / (size.batch_size * self.training.sequence_length),
-            "gradient_norm": float(norms.max()) if np.isfinite(norms).all() else math.inf,
-        }
         # Processes of one model read the same batch, so the sum has each word that many times.
-        copies = self.world_size // self.backend.data_size
-        summed = table[:, 4 : 4 + len(words)].sum(0) / copies
-        reason = self.detector.find_reason(**values)
-        return BatchResult(values, format_batch_hash(summed), reason, bool(stop.any()), table[:, 4 + len(words) :])
+        summed = table[:, 2 : 2 + len(words)].sum(0) / (self.world_size // self.backend.data_size)
+        reason, gauges = self.detector.find_reason(**values), table[:, 2 + len(words) :]
+        result = BatchResult(values, format_batch_hash(summed), reason, bool(stop.any()), gauges)
+        return result, norms | dict(zip(shares, equal, strict=True))
 
     def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
         """Take one step with the first good batch; return its lines of metrics, and whether to stop.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
 
@@ -17,7 +18,7 @@ from pipeline.model.qwen3_moe_network import Qwen3Moe
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.parallel import expert_parallel, process_groups, process_layout
+from pipeline.pretrain.parallel import expert_parallel, process_layout
 from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import Model, SegmentSettings
 from tests.pretrain.parallel.test_parity import BATCH, case, check_equal, outcome
@@ -96,7 +97,7 @@ def test_the_largest_share_is_of_the_tokens_since_the_last_call(monkeypatch: pyt
     here, there = ([[3, 1, 4], [4, 2, 2]], [[2, 3, 3], [2, 4, 2]]), ([[1, 4, 3], [2, 3, 3]], [[3, 2, 3], [2, 2, 4]])
     model = Qwen3Moe(Architecture.model_validate({"layers": 2, "width": 32, "heads": 4, **SHAPE, "experts": 3}), 96)
     for own, others, share in zip(here, there, (7 / 8, 6 / 8), strict=True):
-        monkeypatch.setattr(process_groups, "all_reduce_sum", lambda _, values, others=others: values + others)
+        monkeypatch.setattr(dist, "all_reduce", lambda values, others=others: values.add_(torch.tensor(others)))
         model.visits = {layer: torch.tensor(visits) for layer, visits in enumerate(own)}
         assert expert_parallel.measure_largest_share(model, torch.device("cpu")) == {"largest_expert_share": share}
 

@@ -96,12 +96,18 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
         f"{strategy} {precision}": settings(backend=backend, strategy=strategy, precision=precision)
         for backend, strategy, precision in cases
     }
+    experts = {"preset": "qwen3-moe", "feed_forward_width": 64, "experts": 4, "experts_per_token": 2}
+    made |= {
+        "muon": settings(optimizer="muon"),
+        "not fused": settings(fused_optimizer=False),
+        "experts": settings(architecture=experts, mesh={"expert": 2}),
+    }
     given = {"cases": {name: chosen.model_dump(mode="json") for name, chosen in made.items()}}
     (tmp_path / "given").write_text(json.dumps({**given, "found": str(tmp_path / "found")}))
     words = build_command(TWO, "tests.pretrain.refusals", [str(tmp_path / "given")])
     subprocess.run(words, cwd=ROOT, check=True)
     found = json.loads((tmp_path / "found").read_text())
-    assert found == {name: {"same": True, "finite": [False, True] * 2} for name in made}
+    assert found == {name: {"same": True, "finite": [False, True] * 4} for name in made}
 
 
 @pytest.mark.thorough  # a hang is found by the clock, and a busy machine hangs
