@@ -69,6 +69,14 @@ class Disclosure(Settings):
     inference_energy: Text | None = Field(default=None, description="energy of inference, as it was measured")
     small_provider: bool | None = Field(default=None, description="a small or medium-sized enterprise")
     content_types: Text | None = Field(default=None, description="kinds of text, such as fiction, news, laws")
+    regions_and_groups: Text | None = Field(
+        default=None, description="regions and groups of people that the texts are about or from, where it matters"
+    )
+    code_of_practice: Text | None = Field(
+        default=None, description="whether the provider signed the Code of Practice for General-Purpose AI, and since when"
+    )
+    summary_version: str | None = Field(default=None, description="version of the summary of training content")
+    summary_changed: datetime.date | None = Field(default=None, description="its last change, YYYY-MM-DD")
     data_categories: dict[str, Category] = Field(
         default={}, description="by source, its place in the summary of training content; else it follows from rights"
     )

@@ -21,6 +21,7 @@ OTHERS = {
     "placed_on_market": DAY,
     "released": DAY,
     "latest_data": DAY,
+    "summary_changed": DAY,
     "languages": ["nl", "en"],
     "crawlers": [Crawler(name="Spin", purpose="law", behavior="asks", first_day=DAY, last_day=DAY)],
     "synthetic_data": [Generator(name="Maker", provider="Huis", purpose="dialogues")],
@@ -55,7 +56,7 @@ def test_what_is_stated_is_told_and_no_longer_asked_for(run_folder: Run, name: s
     assert [missing for _, missing in told(after)] == [missing - 1 for _, missing in told(before)]
     shown = {"languages": "nl; en", "crawlers": "Spin, 2026-05-04 to 2026-05-04: law; asks"}
     shown |= {"synthetic_data": "Maker of Huis: dialogues", "placed_on_market": str(DAY), "latest_data": str(DAY)}
-    shown |= {"released": str(DAY)}
+    shown |= {"released": str(DAY), "summary_changed": str(DAY)}
     assert shown.get(name, str(value)) in after and shown.get(name, str(value)) not in before
 
 
