@@ -73,7 +73,8 @@ class Disclosure(Settings):
         default=None, description="regions and groups of people that the texts are about or from, where it matters"
     )
     code_of_practice: Text | None = Field(
-        default=None, description="whether the provider signed the Code of Practice for General-Purpose AI, and since when"
+        default=None,
+        description="whether and since when the provider has signed the Code of Practice for these models",
     )
     summary_version: str | None = Field(default=None, description="version of the summary of training content")
     summary_changed: datetime.date | None = Field(default=None, description="its last change, YYYY-MM-DD")
