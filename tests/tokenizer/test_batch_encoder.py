@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import unicodedata
 from collections.abc import Callable
@@ -111,8 +112,8 @@ def test_both_libraries_put_a_character_in_the_same_class(digits: str, pretokeni
 @pytest.mark.thorough
 @pytest.mark.parametrize(("digits", "pretokenizer"), PATTERNS)
 def test_both_libraries_put_each_character_in_the_same_class(digits: str, pretokenizer: str) -> None:
-    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    _check_characters(digits, pretokenizer, [c for c in every if unicodedata.category(c) != "Co"])
+    codes = [*range(0xD800), *range(0xF900, 0x40000), *range(0xE0000, 0xE0200)]  # the others are private or unassigned
+    _check_characters(digits, pretokenizer, [*map(chr, codes)])
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,22 @@ def test_a_run_of_one_character_has_the_same_ids_at_any_length(
     batch_encoder = BatchEncoder(encoder)
     assert_equal_ids(encoder, batch_encoder, ["x " + run * length, run * 99, run * 100, run * 101, "short"])
     assert batch_encoder.describe() == {"library": "tiktoken", "documents_with_tokenizers": exceptions}
+
+
+def test_a_tokenizer_without_markers_encodes_each_character_as_text(plain: Path, tmp_path: Path) -> None:
+    content = json.loads(plain.read_text(encoding="utf-8"))
+    del content["added_tokens"][3:]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    encoder = load_encoder(path)
+    assert_equal_ids(encoder, BatchEncoder(encoder), ["a\0b\0\0", "<EMAIL><|pad|>", "é" * 9])
+
+
+def test_as_many_threads_encode_as_those_of_tokenizers(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYON_NUM_THREADS", "3")
+    assert BatchEncoder(load_encoder(plain)).threads == 3
+    monkeypatch.delenv("RAYON_NUM_THREADS")
+    assert BatchEncoder(load_encoder(plain)).threads == len(os.sched_getaffinity(0))
 
 
 def test_a_lone_surrogate_is_no_text_for_either_library(plain: Path) -> None:
@@ -157,9 +174,15 @@ def _change_added(index: int, **values: Any) -> Callable[[dict[str, Any]], None]
     return lambda content: content["added_tokens"][index].update(values)
 
 
+def _pretokenizer(index: int, **values: Any) -> dict[str, Any]:
+    parts = [{**part, **(values if number == index else {})} for number, part in enumerate(LLAMA3)]
+    return {"type": "Sequence", "pretokenizers": parts}
+
+
 NFC = {"type": "NFC"}
 CUT = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
 PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 2, "pad_type_id": 0}
+LLAMA3 = json.loads(new_tokenizer(SPECIAL_TOKENS, pretokenizer="llama3").to_str())["pre_tokenizer"]["pretokenizers"]
 GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
@@ -173,6 +196,9 @@ GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "u
         (_change("model", dropout=0.5), "its model has dropout"),
         (_change("model", unk_token="<|pad|>"), "its model has unk_token"),
         (_change("", pre_tokenizer=GPT2), "its pattern is none of this version's tokenizer.train"),
+        (_change("", pre_tokenizer=_pretokenizer(0, behavior="Removed")), "its pattern is none of this version's"),
+        (_change("", pre_tokenizer=_pretokenizer(0, invert=True)), "its pattern is none of this version's"),
+        (_change("", pre_tokenizer=_pretokenizer(1, add_prefix_space=True)), "its pattern is none of this version's"),
         (_change_added(3, lstrip=True), "the added token '<EMAIL>' does more than stand for its text"),
         (_change_added(4, content="<EMAIL"), "the added tokens '<EMAIL' and '<EMAIL>' may overlap in a text"),
         (_change_added(4, content="L><PHONE>"), "the added tokens '<EMAIL>' and 'L><PHONE>' may overlap in a text"),
