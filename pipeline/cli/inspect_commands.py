@@ -28,10 +28,10 @@ def runs(
     mlflow: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write models into this MLflow store.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a column for each run: the settings that differ between runs, and the figures of its report."""
+    """Print a column for each run, with settings that differ and figures, and a row for each model, cells included."""
     from pipeline.core.formatting import escape_to_one_line
     from pipeline.experiment.mlflow_export import export_runs, prepare_mlflow
-    from pipeline.experiment.run_overview import INTERVAL_NOTE, find_runs, format_runs
+    from pipeline.experiment.run_overview import INTERVAL_NOTE, find_runs, format_models, format_runs
 
     if mlflow:
         prepare_mlflow()
@@ -43,7 +43,8 @@ def runs(
         }
         print_json({name: {**one._asdict(), "figures": figures[name]} for name, one in summaries.items()})
     else:
-        print("\n".join([*format_runs(summaries), "", INTERVAL_NOTE]))
+        models = format_models(summaries)
+        print("\n".join([*format_runs(summaries), "", *models, *[""] * bool(models), INTERVAL_NOTE]))
     if mlflow:
         print("\n".join(map(escape_to_one_line, ["", *export_runs(mlflow, results, summaries)])))
 

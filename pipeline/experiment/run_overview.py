@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +25,19 @@ LABELED = ("estimated", "stated")
 """Labels that are shown with a figure; all others are measured, counted or computed."""
 INTERVAL_NOTE = (
     "Figures are shown without their intervals, which are in each run's report; `polder compare A B` tells "
-    "whether one of two models really answers better."
+    "whether one of two models really answers better, and report/experiments/NAME.html which cells really differ."
 )
+MODEL_FIGURE = re.compile(r"model\.(?P<model>[^.]+)\.(?P<key>\w+)|(?P<energy>energy)\.model\.(?P<trained>[^.]+)")
+MODEL_COLUMNS = {
+    "parameters": "parameters",
+    "active_parameters": "parameters that a token uses",
+    "steps": "steps",
+    "tokens_seen": "tokens seen",
+    "validation_loss": "validation loss, nats per token",
+    "validation_bits_per_byte": "validation loss, bits per byte",
+    "energy": "energy",
+}
+"""By the key of a model's figure, the head of its column."""
 
 
 class RunSummary(NamedTuple):
@@ -94,11 +107,12 @@ def _key_sections_by_name(value: Any) -> Any:
 
 
 def format_runs(runs: Mapping[str, RunSummary]) -> list[str]:
-    """Format a table with a column for each run: its state, the settings that differ, and all figures."""
+    """Format a table with a column for each run: its state, the settings that differ, and figures but of models."""
     every = [run.settings for run in runs.values()]
     keys = sorted({key for settings in every for key in settings})
     differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1 and key != "run.name"]
-    figures = dict.fromkeys(name for run in runs.values() for name in run.figures)
+    every_figure = dict.fromkeys(name for run in runs.values() for name in run.figures)
+    figures = [name for name in every_figure if not MODEL_FIGURE.fullmatch(name)]
     rows = [["", *runs], ["state", *(run.state for run in runs.values())]]
     rows += [
         [key, *(truncate_text(run.settings.get(key, NOTHING), SHOWN_CHARACTERS) for run in runs.values())]
@@ -108,11 +122,45 @@ def format_runs(runs: Mapping[str, RunSummary]) -> list[str]:
     return align_columns([[escape_to_one_line(cell) for cell in row] for row in rows])
 
 
+def format_models(runs: Mapping[str, RunSummary]) -> list[str]:
+    """Format a table with a row for each model of a report, cells of experiments included; none without models.
+
+    Within a run the model with the lowest bits per byte is first.
+    """
+    rows: list[tuple[str, float, str, dict[str, ReportFigure]]] = []
+    for run, summary in runs.items():
+        models: dict[str, dict[str, ReportFigure]] = {}
+        for name, figure in summary.figures.items():
+            if match := MODEL_FIGURE.fullmatch(name):
+                model, key = match["model"] or match["trained"], match["key"] or match["energy"]
+                models.setdefault(model, {})[key] = figure
+        found = [
+            (run, min(_list_numbers([figures.get("validation_bits_per_byte")]), default=math.inf), model, figures)
+            for model, figures in models.items()
+        ]
+        rows += sorted(found, key=lambda row: row[1:3])
+    if not rows:
+        return []
+    columns = {key: head for key, head in MODEL_COLUMNS.items() if any(key in figures for *_, figures in rows)}
+    joules = _list_numbers(figures.get("energy") for *_, figures in rows)
+    unit = choose_energy_unit(max(joules)) if joules else None
+    heads = [f"{head}, {unit.name}" if key == "energy" and unit else head for key, head in columns.items()]
+    table = [["model", *heads]]
+    for run, _, model, figures in rows:
+        cells = [_format_cell(figures.get(key), unit if key == "energy" else None) for key in columns]
+        table.append([f"{run}/{model}", *cells])
+    return align_columns([[escape_to_one_line(cell) for cell in row] for row in table])
+
+
+def _list_numbers(figures: Iterable[ReportFigure | None]) -> list[float]:
+    return [figure.value for figure in figures if figure and isinstance(figure.value, float | int)]
+
+
 def _format_figure(name: str, figures: list[ReportFigure | None]) -> list[str]:
     """Return the row of a figure: name and unit, and the value of each run; joules in the unit of the report."""
     known = [figure for figure in figures if figure is not None]
     unit = next((figure.unit for figure in known), None)
-    joules = [figure.value for figure in known if isinstance(figure.value, float | int)] if unit == JOULE.name else []
+    joules = _list_numbers(known) if unit == JOULE.name else []
     shown = choose_energy_unit(max(joules)) if joules else None
     unit = shown.name if shown else unit
     is_named = unit is None or name.endswith(f".{unit}")  # a score's metric is its unit

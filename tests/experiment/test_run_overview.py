@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.experiment.mlflow_export import MLFLOW_VARIABLES
-from pipeline.experiment.run_overview import find_runs, format_runs
+from pipeline.experiment.run_overview import find_runs, format_models, format_runs
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 
@@ -72,6 +73,29 @@ def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(resu
         "score.base.8.quiz.acc": ["0.333333", "", ""],
         "cost.total, EUR": ["", "", "2.5 stated"],
     }, "a source more moves no other one's keys"
+
+
+def test_a_row_for_each_model_has_its_figures_those_with_the_lowest_loss_first(tmp_path: Path) -> None:
+    def model(name: str, loss: float, joules: float) -> list[dict[str, Any]]:
+        return [
+            figure(f"model.{name}.parameters", 1200, "parameters", "counted"),
+            figure(f"model.{name}.validation_bits_per_byte", loss, "bits per byte", "computed"),
+            figure(f"energy.model.{name}", joules, "J", "measured"),
+        ]
+
+    first = [*model("base", 2.5, 7200.0), *model("rates-seed-1", 2.25, 3600.0), energy(9.0)]
+    write(tmp_path / "a", {"run": {"name": "a", "seed": 7}}, first)
+    write(tmp_path / "b", {"run": {"name": "b", "seed": 7}}, model("base", 1.5, 360.0)[:1])
+    runs = find_runs(tmp_path)
+    rows = [re.split(r"  +", line.strip()) for line in format_models(runs)]
+    assert rows == [
+        ["model", "parameters", "validation loss, bits per byte", "energy, Wh"],
+        ["a/rates-seed-1", "1200", "2.25", "1"],
+        ["a/base", "1200", "2.5", "2"],
+        ["b/base", "1200"],
+    ]
+    assert not any("model." in line for line in format_runs(runs)), "not twice"
+    assert format_models({name: run._replace(figures={}) for name, run in runs.items()}) == []
 
 
 def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal(results: Path) -> None:
