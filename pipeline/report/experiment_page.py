@@ -98,7 +98,7 @@ def summarize_experiment(
 
 def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account: EnergyAccounting) -> Json:
     """Return a row of the table of cells; with its outcome and the score that ranks it."""
-    records = reader.segments(model=cell.name)
+    records = sorted(reader.segments(model=cell.name), key=lambda record: int(record.instance["step"]))
     counts = [record.counts for record in records]
     ended = next((one["outcome"] for one in counts if one.get("outcome")), None)
     metrics = next((one for one in reader.metrics if one.name == cell.name), None)

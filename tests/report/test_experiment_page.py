@@ -340,11 +340,14 @@ def test_of_many_combinations_each_is_compared_with_one(run_folder: Run, monkeyp
 
 
 def test_finished_cells_are_among_the_key_figures(run_folder: Run) -> None:
-    made(run_folder, cells(run_folder))
+    found = cells(run_folder)
+    run_folder.record("pretrain.segment", {"model": found[0].name, "step": "10"}, 9, counts={"parameters": 77})
+    made(run_folder, found)
     figures = {figure["figure"]: figure for figure in run_folder.read("report/figures.json")}
     loss = figures["model.x-0_001-seed-1.validation_loss"]
     assert loss["value"] == 3.0 and loss["from"][0] == "models/x-0_001-seed-1/metrics.jsonl"
     assert figures["model.x-0_001-seed-1.tokens_seen"]["value"] == 200
+    assert figures["model.x-0_001-seed-1.parameters"]["value"] == 77, "of the last segment"
     assert figures["score.x-0_002-seed-2.2.completion.acc"]["value"] == 0.9
     assert not any(name.startswith(("model.x-0_004-seed-2", "model.x-none")) for name in figures), "not finished"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.core.output_lease import Lease
 from pipeline.pretrain.monitors.document_losses import (
     MAX_DOCUMENTS,
     SCHEMA,
@@ -19,6 +20,7 @@ from pipeline.pretrain.monitors.document_losses import (
     tabulate_document_losses,
     write_document_losses,
 )
+from pipeline.pretrain.monitors.metrics import MetricsLog, read_metrics
 from pipeline.tokens.validation_set import ValidationSet
 from tests.tokens.test_validation_set import by_hand
 
@@ -58,3 +60,18 @@ def test_a_validation_that_was_none_has_no_rows_and_another_file_is_refused(tmp_
     (tmp_path / "other").write_text("no table")
     with pytest.raises(InputError, match="other is no table of losses by document"):
         read_document_losses(tmp_path / "other")
+
+
+def test_metrics_end_with_the_documents_of_their_last_step_and_hold_no_others(tmp_path: Path) -> None:
+    for last, expected in ((6, []), (4, [{"step": 4, "document_losses": {"nats": [4.5]}}])):
+        owner = Lease(tmp_path / str(last))
+        owner.claim()
+        log = MetricsLog(owner, 0, last)
+        for step in (2, 4):
+            log.add({"step": step, "validation_loss": 1.0, "document_losses": {"nats": [step + 0.5]}})
+        log.add({"step": last, "loss": 2.0, "seconds": 1.0})
+        path = owner.folder / "metrics.jsonl"
+        assert not any("document_losses" in line for line in read_metrics(path)), "while it trains"
+        log.close()
+        assert [line for line in read_metrics(path) if "document_losses" in line] == expected
+        assert [line["step"] for line in read_metrics(path)][:3] == [2, 4, last]
