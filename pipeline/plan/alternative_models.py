@@ -88,7 +88,7 @@ def _list_candidates(architecture: Architecture, platform: PlatformPlan) -> Iter
     devices = platform.devices * platform.nodes
     degrees = [t for t in tensor_parallel_degrees(architecture, platform.devices) if platform.devices % t == 0]
     for strategy, tensor, micro, recomputation in product(
-        ("hybrid_shard", "shard_grad_op", "full_shard"), degrees, (1, 2, 4), ("none", "full")
+        ("hybrid_shard", "shard_optimizer", "shard_grad_op", "full_shard"), degrees, (1, 2, 4), ("none", "full")
     ):
         data = devices // tensor
         training = TrainingPlan(

@@ -30,11 +30,15 @@ def model_state_bytes(
 ) -> float:
     """Return the bytes on one device of weights, gradients and Adam's state.
 
-    `node` devices share one copy in a hybrid strategy, by default all. The result excludes buffers, fragmentation and
-    the weights that a sharded strategy gathers (`gathered_bytes`).
+    `node` devices share one copy in a hybrid strategy, by default all. Gradients that a device sums over micro-batches
+    whole are float32. The result excludes buffers, fragmentation and the weights that a sharded strategy gathers
+    (`gathered_bytes`).
     """
     share: dict[Placement, float] = {"all": 1.0, "share": 1 / devices, "node": 1 / (node or devices)}
-    pairs = zip(STATE_BYTES[precision], STRATEGIES[strategy].placements, strict=True)
+    weights, gradients, optimizer = STATE_BYTES[precision]
+    if STRATEGIES[strategy].reduces_gradients_once:
+        gradients = 4
+    pairs = zip((weights, gradients, optimizer), STRATEGIES[strategy].placements, strict=True)
     return sum(parameters * size * share.get(placed, 0.0) for size, placed in pairs)
 
 

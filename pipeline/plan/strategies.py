@@ -60,6 +60,14 @@ class Strategy:
         return self.parameters != "all"
 
     @property
+    def reduces_gradients_once(self) -> bool:
+        """Return whether a device of the native backend sums whole gradients over the micro-batches of a step.
+
+        It keeps gathered weights too, so that each travels once in a step.
+        """
+        return self.backend == "fsdp" and self.gradients == "all" and self.optimizer != "all"
+
+    @property
     def offloads_optimizer(self) -> bool:
         """Return whether the optimizer steps in main memory, with its state there or on a disk."""
         return self.optimizer in ("host", "disk")
@@ -78,6 +86,7 @@ class Strategy:
 # In the order in which a run without enough memory proposes them.
 STRATEGIES: dict[str, Strategy] = {
     "no_shard": Strategy("fsdp", "all", "all", "all"),
+    "shard_optimizer": Strategy("fsdp", "all", "all", "share"),
     "shard_grad_op": Strategy("fsdp", "all", "share", "share"),
     "hybrid_shard_zero2": Strategy("fsdp", "all", "node", "node"),
     "hybrid_shard": Strategy("fsdp", "node", "node", "node"),

@@ -147,6 +147,7 @@ def count_step_work(
     own = parameters_per_device(a, vocabulary_size, divided or training)
     stages = layers_per_pipeline_rank(a, vocabulary_size, divided or training)
     strategy = STRATEGIES[training.strategy]
+    once = strategy.reduces_gradients_once
     reduced = 4 if training.gradient_reduction == "fp32" else 2
     data = mesh.sharing * mesh.replicas // c
     micro_batches = max(training.batch_size // (training.micro_batch_size * max(data, 1)), 1)
@@ -170,8 +171,9 @@ def count_step_work(
         expert_bytes=passes * 2 * 2 * tokens * visited * d * (e - 1) / e,
         data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
         data_collectives=max(stages) * (gathers + 1),
-        step_bytes=2 * own / mesh.sharing * (1 - 1 / mesh.replicas) * reduced,
-        step_collectives=2 * max(stages),  # an all-reduce goes round twice
+        # An all-reduce, which goes round twice, or a reduce-scatter and the gathering of weights in bf16.
+        step_bytes=own / mesh.sharing * (1 - 1 / mesh.replicas) * (reduced + (2 if once else reduced)),
+        step_collectives=2 * max(stages),
         optimizer=(
             Kernel(0, OPTIMIZER_BYTES * own / holders),
             *(_muon_kernels(a, max(stages), sharers) if muon else ()),

@@ -51,6 +51,12 @@ def test_model_state_of_a_13_6b_model_with_zero1_on_80_data_parallel_devices():
     assert round(state / 1e9, 1) == 56.4
 
 
+def test_whole_gradients_that_a_device_sums_are_float32():
+    for precision, weights, optimizer in (("bf16", 2, 12), ("fp32", 4, 8)):
+        state = formulas.model_state_bytes(1000, strategy="shard_optimizer", precision=precision, devices=4)
+        assert state == 1000 * (weights + 4 + optimizer / 4)
+
+
 def test_energy_of_two_nodes_over_an_hour():
     joules = formulas.energy_joules(3660, devices=2, device_power_watts=381.51)
     assert round(joules / 1e6, 2) == 2.79

@@ -58,6 +58,7 @@ def test_such_a_line_is_found(line: str) -> None:
 
 def test_what_a_backend_does_follows_from_the_places() -> None:
     assert [STRATEGIES[name].zero_stage for name in list_backend_strategies("deepspeed")] == [0, 1, 2, 2, 3, 3, 3, 3]
+    assert [name for name in STRATEGIES if STRATEGIES[name].reduces_gradients_once] == ["shard_optimizer"]
     assert [name for name, s in STRATEGIES.items() if s.is_hybrid] == ["hybrid_shard_zero2", "hybrid_shard"]
     assert [n for n in list_backend_strategies("fsdp") if STRATEGIES[n].reshards_after_forward] == [
         "hybrid_shard",
@@ -87,7 +88,7 @@ assert TrainingPlan.model_validate(chosen).strategy == "added"
 sizes = make_layout(Training.model_validate(chosen), 8, 4)
 assert (sizes.replicate, sizes.shard) == (4, 2)
 state = formulas.model_state_bytes(100, strategy="added", precision="bf16", devices=8, node=2)
-assert state == (2 / 2 + 2 + 12 / 2) * 100
+assert state == (2 / 2 + 4 + 12 / 2) * 100
 for change in ({"float8": True}, {"backend": "deepspeed"}, {"strategy": "other"}):
     try:
         Training.model_validate({**chosen, **change})

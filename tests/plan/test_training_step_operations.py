@@ -125,6 +125,7 @@ def test_each_strategy_sends_what_it_shards():
     assert sent("shard_grad_op") == sent("zero2") == (15 / 16 * 6, 0, 42 / 16)
     assert sent("no_shard") == (0, 2 * 15 / 16 * 4, 42)
     assert sent("zero1") == (0, 2 * 15 / 16 * 4, 42 / 16)
+    assert sent("shard_optimizer") == (0, 15 / 16 * (4 + 2), 42 / 16)  # gradients reduced, and weights gathered
     assert sent("hybrid_shard") == (3 / 4 * 8, 2 / 4 * 3 / 4 * 4, 42 / 4)
     assert sent("hybrid_shard_zero2") == (3 / 4 * 6, 2 / 4 * 3 / 4 * 4, 42 / 4)
 

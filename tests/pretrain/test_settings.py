@@ -76,7 +76,7 @@ def test_one_milestone_by_default() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"strategy": "zero2"}, "choose one of no_shard, shard_grad_op, hybrid_shard_zero2"),
+        ({"strategy": "zero2"}, "choose one of no_shard, shard_optimizer, shard_grad_op, hybrid_shard_zero2"),
         ({"backend": "deepspeed"}, "choose one of zero0"),
         ({"micro_batch_size": 3}, "micro_batch_size 3"),
         ({"warmup_steps": 101}, "warmup_steps 101"),

@@ -111,7 +111,7 @@ def test_more_nodes_than_a_launch_uses_are_refused() -> None:
 def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=64, micro_batch_size=1, strategy="no_shard", precision="bf16")
     (sentence,) = said(config)
-    assert "alone take 104 GiB of a process, which has 80 GiB: strategy shard_grad_op with" in sentence
+    assert "alone take 104 GiB of a process, which has 80 GiB: strategy shard_optimizer with" in sentence
     unknown = run({**GPUS, "memory_bytes_per_device": None}, 2, EIGHT, batch_size=64, strategy="no_shard")
     assert said(unknown) == []
 

@@ -49,6 +49,7 @@ class FsdpBackend:
         self, settings: SegmentSettings, vocabulary_size: int, start: SegmentStart, device: torch.device
     ) -> None:
         self.settings, self.training, self.device = settings, settings.training, device
+        self.strategy = STRATEGIES[self.training.strategy]
         processes = dist.get_world_size()
         self.layout = make_layout(self.training, processes, int(os.environ["LOCAL_WORLD_SIZE"]))
         self.data_rank, self.data_size = self.layout.data_rank(dist.get_rank()), self.layout.data
@@ -65,7 +66,8 @@ class FsdpBackend:
         if isinstance(self.model, PipelineStages):
             dtype = torch.bfloat16 if self.training.precision == "bf16" else torch.float32
             split = self.layout.tensor * self.layout.context
-            self.pipeline = Pipeline(self.model, split, dtype, device, self.stages.get_group())
+            group, once = self.stages.get_group(), self.strategy.reduces_gradients_once
+            self.pipeline = Pipeline(self.model, split, dtype, device, group, reduces_once=once)
         start.load(self.state_shards())
 
     def _make_model(self, settings: SegmentSettings, vocabulary_size: int) -> Decoder:
@@ -94,7 +96,7 @@ class FsdpBackend:
             reduced = torch.float32 if training.gradient_reduction == "fp32" else torch.bfloat16
             # Rotary angles stay float32; hidden states are bf16 from the embedding on.
             policy = MixedPrecisionPolicy(torch.bfloat16, reduced, cast_forward_inputs=False)
-        strategy = STRATEGIES[training.strategy]
+        strategy = self.strategy
         two = sizes.replicate > 1 or strategy.is_replicated
         data = self.mesh["replicate", "shard"] if two else self.mesh["shard"]
         # In a pipeline, other micro-batches in flight read the same weights.
@@ -150,7 +152,7 @@ class FsdpBackend:
         return loss if self.mesh.get_local_rank("tensor") == 0 else torch.zeros_like(loss)
 
     def accumulate_gradients(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """See Backend. Gradients are reduce-scattered after every micro-batch, so that they stay sharded."""
+        """See Backend. Gradients are reduced after every micro-batch, so that they stay sharded, or only once."""
         assert isinstance(self.model, FSDPModule)
         of_micro_batch = self.training.micro_batch_size * self.training.sequence_length // self.layout.context
         tokens = len(micro_batches) * of_micro_batch
@@ -164,7 +166,12 @@ class FsdpBackend:
             )
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, start=1):
-            self.model.set_requires_all_reduce(number == len(micro_batches))
+            is_last = number == len(micro_batches)
+            if self.strategy.reduces_gradients_once:
+                self.model.set_requires_gradient_sync(is_last)
+                self.model.set_reshard_after_backward(is_last)
+            else:
+                self.model.set_requires_all_reduce(is_last)
             loss = self.model(*self._select_local_targets(batch))
             torch.autograd.backward(loss / tokens)
             total += loss.detach()
@@ -226,7 +233,7 @@ class FsdpBackend:
 
     def _losses_by_layer(self, batch: Batch) -> Tensor:
         """Return the loss of every token, (B, T), keeping the weights of a layer until all rows have passed it."""
-        if not STRATEGIES[self.training.strategy].reshards_after_forward:
+        if not self.strategy.reshards_after_forward:
             losses_BT: Tensor = self.model(*batch, after_layer=lambda _: None)
             return losses_BT
         sharded = [module for module in self.model.blocks.modules() if isinstance(module, FSDPModule)]

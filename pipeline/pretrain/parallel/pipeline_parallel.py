@@ -78,9 +78,9 @@ def make_stages_class(model: type[Decoder]) -> type[PipelineStages]:
 class _SingleStage(nn.Module):
     """A stage that hides its FSDP module from PyTorch's schedules, which would keep full gradients."""
 
-    def __init__(self, stages: PipelineStages, number: int) -> None:
+    def __init__(self, stages: PipelineStages, number: int, reduces_once: bool) -> None:
         super().__init__()
-        self.stages, self.number = stages, number
+        self.stages, self.number, self.reduces_once = stages, number, reduces_once
 
     def forward(self, *received: Tensor, **given: Tensor) -> Tensor:
         x_BTD: Tensor = self.stages(*received, **given, stage=self.number)
@@ -88,7 +88,7 @@ class _SingleStage(nn.Module):
 
 
 class _Stage(PipelineStage):
-    """A stage that reduces gradients over replicas once, and allocates buffers for micro-batches in flight only."""
+    """A stage that reduces gradients over replicas, or at all, once, with buffers for micro-batches in flight only."""
 
     def _setup_forward_recv_info(self, *given: Any) -> None:
         super()._setup_forward_recv_info(*given)
@@ -116,7 +116,11 @@ class _Stage(PipelineStage):
         """Run a micro-batch's backward pass and free everything except weight gradients."""
         stages = self.submod.stages
         if isinstance(stages, FSDPModule):
-            stages.set_requires_all_reduce(bwd_chunk_id + 1 == self.chunks)
+            is_last = bwd_chunk_id + 1 == self.chunks
+            if self.submod.reduces_once:
+                stages.set_requires_gradient_sync(is_last)
+            else:
+                stages.set_requires_all_reduce(is_last)
         super().backward_one_chunk(bwd_chunk_id, *given, **named)
         if self.has_backward:
             _free_buffers(self.args_recv_info[bwd_chunk_id], self.grad_recv_info[bwd_chunk_id])
@@ -136,11 +140,20 @@ class Pipeline:
     Args:
         split: the parts into which tensor and context parallelism split a sequence between stages.
         dtype: the precision of messages between stages.
+        reduces_once: whether gradients are reduced with the last micro-batch only.
     """
 
     def __init__(
-        self, stages: PipelineStages, split: int, dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
+        self,
+        stages: PipelineStages,
+        split: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        group: dist.ProcessGroup,
+        *,
+        reduces_once: bool,
     ) -> None:
+        self.reduces_once = reduces_once
         self.stages, self.split, self.dtype, self.device, self.group = stages, split, dtype, device, group
         self._tokens = 0
         # For training and evaluation: key, schedule, stages.
@@ -170,7 +183,7 @@ class Pipeline:
         x_BTD = torch.empty(streamed, dtype=self.dtype, device="meta", requires_grad=True)
         return [
             _Stage(
-                _SingleStage(self.stages, number),
+                _SingleStage(self.stages, number, self.reduces_once),
                 rank + number * size,
                 size * each,
                 self.device,

@@ -42,6 +42,12 @@ REAL_CASES: dict[str, dict[str, Any]] = {
         "batch_size": 6,
         "precision": "bf16",
     },
+    "shard_optimizer in bf16, three micro-batches": {
+        "strategy": "shard_optimizer",
+        "batch_size": 6,
+        "precision": "bf16",
+    },
+    "shard_optimizer, pipeline 2": {"strategy": "shard_optimizer", "mesh": {"pipeline": 2}, "batch_size": 6},
     "shard_grad_op in bf16": {"strategy": "shard_grad_op", "precision": "bf16"},
     "full recomputation": {"recomputation": "full"},
     "context 2": {"mesh": {"context": 2}, "batch_size": 1},

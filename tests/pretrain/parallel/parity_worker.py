@@ -45,13 +45,16 @@ def made_from(start: SegmentStart, settings: SegmentSettings, vocabulary_size: i
     return FsdpBackend(*arguments)
 
 
-class CountGathers(TorchDispatchMode):
-    """Counts the all-gathers of FSDP."""
+class CountCollectives(TorchDispatchMode):
+    """Counts the all-gathers and reduce-scatters of FSDP."""
 
-    number = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = {torch.ops.c10d._allgather_base_.default: 0, torch.ops.c10d._reduce_scatter_base_.default: 0}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.number += func is torch.ops.c10d._allgather_base_.default
+        if func in self.numbers:
+            self.numbers[func] += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -84,13 +87,15 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         documents = find_document_offsets(input_BT, training, reader.begin_of_text_id, length)
         rows = (torch.from_numpy(array) for array in (input_BT, target_BT))
         micro_batches = split_into_micro_batches(*rows, [*map(torch.from_numpy, documents)], training, length)
-        loss = total(made.accumulate_gradients(micro_batches))
+        with CountCollectives() as of_step:
+            accumulated = made.accumulate_gradients(micro_batches)
+        loss = total(accumulated)
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate_at(training, step + 1), lambda norm: True)))
     batches = ValidationSet(index, length).batches(length, training.batch_size, *place)
     weight_T = 1 + torch.arange(length) / 10  # so that a loss at another's place is found
     batch = make_batch(*next(batches)[:2], training, reader.begin_of_text_id, torch.device("cpu"))
-    with CountGathers() as collectives:
+    with CountCollectives() as of_validation:
         validation = total((made.token_losses(batch) * weight_T).sum())
     check_boxes(made)
     everyone: list[Any] = [None] * dist.get_world_size()
@@ -109,7 +114,8 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         "weights": weights,
         "moments": moments,
         "forward_passes": sum(begun),
-        "validation_gathers": collectives.number,
+        "validation_gathers": next(iter(of_validation.numbers.values())),
+        "step_collectives": [*of_step.numbers.values()],
     }
 
 

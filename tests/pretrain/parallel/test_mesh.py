@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.core.errors import InputError
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
 from pipeline.pretrain.parallel import process_groups, process_layout
 from pipeline.pretrain.processes.launch_command import count_processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
@@ -28,7 +28,7 @@ NUMBERS = {"sequence_length": 64, "batch_size": 64, "micro_batch_size": 1, "step
     pipeline=st.integers(1, 4),
     context=st.sampled_from([1, 2, 3]),
     per_node=st.integers(1, 16),
-    strategy=st.sampled_from(["no_shard", "shard_grad_op", "hybrid_shard_zero2", "hybrid_shard", "full_shard"]),
+    strategy=st.sampled_from(list_backend_strategies("fsdp")),
 )
 def test_every_process_has_one_place(
     data: int, tensor: int, pipeline: int, context: int, per_node: int, strategy: str

@@ -35,6 +35,8 @@ MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
         ("hybrid_shard", {"shard": 2}),
         ("hybrid_shard_zero2", {"shard": 2}),
         ("no_shard", {"pipeline": 2}),
+        ("shard_optimizer", {"pipeline": 2}),
+        ("shard_optimizer", {"tensor": 2}),
         ("full_shard", {"tensor": 2}),
         ("full_shard", {"pipeline": 2}),
         ("full_shard", {"context": 2}),
@@ -59,6 +61,7 @@ DEEP_MESHES: dict[int, list[tuple[str, dict[str, int]]]] = {
         ("full_shard", {"pipeline": 4}),
         ("full_shard", {"pipeline": 2, "interleaving": 2, "context": 2}),
         ("hybrid_shard", {"pipeline": 2, "interleaving": 2, "shard": 1}),
+        ("shard_optimizer", {"pipeline": 2, "interleaving": 2}),
     ],
 }
 
@@ -175,6 +178,9 @@ def test_processes_agree_with_one(
     if processes == 2:  # two layers, embedding and output, each once for the four sequences of a process
         names = ("full_shard", "shard_grad_op", "full_shard context 2")
         assert {name: found[name]["validation_gathers"] for name in names} == dict.fromkeys(names, 4)
+        # Gathers and reductions of a step of two micro-batches: of each part once, or in each micro-batch.
+        assert found["shard_optimizer"]["step_collectives"] == [4, 4]
+        assert found["shard_grad_op"]["step_collectives"] == [8, 8]
     for name in others:
         for kind in ("shared heads", "deep"):
             if name.startswith(f"{kind} "):

@@ -159,7 +159,7 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
     try:
         own = make_stages_class(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
         assert dist.group.WORLD is not None
-        pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD)
+        pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD, reduces_once=False)
         (stage,) = pipeline._make_schedule(8, batch.shape, trains=True)[1]
 
         def rooms() -> int:
