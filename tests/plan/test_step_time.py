@@ -196,6 +196,9 @@ def test_data_travels_behind_computation_which_it_delays_and_the_rest_is_waited_
     assert math.isclose(waited(DeviceMesh(replicas=8), **once), OVERLAP_COST * 20 + 5)
     assert math.isclose(waited(DeviceMesh(sharing=8, replicas=2), **once), OVERLAP_COST * 20 + 250 - 20)
     assert waited(DeviceMesh(), data_collectives=100, step_collectives=100) == 0, "of one device"
+    hops = OVERLAP_COST * 5 * 7 * NODE_HOP_SECONDS
+    assert math.isclose(waited(node, data_collectives=5), 3 * hops)
+    assert math.isclose(waited(DeviceMesh(replicas=8), step_collectives=5), hops)
 
 
 def test_each_collective_has_a_hop_for_every_device_of_its_ring_but_one() -> None:

@@ -168,3 +168,11 @@ def test_without_flash_attention_all_scores_are_computed_and_pass_through_memory
     assert plain.forward[-2].flops == 2 * flash.forward[-2].flops
     # 4 T H of a token forward and twice as much backward, with H = D here
     assert plain.forward[-2].flops + plain.backward[-2].flops == 3 * 4 * 2 * 4096 * 4096 * 4096
+
+
+def test_a_layer_is_a_collective_for_each_time_that_it_travels() -> None:
+    gathered, kept, copied = (counted(strategy=name)[1] for name in ("full_shard", "shard_grad_op", "no_shard"))
+    assert (gathered.data_collectives, kept.data_collectives) == (32 * 3, 32 * 2)
+    assert copied.step_collectives == 32 * 2, "an all-reduce is a reduce-scatter and an all-gather"
+    piped = counted(mesh={"pipeline": 4})[1]  # weights are gathered once for the 8 micro-batches of a step
+    assert piped.data_collectives == piped.most_layers * (1 + 1 / 8)
