@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -24,6 +24,7 @@ from pipeline.plan.formulas import layers_per_pipeline_rank
 from pipeline.plan.settings import TrainingPlan
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest
 from pipeline.pretrain.monitors.torch_tracing_private import (
+    TOTAL_KEY,
     FakeTensorMode,
     FSDPMemTracker,
     FSDPRefType,
@@ -38,8 +39,52 @@ from pipeline.pretrain.parallel.fsdp import FsdpBackend
 from pipeline.pretrain.settings import SegmentSettings
 
 CPU = torch.device("cpu")
+FEW_LAYERS = 6, 7
+"""Layers of the two traces that a deeper model's memory is extrapolated from: three blocks at each end are affected by
+what comes before and after the blocks, and in the second trace one is not."""
 # Compiled kernels cannot be traced, and hold no more memory than the ones that they replace.
 UNTRACED_OPTIONS = {"compile": False, "float8": False, "async_tensor_parallel": False}
+
+
+class _Moment(NamedTuple):
+    """The computing part of the model and its pass."""
+
+    micro_batch: int
+    direction: str
+    after: str
+    """The part that computes, or between two parts the one before, such as `blocks.3.attention`."""
+    is_between: bool
+
+    def __str__(self) -> str:
+        return f"{'between blocks' if self.is_between else self.after}, {self.direction}"
+
+    def from_nearer_end(self, layers: int) -> _Moment | None:
+        """Return the moment with its block counted from the nearer end, from the last one on as -1, -2, -3.
+
+        A block in the middle has no name of its own, as its memory is between that of the blocks at its ends.
+        """
+        index = self._block
+        if index is None or index < (near := FEW_LAYERS[0] // 2):
+            return self
+        return self._in_block(index - layers) if index >= layers - near else None
+
+    def in_model_of(self, layers: int) -> _Moment:
+        """Return the moment with its block counted from the first one."""
+        index = self._block
+        return self._in_block(index % layers) if index is not None else self
+
+    @property
+    def _block(self) -> int | None:
+        name, _, rest = self.after.partition(".")
+        return int(rest.partition(".")[0]) if name == "blocks" and rest else None
+
+    def _in_block(self, index: int) -> _Moment:
+        _, _, inside = self.after.removeprefix("blocks.").partition(".")
+        return self._replace(after=f"blocks.{index}.{inside}".removesuffix("."))
+
+
+_Held = dict[Any, int]
+"""Bytes by the tracker's kinds, with their sum as `TOTAL_KEY`."""
 
 
 class _Loss(Enum):
@@ -88,7 +133,8 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
     def __init__(self, backend: _Backend) -> None:
         super().__init__(backend.model, backend.optimizer)
         self._ref_class: Any = [*FSDPRefType, _Loss.LOSS]
-        self.peak_bytes, self.peak_in = 0, ""
+        self.peaks: dict[_Moment, _Held] = {}
+        self.micro_batch, self._after = 0, ""
 
     def _fsdp_state_post_forward(self, fsdp_mod: Any, orig_fsdp_state_post_fw: Any) -> Any:
         """Return the hook of a module: of those that share one group only the last ends its forward pass.
@@ -123,33 +169,16 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
             for name in self._mod_tracker.parents
             if name != "Global"
         ]
-        return max(names, key=len, default="")
+        return max(names, key=lambda name: (len(name), name), default="")
 
     def _update_peak_stats(self, peak_state: Any) -> None:
-        super()._update_peak_stats(peak_state)
-        if (peak := self._peak_mem.get(CPU, 0)) > self.peak_bytes:
-            self.peak_bytes = peak
-            direction = "backward" if self._mod_tracker.is_bw else "forward"
-            self.peak_in = f"{self._innermost() or 'between blocks'}, {direction}"
-
-    def peak_memory(self, stage: int) -> PeakMemory:
-        kind, held = FSDPRefType, self.get_tracker_snapshot("peak")[CPU]
-
-        def of(*kinds: Any) -> int:
-            return sum(held.get(one, 0) for one in kinds)
-
-        return PeakMemory(
-            peak_bytes=self.peak_bytes,
-            parameters_bytes=of(kind.SHARDED_PARAM),
-            optimizer_bytes=of(kind.OPT),
-            gradients_bytes=of(kind.SHARDED_GRAD, kind.UNSHARDED_GRAD),
-            gathered_bytes=of(kind.UNSHARDED_PARAM),
-            communication_bytes=of(kind.ALL_GATHER, kind.REDUCE_SCATTER),
-            loss_bytes=of(_Loss.LOSS),
-            activations_bytes=of(kind.ACT, kind.TEMP, kind.INP, kind.BUFFER),
-            peak_in=self.peak_in,
-            stage=stage,
-        )
+        """Keep the peak of each moment; PyTorch's tracker instead updates the peak of every module."""
+        held, part = self._curr_mem_snap.get(CPU, {}), self._innermost()
+        self._after = part or self._after
+        direction = "backward" if self._mod_tracker.is_bw else "forward"
+        moment = _Moment(self.micro_batch, direction, self._after, not part)
+        if held.get(TOTAL_KEY, 0) > self.peaks.get(moment, {}).get(TOTAL_KEY, 0):
+            self.peaks[moment] = dict(held)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -218,7 +247,35 @@ def make_segment_settings(request: TraceRequest, **changes: bool) -> SegmentSett
 
 
 def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
-    """Return the peak memory of a process of one pipeline stage; the process must have joined no group."""
+    """Return the peak memory of a process of one pipeline stage; the process must have joined no group.
+
+    Without a pipeline two traces of a few layers suffice for many: what is held in a moment at either end of the blocks
+    grows by the same with each layer, and what is held in a block in the middle is between these.
+    """
+    layers = request.architecture.layers
+    if request.training.mesh.pipeline > 1 or layers <= sum(FEW_LAYERS):
+        return _find_peak(_trace_moments(request, rank), stage)
+    fewer, more = (_trace_few_layers(request, rank, few) for few in FEW_LAYERS)
+    steps = (layers - FEW_LAYERS[1]) // (FEW_LAYERS[1] - FEW_LAYERS[0])
+    return _find_peak(
+        {
+            moment.in_model_of(layers): {
+                kind: held + steps * (held - fewer[moment].get(kind, 0)) for kind, held in more[moment].items()
+            }
+            for moment in more
+        },
+        stage,
+    )
+
+
+def _trace_few_layers(request: TraceRequest, rank: int, layers: int) -> dict[_Moment, _Held]:
+    shape = request.architecture.model_copy(update={"layers": layers})
+    traced = _trace_moments(request.model_copy(update={"architecture": shape}), rank)
+    return {near: held for moment, held in traced.items() if (near := moment.from_nearer_end(layers))}
+
+
+def _trace_moments(request: TraceRequest, rank: int) -> dict[_Moment, _Held]:
+    """Return what a process holds at most in each moment of a step."""
     join_fake_group(rank, request.processes)
     try:
         fake = fake_tensors()
@@ -231,12 +288,35 @@ def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
                 # The tracker's hooks need to know that the model starts again; in a pipeline not all of it does.
                 def forget(model: nn.Module, _: object) -> None:
                     tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
+                    tracker.micro_batch += 1
 
                 backend.model.register_forward_pre_hook(forget, prepend=True)
                 backend.accumulate_gradients(batches)
-        return tracker.peak_memory(stage)
+        return tracker.peaks
     finally:
         dist.destroy_process_group()
+
+
+def _find_peak(peaks: dict[_Moment, _Held], stage: int) -> PeakMemory:
+    """Return the moment with most memory, the first of equal ones."""
+    moment = max(peaks, key=lambda one: peaks[one][TOTAL_KEY])
+    kind, held = FSDPRefType, peaks[moment]
+
+    def of(*kinds: Any) -> int:
+        return sum(held.get(one, 0) for one in kinds)
+
+    return PeakMemory(
+        peak_bytes=held[TOTAL_KEY],
+        parameters_bytes=of(kind.SHARDED_PARAM),
+        optimizer_bytes=of(kind.OPT),
+        gradients_bytes=of(kind.SHARDED_GRAD, kind.UNSHARDED_GRAD),
+        gathered_bytes=of(kind.UNSHARDED_PARAM),
+        communication_bytes=of(kind.ALL_GATHER, kind.REDUCE_SCATTER),
+        loss_bytes=of(_Loss.LOSS),
+        activations_bytes=of(kind.ACT, kind.TEMP, kind.INP, kind.BUFFER),
+        peak_in=str(moment),
+        stage=stage,
+    )
 
 
 def main() -> int:

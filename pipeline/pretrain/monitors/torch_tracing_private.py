@@ -16,6 +16,7 @@ import torch.distributed.pipelining.schedules as torch_schedules
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.fsdp2_mem_tracker import _FSDPRefType as FSDPRefType
+from torch.distributed._tools.mem_tracker import _TOTAL_KEY as TOTAL_KEY
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -26,6 +27,7 @@ TRIED_WITH = "2.13"
 __all__ = [
     "ITEM",
     "REDUCE_SCATTER",
+    "TOTAL_KEY",  # the sum of the kinds
     "TRIED_WITH",
     "FSDPMemTracker",  # counts by kind what an FSDP step holds
     "FSDPRefType",  # the kinds

@@ -13,6 +13,7 @@ from pipeline.model.settings import Architecture
 from pipeline.model.size import parameter_count
 from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
+from pipeline.pretrain.monitors import fsdp_memory_trace
 from pipeline.pretrain.monitors.fsdp_memory_trace import trace_stage
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory
 from pipeline.pretrain.settings import Training
@@ -176,6 +177,26 @@ def test_a_second_node_of_copies_and_more_micro_batches_take_no_more_of_a_device
     assert traced(2, 2) == traced(2, 4) == one
     # Sums that wait for those of the other copies are as large as the shard, and count as gradients.
     assert one.gradients_bytes == one.parameters_bytes > traced(2, 1).gradients_bytes
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [
+        ("full_shard", {"recomputation": "selective"}),
+        ("no_shard", {"batch_size": 6}),
+        ("hybrid_shard", {"mesh": {"shard": 1}}),
+    ],
+)
+def test_two_shallow_models_give_the_memory_of_a_deep_one_to_the_byte(
+    strategy: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    layers = sum(fsdp_memory_trace.FEW_LAYERS) + 1
+    shape = {"width": 64, "layers": layers}
+    asked = request(2, per_node=2, **{"batch_size": 4, "strategy": strategy} | changes, architecture=shape)
+    extrapolated = trace_stage(asked, 0, 0)
+    monkeypatch.setattr(fsdp_memory_trace, "FEW_LAYERS", (layers, layers + 1))
+    assert extrapolated == trace_stage(asked, 0, 0)
 
 
 def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
