@@ -21,6 +21,7 @@ from pipeline.plan.plan_tables import (
     format_memory,
     format_notes_and_sizes,
     format_plan,
+    format_proposals,
     format_quantity,
     format_time_interval,
 )
@@ -70,20 +71,23 @@ def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, ht
             flush=True,
         )
     settings = step_settings(config, "plan.estimate", {})
-    estimated = estimate(EstimateSettings.model_validate(settings.model_dump()))
-    memory = estimate_training_memory(config)
+    plan_settings = EstimateSettings.model_validate(settings.model_dump())
+    estimated = estimate(plan_settings)
+    memory = estimate_training_memory(config, plan_settings)
     corpus: dict[str, Any] | str
     try:
         corpus = CorpusPlan(config).plan()
     except InputError as error:  # models can be planned where the texts are not available
         corpus = str(error)
     peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
+    estimated |= {"proposals": memory.proposals}
     if html:
         write_plan_page(html, config.run.name, estimated, peaks, corpus)
     if as_json:
         print_json({"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus})
     elif details:
         print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *memory.lines()]))
+        print("\n".join(format_proposals(estimated)))
         print("\n".join(["", *_format_corpus_tables(corpus)]))
     else:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
@@ -117,7 +121,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
         size = platform["memory_bytes_per_device"]
         peaks = {name: format_memory(traced.peak_bytes, size) for name, traced in memory.traced.items()}
         rows.append(["memory of a device", *(peaks.get(name, "unknown") for name in models)])
-    lines = [*align_columns(rows), *memory.notes]
+    lines = [*align_columns(rows), *memory.notes, *format_proposals(estimated)]
     if unknown:
         missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
         lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")

@@ -149,6 +149,9 @@ class Platform(Settings):
     peak_flops_per_second: float | None = Field(
         default=None, description="of one device, dense bf16, from its data sheet"
     )
+    float8: bool | None = Field(
+        default=None, description="whether matrix units of the devices multiply numbers of 8 bits, as from Hopper on"
+    )
     matrix_flops_per_second: float | None = Field(
         default=None, description="measured products of bf16 matrices of one device"
     )

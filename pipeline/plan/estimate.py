@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
-from pipeline.model.architectures import DeviceWork
-from pipeline.model.size import activation_bytes, active_parameter_count, parameter_count, training_flops
+from pipeline.model.size import active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
 from pipeline.plan.alternative_models import advise_shapes, plan_model_sizes
 from pipeline.plan.cost_forecast import FORMULAS as INTERVAL
 from pipeline.plan.cost_forecast import add_time_interval, forecast_costs, list_time_notes
-from pipeline.plan.formulas import layers_in_flight, parameters_per_device
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
 from pipeline.plan.strategies import hybrid_group_size
 from pipeline.plan.training_time import FORMULAS as RUN_TIME
@@ -86,7 +84,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
     """
     platform = settings.platform
     models = {
-        name: add_time_interval(_estimate_model(model, platform, settings.energy), model, platform, settings.forecast)
+        name: add_time_interval(estimate_model(model, platform, settings.energy), model, platform, settings.forecast)
         for name, model in sorted(settings.models.items())
     }
     totals: dict[str, float | None] = {}
@@ -108,7 +106,7 @@ def estimate(settings: EstimateSettings) -> dict[str, Any]:
             name: [] if settings.models[name].pretrained else advise_shapes(settings.models[name], platform, model)
             for name, model in models.items()
         },
-        "sizes": plan_model_sizes(lambda model: _estimate_model(model, platform, settings.energy), platform),
+        "sizes": plan_model_sizes(lambda model: estimate_model(model, platform, settings.energy), platform),
         "scaling": {
             name: scale_over_nodes(model, platform, settings.energy) for name, model in settings.models.items()
         },
@@ -134,14 +132,15 @@ def scale_over_nodes(model: ModelPlan, platform: PlatformPlan, energy: EnergyPla
         parts, rest = divmod(devices, mesh.tensor * mesh.pipeline * mesh.context)
         if rest or not parts or model.training.batch_size % (parts * model.training.micro_batch_size):
             continue
-        planned = _estimate_model(model, platform.model_copy(update={"nodes": nodes}), energy)
+        planned = estimate_model(model, platform.model_copy(update={"nodes": nodes}), energy)
         if planned["seconds"] is not None and planned[fits] is not False:
             keys = ("tokens_per_second_per_device", *CONSUMPTION_KEYS)
             rows.append({"nodes": nodes, "devices": devices, **{key: planned[key] for key in keys}})
     return rows
 
 
-def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
+def estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan) -> dict[str, Any]:
+    """Return a model's entry of the plan, without the interval of its time."""
     training, architecture = model.training, model.architecture
     parameters, active = (of(architecture, model.vocabulary_size) for of in (parameter_count, active_parameter_count))
     seen = training.batch_schedule.count_tokens(0, training.steps)  # a branch's base with it
@@ -160,27 +159,18 @@ def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan
             architecture, model.vocabulary_size, training.batch_schedule, training.first_step, training.steps
         ),
     }
-    state = formulas.model_state_bytes(
-        parameters_per_device(architecture, model.vocabulary_size, training),
-        strategy=training.strategy,
-        precision=training.precision,
-        devices=sharing,
-        node=mesh.shard or hybrid_group_size(sharing, platform.devices, mesh.tensor),
-    )
-    tokens_of_device = training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context)
-    held_layers = layers_in_flight(architecture, model.vocabulary_size, training)
-    at_once = architecture.model_copy(update={"layers": held_layers})
     kept, recomputed = (
-        activation_bytes(
-            at_once,
+        formulas.device_bytes(
+            architecture,
             model.vocabulary_size,
-            DeviceWork(tokens_of_device, training.precision, recomputation, mesh.tensor, mesh.context),
+            training,
+            devices=sharing,
+            node=mesh.shard or hybrid_group_size(sharing, platform.devices, mesh.tensor),
+            recomputation=recomputation,
         )
-        + formulas.score_bytes(at_once, training, tokens_of_device, recomputation=recomputation)
         for recomputation in (False, True)
     )
-    gathered = formulas.gathered_bytes(architecture, model.vocabulary_size, training)
-    held, memory = state + gathered, platform.memory_bytes_per_device
+    memory = platform.memory_bytes_per_device
     return {
         "parameters": parameters,
         "active_parameters": active,
@@ -191,13 +181,13 @@ def _estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan
         / formulas.GENERAL_PURPOSE_FLOPS,
         "devices_used": devices,
         "tensor_parallel_degrees": formulas.tensor_parallel_degrees(architecture),
-        "model_state_bytes_per_device": round(state),
-        "gathered_bytes_per_device": round(gathered),
-        "activation_bytes_per_device": round(kept),
-        "activation_bytes_with_recomputation": round(recomputed),
+        "model_state_bytes_per_device": round(kept.state),
+        "gathered_bytes_per_device": round(kept.gathered),
+        "activation_bytes_per_device": round(kept.activations),
+        "activation_bytes_with_recomputation": round(recomputed.activations),
         "checkpoint_bytes": parameters * (16 * training.milestones + 4 + 12 * (training.keep_checkpoints + 1)),
-        "memory_fits": None if memory is None else held + kept <= memory,
-        "memory_fits_with_recomputation": None if memory is None else held + recomputed <= memory,
+        "memory_fits": None if memory is None else sum(kept) <= memory,
+        "memory_fits_with_recomputation": None if memory is None else sum(recomputed) <= memory,
         **_estimate_consumption(model, flops, devices, platform, energy),
         **_predict_loss(model, seen),
     }

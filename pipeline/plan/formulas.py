@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
+from pipeline.model.architectures import DeviceWork
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan.settings import Precision, TrainingPlan
 from pipeline.plan.strategies import STRATEGIES, Placement
 
@@ -72,6 +74,48 @@ def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int,
         return 0.0
     blocks = (1 if recomputation else architecture.layers) + 2
     return 4.0 * tokens * training.sequence_length * architecture.heads * blocks
+
+
+class DeviceBytes(NamedTuple):
+    """The memory of one device by formula."""
+
+    state: float
+    gathered: float
+    activations: float
+
+
+def device_bytes(
+    architecture: Architecture,
+    vocabulary_size: int,
+    training: TrainingPlan,
+    *,
+    devices: int,
+    node: int,
+    recomputation: bool,
+) -> DeviceBytes:
+    """Return the memory of the fullest device; selective recomputation counts as none.
+
+    Args:
+        devices: devices that share or copy the state.
+        node: devices that share one copy in a hybrid strategy.
+        recomputation: whether only the input of each block is kept.
+    """
+    mesh = training.mesh
+    tokens = training.micro_batch_size * training.sequence_length // (mesh.tensor * mesh.context)
+    at_once = architecture.model_copy(update={"layers": layers_in_flight(architecture, vocabulary_size, training)})
+    work = DeviceWork(tokens, training.precision, recomputation, mesh.tensor, mesh.context)
+    return DeviceBytes(
+        model_state_bytes(
+            parameters_per_device(architecture, vocabulary_size, training),
+            strategy=training.strategy,
+            precision=training.precision,
+            devices=devices,
+            node=node,
+        ),
+        gathered_bytes(architecture, vocabulary_size, training),
+        activation_bytes(at_once, vocabulary_size, work)
+        + score_bytes(at_once, training, tokens, recomputation=recomputation),
+    )
 
 
 def duration_seconds(flops: float, *, devices: int, peak_flops_per_second: float, utilization: float) -> float:

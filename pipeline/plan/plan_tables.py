@@ -132,6 +132,42 @@ def _format_range(key: str, values: dict[str, Any]) -> tuple[str, str]:
     return format_quantity(key, values[key]), f"{low} to {high}"
 
 
+def list_proposal_rows(plan: dict[str, Any], name: str) -> list[list[str]]:
+    """Return a table of a model as asked and as proposed: time, billed hours, energy, each with what is saved."""
+    asked, size = plan["models"][name], plan["platform"]["memory_bytes_per_device"]
+    billed = next((key for key in ("billed_gpu_hours", "billed_core_hours") if asked[key]), "device_hours")
+    keys = ("seconds", billed, "facility_energy_joules")
+    rows = [[name, "time", _format_label(billed).replace("gpu", "GPU"), "energy", "memory of a device"]]
+    rows.append(["as asked", *(format_quantity(key, asked[key]) for key in keys), "see above"])
+    for one in plan["proposals"][name]:
+        cells = [
+            format_quantity(key, one[key])
+            + (f" ({_format_saving(key, saved)})" if (saved := one[f"saved_{key}"]) else "")
+            for key in keys
+        ]
+        nodes = f", {one['nodes']} nodes" if "slurm" in one["write"] else ""
+        memory = f"{format_memory(one['memory_bytes'], size)}, by {one['memory_by']}"
+        rows.append([one["aim"] + nodes, *cells, memory])
+    return rows
+
+
+def _format_saving(key: str, saved: float) -> str:
+    return f"{format_quantity(key, abs(saved))} {'less' if saved > 0 else 'more'}"
+
+
+def format_proposals(plan: dict[str, Any]) -> list[str]:
+    """Format other settings of each model, with the lines of configuration to write."""
+    lines = []
+    for name, proposals in plan["proposals"].items():
+        if not proposals:
+            lines += ["", f"{name}: no other settings that fit are faster by 1 % or take 1 % less energy"]
+            continue
+        lines += ["", *align_columns(list_proposal_rows(plan, name))]
+        for one in proposals:
+            lines += [f"{one['aim']}, write:", *(f"  {line}" for line in one["lines"])]
+    return lines
+
+
 SIZE_COLUMNS = {
     "seconds": "time",
     "published_least_seconds": "as published: from",

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from pipeline.core.atomic_files import write_atomically
 from pipeline.core.markup import content_security_hash, read_style_sheet, template_environment
-from pipeline.plan.plan_tables import format_memory, format_quantity, format_time_interval
+from pipeline.plan.plan_tables import format_memory, format_quantity, format_time_interval, list_proposal_rows
 from pipeline.plan.training_time import HOW_TO_MEASURE
 from pipeline.report.charts import Series, draw_line_chart
 
@@ -52,7 +52,7 @@ def write_plan_page(path: Path, name: str, plan: Mapping[str, Any], peak_bytes: 
 
     Args:
         name: the name of the run.
-        plan: the result of `pipeline.plan.estimate.estimate`.
+        plan: the result of `pipeline.plan.estimate.estimate`, perhaps with `proposals`.
         peak_bytes: the traced memory of a device at its peak, of the models that could be traced.
         corpus: the result of `CorpusPlan.plan`, or a sentence that says why there is none.
     """
@@ -66,6 +66,7 @@ def write_plan_page(path: Path, name: str, plan: Mapping[str, Any], peak_bytes: 
         plan=plan,
         corpus=corpus,
         rows=_list_model_rows(plan, peak_bytes),
+        proposals=[(list_proposal_rows(plan, name), ways) for name, ways in plan.get("proposals", {}).items() if ways],
         charts=[*_draw_sizes(plan), *_draw_scaling(plan)],
         figures={key: value for key, value in platform.items() if isinstance(value, int | float)},
         missing={key: how for key, how in HOW_TO_MEASURE.items() if platform.get(key) is None},

@@ -10,11 +10,13 @@ from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import format_table_in_blocks
 from pipeline.plan.plan_tables import format_quantity
+from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
-from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory
+from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory, trace_until_fit
 from pipeline.pretrain.settings import Training
 from pipeline.workflow.preflight import PlannedTraining, plan_training
+from pipeline.workflow.training_proposals import Asked, propose_settings
 
 PARALLEL_TRACES = 2
 """Each trace takes a core and up to a few GB."""
@@ -35,35 +37,67 @@ class MemoryPlan(NamedTuple):
 
     traced: dict[str, PeakMemory]
     notes: list[str]
+    proposals: dict[str, list[dict[str, Any]]]
 
     def lines(self) -> list[str]:
         """Return a table with a column for each model, then the sentences."""
         return [*(_format_table(self.traced) if self.traced else []), *self.notes]
 
 
-def estimate_training_memory(config: Config) -> MemoryPlan:
-    """Trace a step of each model without a device."""
+def estimate_training_memory(config: Config, settings: EstimateSettings) -> MemoryPlan:
+    """Trace a step of each model without a device, and propose settings where times are known.
+
+    The settings of cells of experiments are what is compared, so they have no proposals.
+    """
     models = {name: plan_training(config, name, config.launch) for name in config.models}
     kind = "gpu" if "gpu" in config.platform.partitions else "cpu"
     requests = {name: _make_trace_request(model, model.training, kind) for name, model in models.items()}
     keys = {name: request.model_dump_json(exclude=SETTINGS_WITHOUT_MEMORY) for name, request in requests.items()}
-    different = {keys[name]: requests[name] for name in requests}
+    asked = {name: _make_asked(config, settings, model) for name, model in models.items()}
+    proposing = {
+        name: one for name, one in asked.items() if one.has_proposals() and name not in config.cell_model_names()
+    }
+    different = {keys[name]: requests[name] for name in requests if name not in proposing}
     with ThreadPoolExecutor(PARALLEL_TRACES) as pool:
+        proposed = pool.map(lambda one: _propose_or_error(one, kind), proposing.values())
         traces = dict(zip(different, pool.map(_trace_or_error, different.values()), strict=True))
-    traced = {name: memory for name in models if isinstance(memory := traces[keys[name]], PeakMemory)}
+        results = dict(zip(proposing, proposed, strict=True))
+    peaks = {name: results[name][0] if name in results else traces[keys[name]] for name in models}
     lines = list[str]()
     for name, model in models.items():
-        memory = traces[keys[name]]
+        memory = peaks[name]
         if isinstance(memory, str):
             lines.append(f"models.{name}: {memory}")
         elif (
             model.capacity_bytes is not None and memory.peak_bytes > model.capacity_bytes * memory_estimate.USABLE_SHARE
         ):
-            lines.append(
-                f"models.{name}: does not fit {format_quantity('bytes', model.capacity_bytes)}: "
-                f"{_suggest_settings(model, kind)}"
-            )
-    return MemoryPlan(traced, lines)
+            ways = "see the proposals" if results.get(name, ("", []))[1] else _suggest_settings(model, kind)
+            lines.append(f"models.{name}: does not fit {format_quantity('bytes', model.capacity_bytes)}: {ways}")
+    traced = {name: memory for name, memory in peaks.items() if isinstance(memory, PeakMemory)}
+    return MemoryPlan(traced, lines, {name: proposals for name, (_, proposals) in results.items()})
+
+
+def _make_asked(config: Config, settings: EstimateSettings, model: PlannedTraining) -> Asked:
+    return Asked(
+        section=config.models[model.name],
+        planned=model,
+        model=settings.models[model.name],
+        platform=settings.platform,
+        energy=settings.energy,
+        has_float8=bool(config.platform.float8) and config.run.environment == "cuda",
+    )
+
+
+def _propose_or_error(asked: Asked, kind: Any) -> tuple[PeakMemory | str, list[dict[str, Any]]]:
+    """Return the memory of a training as asked, or why it has none, and the proposals."""
+
+    def trace(trainings: list[PlannedTraining], limit_bytes: float) -> list[PeakMemory]:
+        return trace_until_fit([_make_trace_request(one, one.training, kind) for one in trainings], limit_bytes)
+
+    try:
+        return propose_settings(asked, trace)
+    except InputError as error:
+        return str(error), []
 
 
 def _make_trace_request(model: PlannedTraining, training: Training, kind: Any) -> TraceRequest:

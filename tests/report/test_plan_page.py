@@ -63,6 +63,18 @@ def test_a_number_of_nodes_on_which_a_model_does_not_fit_is_not_drawn(plan: dict
     assert hours[-1] >= hours[0], "more nodes communicate more"
 
 
+def test_proposals_have_a_table_and_the_lines_to_write(tmp_path: Path, plan: dict[str, Any]) -> None:
+    saved = dict.fromkeys(f"saved_{key}" for key in ("device_hours", "billed_core_hours", "billed_gpu_hours"))
+    way = {"aim": "fastest", "write": {}, "lines": ["models:", "  large:"], "nodes": 22, "billed_gpu_hours": 55_000}
+    way |= {"seconds": 86_400, "saved_seconds": 2 * 86_400, "facility_energy_joules": 3.6e9, **saved}
+    way |= {"saved_facility_energy_joules": -3.6e9, "memory_bytes": 68_300_000_000, "memory_by": "trace"}
+    page = write(tmp_path, plan | {"proposals": {"large": [way], "small": []}})
+    proposed = cells(page, "fastest")
+    assert proposed[0] == "1 days (2 days less)" and proposed[2] == "1 MWh (1 MWh more)"
+    assert proposed[3] == "68.3 GB of 94 GB, 27% free, by trace" and "<pre>models:\n  large:</pre>" in page
+    assert "Faster or cheaper" not in write(tmp_path, plan | {"proposals": {"large": []}})
+
+
 def test_charts_have_a_line_for_each_model_and_for_sizes_near_them(tmp_path: Path, plan: dict[str, Any]) -> None:
     page = write(tmp_path, plan)
     assert page.count("<svg") == 3 and "large (planned)" in page and "llama3-70b" in page

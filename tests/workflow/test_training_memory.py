@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import parse_configuration
+from pipeline.plan.settings import EstimateSettings
+from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import estimate_training_memory
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
@@ -17,9 +19,9 @@ NAME, MODEL = next(iter(MICRO["models"].items()))
 
 def lines(platform: str, **training: object) -> list[str]:
     model = {**MODEL, "training": {**MODEL["training"], **training}}
-    return estimate_training_memory(
-        parse_configuration({**MICRO, "models": {NAME: model}, "platform": platform})
-    ).lines()
+    config = parse_configuration({**MICRO, "models": {NAME: model}, "platform": platform})
+    settings = EstimateSettings.model_validate(step_settings(config, "plan.estimate", {}).model_dump())
+    return estimate_training_memory(config, settings).lines()
 
 
 def test_a_model_that_fits_has_its_parts_and_no_sentence() -> None:

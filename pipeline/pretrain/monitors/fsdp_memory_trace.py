@@ -319,17 +319,26 @@ def _find_peak(peaks: dict[_Moment, _Held], stage: int) -> PeakMemory:
     )
 
 
-def main() -> int:
-    """Trace the first stage, the stage with most layers and the last, and print the highest peak."""
-    warnings.simplefilter("ignore")
-    request = TraceRequest.model_validate_json(sys.stdin.read())
+def trace_peak(request: TraceRequest) -> PeakMemory:
+    """Trace the first stage, the stage with most layers and the last, and return the highest peak."""
     sizes = process_layout.make_layout(request.training, request.processes, request.per_node)
     per_stage = request.processes // sizes.pipeline
     training = TrainingPlan.model_validate(request.training)
     layers = layers_per_pipeline_rank(request.architecture, request.vocabulary_size, training)
     stages = sorted({0, layers.index(max(layers)), sizes.pipeline - 1})
     peaks = [trace_stage(request, stage, stage * per_stage) for stage in stages]
-    print(max(peaks, key=lambda memory: memory.peak_bytes).model_dump_json())
+    return max(peaks, key=lambda memory: memory.peak_bytes)
+
+
+def main() -> int:
+    """Print the peaks of the first request and of the others, up to one that fits the limit of the command line."""
+    warnings.simplefilter("ignore")
+    limit_bytes = int(sys.argv[1])
+    for number, line in enumerate(sys.stdin.read().splitlines()):
+        peak = trace_peak(TraceRequest.model_validate_json(line))
+        print(peak.model_dump_json())
+        if number and peak.peak_bytes <= limit_bytes:
+            break
     return 0
 
 

@@ -10,7 +10,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,11 +20,9 @@ from pydantic import Field
 
 from pipeline.core.errors import InputError, OutOfMemory
 from pipeline.core.settings import Settings
-from pipeline.model.architectures import DeviceWork
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes
 from pipeline.plan import formulas
-from pipeline.plan.formulas import layers_in_flight, parameters_per_device
+from pipeline.plan.formulas import parameters_per_device
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
 from pipeline.pretrain.parallel import process_layout
@@ -55,16 +53,17 @@ def estimate_bytes(
     training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout, micro_batch_size: int
 ) -> float:
     """Return the bytes of state, gathered weights and activations; selective recomputation counts as none."""
-    plan = TrainingPlan.model_validate(training)
-    under_way = layers_in_flight(architecture, vocabulary_size, plan)
-    at_once = architecture.model_copy(update={"layers": under_way})
-    tokens = micro_batch_size * training.sequence_length // (sizes.context * sizes.tensor)
-    recomputes = training.recomputation == "full"
-    work = DeviceWork(tokens, training.precision, recomputes, sizes.tensor, sizes.context)
-    activations = activation_bytes(at_once, vocabulary_size, work)
-    gathered = formulas.gathered_bytes(architecture, vocabulary_size, plan)
-    scores = formulas.score_bytes(at_once, plan, tokens, recomputation=recomputes)
-    return state_bytes(training, architecture, vocabulary_size, sizes) + gathered + activations + scores
+    changed = training.model_copy(update={"micro_batch_size": micro_batch_size})
+    return sum(
+        formulas.device_bytes(
+            architecture,
+            vocabulary_size,
+            TrainingPlan.model_validate(changed),
+            devices=sizes.replicate * sizes.shard,
+            node=sizes.shard,
+            recomputation=training.recomputation == "full",
+        )
+    )
 
 
 def list_proposals(
@@ -157,6 +156,15 @@ def trace_memory(request: TraceRequest) -> PeakMemory:
     It excludes CUDA's context and NCCL's buffers, some GB, and rounding losses of the allocator. Compiled and float8
     blocks are traced as plain ones.
     """
+    return trace_until_fit([request], 0)[0]
+
+
+def trace_until_fit(requests: Sequence[TraceRequest], limit_bytes: float) -> list[PeakMemory]:
+    """Trace a step of each training in one subprocess, the first one and others up to one that fits.
+
+    All have the backend of the first one; with DeepSpeed there is only one.
+    """
+    request, *_ = requests
     training = request.training
     strategy = STRATEGIES[training.strategy]
     if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
@@ -165,8 +173,8 @@ def trace_memory(request: TraceRequest) -> PeakMemory:
         training, request.architecture, request.vocabulary_size, request.processes, request.per_node
     )
     done = subprocess.run(
-        [sys.executable, "-m", TRACERS[training.backend]],
-        input=request.model_dump_json(),
+        [sys.executable, "-m", TRACERS[training.backend], str(round(limit_bytes))],
+        input="\n".join(one.model_dump_json() for one in requests),
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -175,7 +183,8 @@ def trace_memory(request: TraceRequest) -> PeakMemory:
     if done.returncode:
         errors = done.stderr.strip().splitlines()
         raise InputError(f"the step could not be traced: {errors[-1] if errors else f'exit {done.returncode}'}")
-    return PeakMemory.model_validate_json(done.stdout.splitlines()[-1])
+    lines = done.stdout.splitlines()
+    return [PeakMemory.model_validate_json(line) for line in lines if line.startswith('{"peak_bytes"')]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,0 +1,150 @@
+"""The plan's proposals: lines that a configuration takes, and that planned again give exactly the promised figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.configuration import Config, parse_configuration
+from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import format_proposals
+from pipeline.plan.settings import EstimateSettings
+from pipeline.pretrain.monitors.memory_estimate import USABLE_SHARE, PeakMemory
+from pipeline.pretrain.settings import EXECUTION_KEYS
+from pipeline.workflow.preflight import PlannedTraining, find_training_problems, plan_training
+from pipeline.workflow.steps import step_settings
+from pipeline.workflow.training_memory import MemoryPlan, _make_asked, estimate_training_memory
+from pipeline.workflow.training_proposals import propose_settings
+
+pytestmark = pytest.mark.usefixtures("warm_commands")
+MICRO = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text(encoding="utf-8"))
+TRAINING = {"sequence_length": 1024, "batch_size": 96, "micro_batch_size": 1, "steps": 1000, "precision": "bf16"}
+
+
+def configuration(shape: dict[str, Any], nodes: int = 2, **training: Any) -> dict[str, Any]:
+    model = {"architecture": shape, "training": {"learning_rate": 0.001, **TRAINING, **training}}
+    run = {**MICRO["run"], "environment": "cuda"}
+    return {**MICRO, "run": run, "models": {"base": model}, "platform": "snellius", "slurm": {"nodes": nodes}}
+
+
+def settings_of(config: Config) -> EstimateSettings:
+    return EstimateSettings.model_validate(step_settings(config, "plan.estimate", {}).model_dump())
+
+
+def planned(raw: dict[str, Any]) -> tuple[dict[str, Any], MemoryPlan]:
+    config = parse_configuration(raw)
+    assert not [*find_training_problems(config, {"base": config.launch}, slurm=True)]
+    settings = settings_of(config)
+    return estimate(settings), estimate_training_memory(config, settings)
+
+
+def merged(raw: dict[str, Any], lines: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with lines written into it; a mesh replaces the one before."""
+    training = {**raw["models"]["base"]["training"], **lines["models"]["base"]["training"]}
+    model = {**raw["models"]["base"], "training": training}
+    return {**raw, "models": {"base": model}, "slurm": {**raw["slurm"], **lines.get("slurm", {})}}
+
+
+def proposals(raw: dict[str, Any], peak_bytes: Any) -> list[dict[str, Any]]:
+    """Return the proposals where a function of the training stands for its trace."""
+    config = parse_configuration(raw)
+
+    def trace(trainings: list[PlannedTraining], limit_bytes: float) -> list[PeakMemory]:
+        parts = {key: 0 for key in PeakMemory.model_fields if key.endswith("_bytes")}
+        peaks = list[PeakMemory]()
+        for number, one in enumerate(trainings):
+            peaks.append(PeakMemory(**{**parts, "peak_bytes": round(peak_bytes(one))}, peak_in="output", stage=0))
+            if number and peaks[-1].peak_bytes <= limit_bytes:
+                break
+        return peaks
+
+    asked = _make_asked(config, settings_of(config), plan_training(config, "base", config.launch))
+    assert asked.has_proposals()
+    return propose_settings(asked, trace)[1]
+
+
+def test_the_lines_of_a_proposal_planned_again_give_its_figures() -> None:
+    raw = configuration({"layers": 2, "width": 512, "heads": 8, "key_value_heads": 4}, compile=False)
+    plan, memory = planned(raw)
+    ways = memory.proposals["base"]
+    assert ways[0]["aim"] == "fastest" and ways[0]["saved_seconds"] > 0.01 * plan["models"]["base"]["seconds"]
+    texts = "\n".join(format_proposals({**plan, "proposals": memory.proposals}))
+    for way in ways:
+        assert "\n".join(f"  {line}" for line in way["lines"]) in texts
+        again, held = planned(merged(raw, yaml.safe_load("\n".join(way["lines"]))))
+        model = again["models"]["base"]
+        for key in ("seconds", "device_hours", "billed_gpu_hours", "facility_energy_joules"):
+            assert way[key] == model[key] == plan["models"]["base"][key] - way[f"saved_{key}"] or way[key] == model[key]
+        if way["memory_by"] == "trace":
+            assert held.traced["base"].peak_bytes == way["memory_bytes"] <= USABLE_SHARE * 94e9
+
+
+LARGE = {"preset": "gptnl-30b"}
+BATCH = {"sequence_length": 4096, "batch_size": 1056, "steps": 104_000, "compile": True}
+
+
+def test_a_proposal_changes_how_a_training_computes_and_not_what() -> None:
+    raw = configuration(LARGE, 22, **BATCH)
+    ways = proposals(raw, lambda one: 74e9)
+    assert ways
+    for way in ways:
+        changed = {*way["write"]["models"]["base"]["training"]}
+        assert changed <= EXECUTION_KEYS | {"float8"} and ("float8" in changed) == ("float8" in way["aim"])
+        config = parse_configuration(merged(raw, way["write"]))
+        assert config.models["base"].training.batch_size == 1056
+        assert not [*find_training_problems(config, {"base": config.launch}, slurm=True)]
+
+
+def test_what_takes_too_much_by_the_trace_is_not_proposed() -> None:
+    raw = configuration(LARGE, 22, **BATCH)
+
+    def peak(one: PlannedTraining) -> float:
+        return 90e9 if one.training.recomputation == "selective" else 74e9
+
+    traced = [way for way in proposals(raw, peak) if way["memory_by"] == "trace"]
+    assert all(way["write"]["models"]["base"]["training"].get("recomputation") != "selective" for way in traced)
+    assert all(way["memory_bytes"] <= USABLE_SHARE * 94e9 for way in proposals(raw, peak))
+
+
+def test_no_setting_of_the_grid_that_fits_is_faster() -> None:
+    raw = configuration({"preset": "llama3-8b"}, 2, **BATCH)
+    fastest = proposals(raw, lambda one: 40e9)[0]
+    for size in (1, 2, 4):
+        for strategy in ("shard_grad_op", "hybrid_shard", "full_shard"):
+            other = merged(raw, {"models": {"base": {"training": {"micro_batch_size": size, "strategy": strategy}}}})
+            model = estimate(settings_of(parse_configuration(other)))["models"]["base"]
+            assert not model["memory_fits"] or model["seconds"] > 0.98 * fastest["seconds"]
+
+
+def test_the_fastest_settings_have_no_proposal_and_an_unfitting_training_has_one() -> None:
+    raw = configuration({"preset": "llama3-8b"}, 2, **BATCH)
+    ways = proposals(raw, lambda one: 40e9)
+    again = merged(raw, ways[0]["write"])
+    assert not [way for way in proposals(again, lambda one: 40e9) if way["aim"] == "fastest"]
+    slow = merged(raw, {"models": {"base": {"training": {"strategy": "no_shard", "micro_batch_size": 4}}}})
+    way = proposals(slow, lambda one: 170e9 if one.training.strategy == "no_shard" else 60e9)[0]
+    assert way["write"]["models"]["base"]["training"]["strategy"] != "no_shard"
+
+
+def test_float8_is_a_choice_of_its_own_and_only_where_the_platform_has_it() -> None:
+    shape = {"preset": "llama3-8b"}
+    hopper = configuration(shape, 2, **BATCH)
+    assert [way["aim"] for way in proposals(hopper, lambda one: 40e9)].count("float8, which rounds otherwise") == 1
+    ampere = {**hopper, "platform": "leonardo"}
+    assert not [way for way in proposals(ampere, lambda one: 40e9) if "float8" in way["aim"]]
+
+
+def test_fewer_nodes_are_proposed_where_they_take_less_energy_and_no_more_time() -> None:
+    raw = configuration({"preset": "llama3-8b"}, 11, **BATCH | {"recomputation": "full", "compile": False})
+    asked = estimate(settings_of(parse_configuration(raw)))["models"]["base"]
+    ways = {way["aim"]: way for way in proposals(raw, lambda one: 40e9)}
+    if "least energy" in ways:
+        least = ways["least energy"]
+        assert least["nodes"] < 11 and least["write"]["slurm"] == {"nodes": least["nodes"]}
+        assert least["seconds"] <= asked["seconds"]
+        assert least["facility_energy_joules"] < ways["fastest"]["facility_energy_joules"]
+    else:
+        assert ways["fastest"]["facility_energy_joules"] < asked["facility_energy_joules"]
