@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns
 from pipeline.core.job_records import Record
+from pipeline.core.settings import merge_settings
 from pipeline.experiment.run_overview import find_last_segments, find_runs, run_folder
 from pipeline.experiment.scaling_fit import PARAMETERS, LossPrediction, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.model.settings import Architecture
@@ -152,7 +153,7 @@ def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, Repo
         index_sha256=index.sha256,
         variant=json.dumps([record.settings["architecture"], record.settings["training"]], sort_keys=True),
         seed=record.settings.get("seed"),
-        is_cell=bool(record.settings.get("records_outcome")),
+        is_cell=bool(merge_settings(record.settings, record.operation).get("records_outcome")),
     )
 
 

@@ -62,14 +62,23 @@ def figure(name: str, value: float, unit: str, how: str) -> dict[str, Any]:
 
 
 def record(
-    folder: Path, model: str, step: int, architecture: dict[str, int], steps: int, index: str, **settings: Any
+    folder: Path,
+    model: str,
+    step: int,
+    architecture: dict[str, int],
+    steps: int,
+    index: str,
+    *,
+    is_cell: bool = False,
+    **settings: Any,
 ) -> None:
-    """Write the record of a segment; further settings are those of a cell of an experiment."""
+    """Write the record of a segment, of a cell of an experiment or of another model."""
     training = {"steps": steps, "learning_rate": settings.pop("learning_rate", 0.01)}
     content = {
         "step": "pretrain.segment",
         "instance": {"model": model, "step": str(step)},
         "settings": {"architecture": architecture, "training": training, **settings},
+        "operation": {"records_outcome": True} if is_cell else {},
         "inputs": [{"name": "index", "path": "tokens/main/index.json", "sha256": index, "bytes": 1}],
         "outputs": [],
         **dict.fromkeys(("code_version", "environment_version", "started", "ended"), ""),
@@ -132,7 +141,7 @@ def add_cell(folder: Path, name: str, rate: float, seed: int, loss: float, *, in
     """Add a finished cell of the size and tokens of model f to a run."""
     width, layers, steps = MODELS["f"]
     architecture = {"width": width, "layers": layers, "heads": 4, "key_value_heads": 2, "feed_forward_width": 4 * width}
-    record(folder, name, steps, architecture, steps, index, learning_rate=rate, seed=seed, records_outcome=True)
+    record(folder, name, steps, architecture, steps, index, learning_rate=rate, seed=seed, is_cell=True)
     figures = json.loads((folder / "report/figures.json").read_text())
     figures += [
         figure(f"model.{name}.validation_bits_per_byte", loss, "bits per byte", "computed"),
