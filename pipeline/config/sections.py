@@ -181,7 +181,9 @@ class Sections(Settings):
         return sorted(source.name for source in self.sources if source.opt_out)
 
     def evaluated_milestones(self) -> list[tuple[str, int]]:
-        """Return (model, step) of every milestone that is evaluated."""
+        """Return (model, step) of every milestone that is evaluated; none without suites or texts to evaluate on."""
+        if not self.evaluation.suite_names:
+            return []
         first = -1 if self.evaluation.checkpoints == "final" else 0
         return [
             (name, step) for name, model in self.models.items() for step in model.training.milestone_steps()[first:]

@@ -59,6 +59,14 @@ def test_cells_write_samples_only_where_their_experiment_asks_for_them() -> None
     assert unsearchable.sampled_models() == []
 
 
+def test_without_a_suite_no_model_is_evaluated() -> None:
+    for evaluation, evaluated in (({"suites": []}, 0), ({"suites": ["dutch"]}, 5)):
+        found = config({"evaluation": {"checkpoints": "final", "untrained": True, **evaluation}}, x=RATES)
+        steps = [Path(record).name for record in Dag(found).record_paths() if "records/evaluate." in record]
+        assert len([step for step in steps if step.startswith("evaluate.suites")]) == evaluated
+        assert bool(found.baselines()) == bool(evaluated) == any("differences" in step for step in steps)
+
+
 def test_a_value_or_a_seed_more_changes_no_cell_that_is_there() -> None:
     before = config(x=RATES)
     more = {"training.learning_rate": [0.02, "3e-3", 0.01]}
