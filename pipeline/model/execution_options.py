@@ -18,6 +18,9 @@ from pipeline.core.errors import InputError
 from pipeline.model.attention import list_kernels
 from pipeline.model.decoder import Block, Decoder, Recomputation
 
+FLASH_ATTENTION = {9: ("FA3", "flash_attn_interface"), 10: ("FA4", "flash_attn.cute")}
+"""By major compute capability PyTorch's name and the module: FlashAttention-3 (Shah et al. 2024) for Hopper, 4 for
+Blackwell. Neither is in a lock."""
 FLOAT8_CAPABILITY = (8, 9)
 FLOAT8_MULTIPLE = 16
 
@@ -42,7 +45,7 @@ def set_execution_options(
         InputError: the device does not support float8.
     """
     if device.type == "cuda":
-        _enable_flash_attention_3(device)
+        _enable_flash_attention(device)
     if float8:
         check_float8(device)
         _use_float8(model)
@@ -87,11 +90,20 @@ def _use_float8(model: Decoder) -> None:
     convert_to_float8_training(model.blocks, module_filter_fn=fits)
 
 
-def _enable_flash_attention_3(device: torch.device) -> None:
-    """Use FlashAttention-3 (Shah et al. 2024) where it is installed and the GPU is a Hopper."""
-    hopper = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
-    if hopper and importlib.util.find_spec("flash_attn_interface") is not None:
-        activate_flash_attention_impl("FA3")
+def find_flash_attention(capability: int) -> str | None:
+    """Return PyTorch's name of the newer FlashAttention that is installed for a major compute capability, or None."""
+    name, module = FLASH_ATTENTION.get(capability, (None, "flash_attn"))
+    try:
+        return name if importlib.util.find_spec(module) else None
+    except ModuleNotFoundError:  # of the package around the module
+        return None
+
+
+def _enable_flash_attention(device: torch.device) -> None:
+    """Use FlashAttention-3 or 4 where one is installed for this GPU; both have deterministic backward kernels."""
+    name = None if torch.version.hip else find_flash_attention(torch.cuda.get_device_capability(device)[0])
+    if name:
+        activate_flash_attention_impl(name)
 
 
 _NO_DETERMINISTIC_KERNEL = "does not have a deterministic implementation"

@@ -1,14 +1,19 @@
 """What makes a model fast or small changes none of its numbers."""
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import list_flash_attention_impls
 
 from pipeline.core.errors import InputError
 from pipeline.model.attention import list_kernels, make_attention_mask
 from pipeline.model.execution_options import (
+    FLASH_ATTENTION,
+    find_flash_attention,
     is_deterministic,
     missing_kernel_as_input_error,
     set_determinism,
@@ -173,3 +178,19 @@ def test_a_warning_alone_is_not_determinism() -> None:
 def test_another_error_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="must match"), missing_kernel_as_input_error("training.deterministic"):
         torch.ones(2) + torch.ones(3)
+
+
+def test_a_newer_flash_attention_is_used_where_it_is_installed_for_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {name for name, _ in FLASH_ATTENTION.values()} <= {*list_flash_attention_impls()}
+    assert [find_flash_attention(major) for major in (8, 9, 10)] == [None, None, None]
+    (tmp_path / "flash_attn").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "flash_attn/__init__.py").touch()  # FlashAttention-2 alone
+    assert [find_flash_attention(major) for major in (8, 9, 10)] == [None, None, None]
+    (tmp_path / "flash_attn_interface.py").touch()
+    (tmp_path / "flash_attn/cute.py").touch()
+    del sys.modules["flash_attn"]  # which the search for its part imported
+    assert [find_flash_attention(major) for major in (8, 9, 10)] == [None, "FA3", "FA4"]
+    del sys.modules["flash_attn"]
