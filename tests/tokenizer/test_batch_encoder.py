@@ -201,6 +201,7 @@ GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "u
         (_change("", pre_tokenizer=_pretokenizer(1, add_prefix_space=True)), "its pattern is none of this version's"),
         (_change_added(3, lstrip=True), "the added token '<EMAIL>' does more than stand for its text"),
         (_change_added(4, content="<EMAIL"), "the added tokens '<EMAIL' and '<EMAIL>' may overlap in a text"),
+        (_change_added(4, content="MAIL"), "the added tokens 'MAIL' and '<EMAIL>' may overlap in a text"),
         (_change_added(4, content="L><PHONE>"), "the added tokens '<EMAIL>' and 'L><PHONE>' may overlap in a text"),
         (_swap_ids, "are not in the order of their merges"),
         (_drop_byte, r"the byte b'\xff' is no token"),

@@ -183,6 +183,8 @@ def test_each_number_of_threads_and_each_library_gives_the_same_bytes(
         settings = ShardSettings(shard=0, shards=1, validation_fraction=0.2)
         counts = shard_step.run(settings, tokenizer=tokenizer, documents=documents, **splits)
         assert counts["encoding"]["library"] == (library if threads != "alone" else "tokenizers")
+        if algorithm == "unigram" and threads != "alone":
+            assert counts["encoding"]["reason"] == "the model is Unigram, not byte-pair encoding"
         written.append([path.read_bytes() for path in splits.values()])
     assert written[0] == written[1] == written[2]
 
