@@ -119,9 +119,9 @@ class Config(Sections):
         """Return the models with searchable tokens that write samples: cells only where their experiment says so."""
         silent = {
             cell.name
-            for name, page in self._experiments.items()
-            if not self.experiments[name].samples
-            for cell in page.cells
+            for name, experiment in self.experiments.items()
+            if not experiment.samples
+            for cell in self._experiments[name].cells
         }
         return [
             name for name, model in self.models.items() if self.tokens[model.tokens].suffixes and name not in silent
