@@ -14,6 +14,7 @@ from pipeline.config.configuration_file import load_configuration
 from pipeline.core.command_line_text import DATA_PLACEHOLDER
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import align_columns, escape_to_one_line
+from pipeline.forecast.evaluation_share import add_evaluation_share
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (
     format_corpus_plan,
@@ -44,8 +45,16 @@ SHOWN = {
     "carbon_grams": "carbon",
     "cost_euros": "cost",
     "checkpoint_bytes": "disk for checkpoints",
+    "evaluation_share": "evaluation, share of training",
+    "validation_share": "validation, share of training",
+    "checkpoint_share": "checkpoints, share of training",
 }
 """The figures of a model on the first screen, by their keys in the plan."""
+SHARE_NEEDS = {
+    "validation_share": "unknown: training.validation_tokens is not set",
+    "checkpoint_share": "unknown: the platform does not state storage_bytes_per_second",
+}
+"""Shares that another figure than those of a platform's speed may be missing for."""
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
 """Of a platform's file, those that time, energy and cost need."""
 
@@ -72,7 +81,7 @@ def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, ht
         )
     settings = step_settings(config, "plan.estimate", {})
     plan_settings = EstimateSettings.model_validate(settings.model_dump())
-    estimated = estimate(plan_settings)
+    estimated = add_evaluation_share(config, estimate(plan_settings))
     memory = estimate_training_memory(config, plan_settings)
     corpus: dict[str, Any] | str
     try:
@@ -111,6 +120,8 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     unknown = []
     for key, label in SHOWN.items():
         values = [format_time_interval(model) if key == "interval" else model.get(key) for model in models.values()]
+        if key in SHARE_NEEDS:
+            values = [SHARE_NEEDS[key] if value is None else value for value in values]
         if all(value is None for value in values):
             unknown.append(label)
         else:

@@ -40,6 +40,10 @@ LABELS = {
     "cost_euros": "Cost",
     "memory": "Memory of a device at its peak",
     "checkpoint_bytes": "Disk for checkpoints and milestones",
+    "evaluation_share": "Evaluation, share of the training",
+    "evaluation_energy_joules": "Electricity of the evaluation, with cooling",
+    "validation_share": "Validation, share of the training",
+    "checkpoint_share": "Writing of checkpoints, during the training, share of it",
 }
 """The rows of the table of models, by keys of the plan; rows that no model has a value for are left out."""
 COMPARED_SIZES = 3

@@ -1,0 +1,124 @@
+"""Estimate what evaluation, validation and checkpoints take of a training, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipeline.config.configuration import Config
+from pipeline.core.errors import InputError
+from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.task_file_reader import list_item_files, read_data_rows
+from pipeline.model.size import active_parameter_count
+
+BYTES_PER_TOKEN = 4
+"""Of text, before a tokenizer exists: about what Llama 3's has in English; a small vocabulary has half."""
+FORMULAS = {
+    "evaluation_items": "items of the suites' local files, at most `limit` of each",
+    "evaluation_tokens": "their UTF-8 bytes / 4, read once by each evaluated milestone and model before its first step",
+    "evaluation_flops": "2 x active_parameters x evaluation_tokens (Kaplan et al. 2020)",
+    "evaluation_share": "evaluation_flops / (peak_flops_per_second x utilization_share) / (seconds x devices_used); "
+    "evaluation_flops / model_flops where the time is unknown",
+    "evaluation_energy_joules": "facility_energy_joules x evaluation_share",
+    "validation_share": "validation_seconds / seconds; where the time is unknown, validation tokens / 3 / tokens",
+    "checkpoint_writes": "steps / checkpoint_every + milestones",
+    "checkpoint_share": "checkpoint_writes x checkpoint_write_seconds / seconds, during the training",
+}
+EXCLUDED = "starts of jobs, few-shot examples, texts that models write, and the search for copied text"
+
+
+class SuiteSize(NamedTuple):
+    """The items of the suites and their text."""
+
+    items: int
+    bytes: int
+    unknown: tuple[str, ...] = ()
+
+
+def measure_suites(suites: list[Suite]) -> SuiteSize:
+    """Return the size of the suites with local data; the others are named, each with the reason."""
+    items = size = 0
+    unknown = list[str]()
+    for suite in suites:
+        if suite.tasks:
+            unknown.append(f"{suite.name}: lm-eval knows which files its tasks read")
+            continue
+        try:
+            for file in list_item_files(suite):
+                if file.task.endswith(": examples"):
+                    continue
+                rows = read_data_rows(file.path)
+                share = min(1.0, (suite.limit or len(rows)) / len(rows))
+                items += round(share * len(rows))
+                size += round(share * sum(_text_bytes(row, file.fields) for row in rows))
+        except InputError as error:
+            unknown.append(f"{suite.name}: {error}")
+    return SuiteSize(items, size, tuple(unknown))
+
+
+def _text_bytes(value: Any, fields: tuple[str, ...] | None = None) -> int:
+    """Return the bytes of all text in a value, of an item only in the given fields."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, dict):
+        return sum(_text_bytes(one) for key, one in value.items() if fields is None or key in fields)
+    return sum(map(_text_bytes, value)) if isinstance(value, list) else 0
+
+
+def add_evaluation_share(config: Config, plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan with the keys of `FORMULAS` for each model, and with the basis in its notes.
+
+    A suite of unknown size is named in the notes, and the evaluation's figures are then a lower bound.
+    """
+    size = measure_suites(config.suites())
+    models, notes = {}, {}
+    for name, planned in plan["models"].items():
+        models[name] = planned | _estimate_shares(config, name, planned, size, plan["platform"])
+        basis = (
+            f"evaluation by 2 FLOP for each parameter and token of {size.items:,} items, {BYTES_PER_TOKEN} bytes of "
+            f"text in a token, at the training's utilization; without {EXCLUDED}"
+        )
+        if planned["seconds"] is None:
+            basis += "; shares by operations, because the time is unknown"
+        notes[name] = [*plan["notes"][name], basis, *(f"evaluation without {one}" for one in size.unknown)]
+    return plan | {"models": models, "notes": notes, "formulas": plan["formulas"] | FORMULAS}
+
+
+def _estimate_shares(
+    config: Config, name: str, planned: dict[str, Any], size: SuiteSize, platform: dict[str, Any]
+) -> dict[str, Any]:
+    section, training = config.models[name], config.models[name].training
+    evaluations = sum(model == name for model, _ in config.evaluated_milestones())
+    evaluations += sum(model == name for model in config.baselines().values())
+    tokens = evaluations * size.bytes / BYTES_PER_TOKEN
+    flops = 2 * active_parameter_count(section.architecture, config.vocabulary_size(section.tokens)) * tokens
+    own_steps = training.steps - training.first_step
+    writes = (own_steps // training.checkpoint_every if training.checkpoint_every else 0) + len(
+        training.milestone_steps()
+    )
+    seconds, write = planned["seconds"], planned["checkpoint_write_seconds"]
+    share = flops / planned["model_flops"]
+    if seconds is not None:
+        rate = platform["peak_flops_per_second"] * planned["utilization_share"]
+        share = flops / rate / (seconds * planned["devices_used"])
+    energy = planned["facility_energy_joules"]
+    return {
+        "evaluation_items": size.items,
+        "evaluation_tokens": round(tokens),
+        "evaluation_flops": flops,
+        "evaluation_share": share,
+        "evaluation_energy_joules": None if energy is None else energy * share,
+        "validation_share": _validation_share(planned, training),
+        "checkpoint_writes": writes,
+        "checkpoint_share": None if write is None or seconds is None else writes * write / seconds,
+    }
+
+
+def _validation_share(planned: dict[str, Any], training: Any) -> float | None:
+    if planned["seconds"] is not None and planned["validation_seconds"] is not None:
+        return float(planned["validation_seconds"] / planned["seconds"])
+    if not training.validation_every:
+        return 0.0
+    if training.validation_tokens is None:
+        return None
+    number = training.steps // training.validation_every - training.first_step // training.validation_every
+    return float(number * training.validation_tokens / 3 / planned["tokens"])
