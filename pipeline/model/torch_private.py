@@ -29,12 +29,17 @@ __all__ = [
 
 
 def find_local_shape(
-    shape: tuple[int, ...], mesh: DeviceMesh, placements: Sequence[Placement]
+    shape: tuple[int, ...],
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+    coordinate: Sequence[int] | None = None,
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the shape and the offset of this process's shard of a distributed tensor."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+    """Return the shape and the offset of a process's shard of a distributed tensor: this one, or a mesh coordinate."""
+    from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 
-    return compute_local_shape_and_global_offset(shape, mesh, placements)
+    place = mesh.get_coordinate() if coordinate is None else coordinate
+    assert place is not None  # this process is in the mesh
+    return _compute_local_shape_and_global_offset(shape, mesh.shape, [*place], placements)
 
 
 def overlap_tensor_parallel(group: ProcessGroup) -> None:

@@ -126,9 +126,9 @@ class StepWork:
     optimizer: tuple[Kernel, ...] = ()
     """Once in a step."""
     gathered_bytes: float = 0
-    """Optimizer updates gathered by the devices that share the state, once in a step."""
+    """Optimizer updates exchanged by the devices that share the state, once in a step."""
     copied_bytes: float = 0
-    """Optimizer updates sent to the other copies of the state."""
+    """Optimizer updates from the other copies of the state."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def estimate_step_time(work: StepWork, mesh: DeviceMesh, machine: Machine) -> St
     )  # of two stages: one adapter
     sent = mesh.interleaving * work.stage_bytes / between if p > 1 else 0.0
     pipeline = m * (longest - stage + sent) + (p - 1) / mesh.interleaving * (stage + sent)
-    gathered = work.gathered_bytes / machine.ring_bytes_per_second(mesh.sharing, mesh.tensor)
+    gathered = work.gathered_bytes / machine.all_to_all_bytes_per_second(mesh.sharing, mesh.tensor)
     # A matrix goes from a device of one node to a device of another, through their adapters.
     gathered += (
         work.copied_bytes / machine.all_to_all_bytes_per_second(2, mesh.tensor * mesh.sharing)

@@ -178,7 +178,8 @@ def count_step_work(
             Kernel(0, OPTIMIZER_BYTES * own / holders),
             *(_muon_kernels(a, max(stages), sharers) if muon else ()),
         ),
-        # Means in fp32 are gathered of those that share the state, updates in bf16 given to them, and to all copies.
-        gathered_bytes=matrices * (4 + 2) * (1 - 1 / (mesh.sharing * t)),
-        copied_bytes=matrices * 2 * (1 - 1 / mesh.replicas),
+        # A device gets the means of its matrices, in fp32, from those that share the state, and its part of all
+        # updates, in bf16: of as many matrices from them as from each other copy.
+        gathered_bytes=matrices / sharers * (4 + 2) * (1 - 1 / (mesh.sharing * t)),
+        copied_bytes=matrices / (mesh.sharing * t) * 2 * (1 - 1 / mesh.replicas),
     )

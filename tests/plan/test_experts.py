@@ -119,13 +119,14 @@ def test_muon_takes_the_operations_that_its_own_code_takes_divided_over_the_devi
         muon, adamw = (counted(small, devices, optimizer=name)[1] for name in ("muon", "adamw"))
         assert muon.optimizer[0] == adamw.optimizer[0]
         assert sum(k.flops for k in muon.optimizer) == busiest
-        told = (4 + 2) * sum(m.numel() for m in matrices) * (devices - 1) / devices
+        # Of its own matrices the others' shards, and its shard of the others' matrices.
+        told = (4 + 2) * sum(m.numel() for m in matrices) / devices * (devices - 1) / devices
         assert math.isclose(muon.gathered_bytes, told)
     hybrid = counted(small, 16, optimizer="muon", strategy="hybrid_shard", mesh={"shard": 4})[1]
     assert sum(k.flops for k in hybrid.optimizer) == sum(taken[::16])  # copies share the work, and gather by themselves
     elements = sum(m.numel() for m in matrices)
-    assert math.isclose(hybrid.gathered_bytes, (4 + 2) * 3 / 4 * elements)
-    assert math.isclose(hybrid.copied_bytes, 2 * 3 / 4 * elements)
+    assert math.isclose(hybrid.gathered_bytes, (4 + 2) * 3 / 4 * elements / 16)
+    assert math.isclose(hybrid.copied_bytes, 2 * 3 / 4 * elements / 4)
 
 
 def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:

@@ -231,7 +231,7 @@ def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
     step = estimate_step_time(work, DeviceMesh(tensor=4, context=4, sharing=4, expert=2), MACHINE)
     # Two of four devices that share a sequence are on another node, and both that divide the experts on one.
     assert math.isclose(step.exchange_seconds, 3 * 10 * (1 + 200 / (20 * 3 / 2) + 1))
-    assert math.isclose(step.optimizer_seconds, 5 + 2 + 200 / 40)
+    assert math.isclose(step.optimizer_seconds, 5 + 2 + 200 / (20 * 3 / 2))
     copied = dataclasses.replace(BLOCK, copied_bytes=second)
     assert estimate_step_time(copied, DeviceMesh(sharing=8), MACHINE).optimizer_seconds == 0
     inside, outside = (DeviceMesh(sharing=sharing, replicas=2) for sharing in (4, 8))

@@ -7,10 +7,9 @@ the shards. Axes: R rows and C columns of a matrix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -18,7 +17,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from pipeline.model.size import learning_rate_factor
-from pipeline.pretrain.checkpoints.shard_layout import full_box, list_local_shards
+from pipeline.model.torch_private import find_local_shape
+from pipeline.pretrain.checkpoints.shard_layout import Box, full_box, list_local_shards
+from pipeline.pretrain.parallel import process_groups
 from pipeline.pretrain.settings import SegmentSettings
 
 MOMENTUM = 0.95
@@ -47,31 +48,45 @@ class _ShardingGroup:
     """The processes that share matrices; each orthogonalizes some of them for all."""
 
     def __init__(self, mesh: DeviceMesh | None) -> None:
-        self.mesh = mesh
-        self.sizes = tuple(mesh.shape) if mesh else ()
-        self.place = tuple(mesh.get_coordinate() or ()) if mesh else ()
-        self.number = math.prod(self.sizes)
+        self._mesh = mesh
+        self.number, self.rank = 1, 0
+        if mesh is not None:
+            ranks = mesh.mesh.flatten().tolist()
+            self.number, self.rank = len(ranks), ranks.index(dist.get_rank())
+            self._coordinates = [(mesh.mesh == rank).nonzero()[0].tolist() for rank in ranks]
+            self._group = mesh.get_group() if mesh.ndim == 1 else process_groups.make_group(ranks)
 
-    def coordinate_of(self, number: int) -> tuple[int, ...]:
-        """Return the mesh coordinate of a process in this group."""
-        return tuple(int(x) for x in np.unravel_index(number, self.sizes)) if self.sizes else ()
+    def list_boxes(self, matrix: Tensor) -> list[Box]:
+        """Return which part of a matrix each process has; it may be empty."""
+        shape = tuple(matrix.shape)
+        if self._mesh is None or not isinstance(matrix, DTensor):
+            return [full_box(shape)]
+        found = (find_local_shape(shape, self._mesh, matrix.placements, place) for place in self._coordinates)
+        return [Box(tuple(offset), tuple(extent)) for extent, offset in found]
 
-    def broadcast(self, tensor: Tensor, source: tuple[int, ...]) -> None:
-        """Broadcast from the process at a coordinate, one dimension of the mesh after another."""
-        for dimension, (size, at) in enumerate(zip(self.sizes, source, strict=True)):
-            if size > 1 and self.mesh and self.place[dimension + 1 :] == source[dimension + 1 :]:
-                dist.broadcast(tensor, group=self.mesh.get_group(dimension), group_src=at)
+    def exchange(self, sent: Sequence[Tensor], received: Sequence[int]) -> list[Tensor]:
+        """Send the i-th flat tensor to process i; return one of so many elements from each."""
+        if self.number == 1:
+            return [*sent]
+        found = sent[0].new_empty(sum(received))
+        dist.all_to_all_single(found, torch.cat([*sent]), [*received], [*map(len, sent)], group=self._group)
+        return [*found.split([*received])]  # type: ignore[no-untyped-call]
 
 
 class Muon(torch.optim.AdamW):
     """Muon for parameter groups with `orthogonalizes`, AdamW for the others.
 
-    In each round, the processes that share matrices gather as many matrices as processes, orthogonalize one each in
-    parallel, and broadcast it. The largest come first, so that the matrices of a round take equally long.
+    In each round, the processes that share matrices take as many as processes. Each gets the shards of one matrix,
+    orthogonalizes it, and returns to each process its part. The largest come first, so that the matrices of a round
+    take equally long.
     """
 
     precision = torch.float32
     """Precision of the iteration."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._groups: dict[DeviceMesh | None, _ShardingGroup] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -85,43 +100,61 @@ class Muon(torch.optim.AdamW):
                         of_meshes.setdefault(mesh, []).append(parameter)
                 for mesh, matrices in of_meshes.items():
                     matrices.sort(key=Tensor.numel, reverse=True)
-                    sharers = _ShardingGroup(mesh)
+                    if mesh not in self._groups:
+                        self._groups[mesh] = _ShardingGroup(mesh)
+                    sharers = self._groups[mesh]
                     for first in range(0, len(matrices), sharers.number):
                         self._update_matrices(matrices[first : first + sharers.number], sharers, group)
         super().step(closure)
 
     def _update_matrices(self, matrices: list[Tensor], sharers: _ShardingGroup, group: dict[str, Any]) -> None:
-        """Update at most as many matrices as there are processes in the group."""
-        places = [sharers.coordinate_of(number) for number in range(len(matrices))]
-        own = Tensor()
-        for parameter, place in zip(matrices, places, strict=True):
-            whole_RC = self._momentum_gradient(parameter)
-            if place == sharers.place:
-                own = whole_RC
-        if sharers.place in places:
-            own = orthogonalize(own, self.precision).contiguous()
-        for parameter, place in zip(matrices, places, strict=True):
-            is_own = place == sharers.place
-            update_RC = own if is_own else torch.empty(parameter.shape, dtype=self.precision, device=parameter.device)
-            sharers.broadcast(update_RC, place)
-            self._apply_update(parameter, update_RC.to(parameter.dtype), group)
+        """Update at most as many matrices as there are processes in the group; process i owns the i-th."""
+        number, rank = sharers.number, sharers.rank
+        boxes = [sharers.list_boxes(matrix) for matrix in matrices]
+        # Of equal shards one is sent: that of the owner, or else of the next process.
+        providers = [
+            {box: min((n for n in range(number) if held[n] == box), key=lambda n: (n - owner) % number) for box in held}
+            for owner, held in enumerate(boxes)
+        ]
+        own = [self._momentum_gradient(matrix) for matrix in matrices]
+        empty = own[0].new_empty(0)
+        to_owner = [
+            part.flatten() if providers[owner][boxes[owner][rank]] == rank else empty for owner, part in enumerate(own)
+        ]
+        to_owner += [empty] * (number - len(matrices))
+        # What this process owns, if it does, from each.
+        mine = boxes[rank] if rank < len(matrices) else []
+        sizes = [box.elements if providers[rank][box] == n else 0 for n, box in enumerate(mine)] or [0] * number
+        shards = sharers.exchange(to_owner, sizes)
+        back = [empty.to(self.precision)] * number
+        if mine:
+            whole_RC = empty.new_empty(matrices[rank].shape)
+            full = full_box(whole_RC.shape)
+            for box, shard in zip(mine, shards, strict=True):
+                if len(shard):
+                    whole_RC[box.slices_within(full)] = shard.view(box.shape)
+            update_RC = orthogonalize(whole_RC, self.precision)
+            back = [update_RC[box.slices_within(full)].flatten() for box in mine]
+        returned = sharers.exchange(back, [held[rank].elements for held in boxes] + [0] * (number - len(matrices)))
+        for matrix, part in zip(matrices, returned, strict=False):
+            self._apply_update(matrix, part.to(matrix.dtype), group)
 
     def _momentum_gradient(self, parameter: Tensor) -> Tensor:
-        """Return the full Nesterov momentum of the gradient, and consume the gradient."""
+        """Return this process's shard of the Nesterov momentum of the gradient, and consume the gradient."""
         state, gradient = self.state[parameter], parameter.grad
         assert gradient is not None
         state["step"] += 1
         mean = state["exp_avg"].lerp_(gradient, 1 - MOMENTUM)
         ahead = gradient.lerp(mean, MOMENTUM)
         parameter.grad = None  # AdamW then skips it
-        return ahead.full_tensor() if isinstance(ahead, DTensor) else ahead
+        return ahead.to_local() if isinstance(ahead, DTensor) else ahead
 
-    def _apply_update(self, parameter: Tensor, update_RC: Tensor, group: dict[str, Any]) -> None:
+    def _apply_update(self, parameter: Tensor, part: Tensor, group: dict[str, Any]) -> None:
         rate = group["lr"]
         parameter.mul_(1 - rate * group["weight_decay"])
         for piece in list_local_shards("", parameter):
-            part = update_RC[piece.box.slices_within(full_box(parameter.shape))]
-            piece.tensor.add_(part, alpha=-rate * UPDATE_RMS * math.sqrt(max(parameter.shape)))
+            scale = UPDATE_RMS * math.sqrt(max(parameter.shape))
+            piece.tensor.add_(part.view(piece.box.shape), alpha=-rate * scale)
 
 
 def make_optimizer(

@@ -34,7 +34,7 @@ def _list_ranks_along(shape: tuple[int, ...], dimension: int) -> list[int]:
     return members
 
 
-def _make_group(members: list[int]) -> dist.ProcessGroup:
+def make_group(members: list[int]) -> dist.ProcessGroup:
     """Make a group of these ranks; only they call this, in the same order as for their other groups."""
     made: dist.ProcessGroup = dist.new_group(members, timeout=COLLECTIVE_TIMEOUT, use_local_synchronization=True)
     return made
@@ -51,7 +51,7 @@ def _make_mesh(shape: tuple[int, ...], names: tuple[str, ...], device_type: str)
     for dimension in range(len(shape)):
         members = _list_ranks_along(shape, dimension)
         if tuple(members) not in groups:
-            groups[tuple(members)] = _make_group(members)
+            groups[tuple(members)] = make_group(members)
         chosen.append(groups[tuple(members)])
     ranks = torch.arange(prod(shape)).view(shape)
     return DeviceMesh.from_group(chosen, device_type, ranks, mesh_dim_names=names)
@@ -71,7 +71,7 @@ def make_expert_mesh(sizes: ProcessLayout, device_type: str) -> DeviceMesh:
 
 def make_context_group(sizes: ProcessLayout) -> dist.ProcessGroup:
     """Make the group of processes that share a sequence: neighbors within replicate x shard."""
-    return _make_group(_list_ranks_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))
+    return make_group(_list_ranks_along((sizes.pipeline, sizes.data, sizes.context, sizes.tensor), 2))
 
 
 def all_gather_values(device: torch.device, *values: float | Tensor) -> Tensor:

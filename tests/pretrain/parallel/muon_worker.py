@@ -14,6 +14,8 @@ PLACEMENTS = [[Shard(0), Shard(1)], [Replicate(), Shard(0)], [Shard(0), Shard(0)
 DRAW = torch.Generator().manual_seed(1)
 DRAWN = [(torch.randn(shape, generator=DRAW), torch.randn(shape, generator=DRAW)) for shape in SHAPES]
 calls: list[tuple[int, ...]] = []
+received: list[int] = []
+exchanged = dist.all_to_all_single
 orthogonalised = optimizers.orthogonalize
 
 
@@ -21,6 +23,12 @@ def counted(matrix: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
     """Orthogonalise a matrix, and note its shape."""
     calls.append(tuple(matrix.shape))
     return orthogonalised(matrix, precision)
+
+
+def counted_exchange(out: torch.Tensor, given: torch.Tensor, *sizes: list[int], group: dist.ProcessGroup) -> None:
+    """Exchange, and count the bytes from other processes."""
+    received.append((len(out) - sizes[0][dist.get_rank()]) * out.itemsize)
+    exchanged(out, given, *sizes, group=group)
 
 
 def moved(place: Callable[[int, torch.Tensor], torch.Tensor], precision: torch.dtype) -> list[torch.nn.Parameter]:
@@ -43,6 +51,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     mesh = dist.init_device_mesh("cpu", (2, 2))
     optimizers.orthogonalize = counted
+    dist.all_to_all_single = counted_exchange
     for precision in (torch.float32, torch.bfloat16):
         alone = moved(lambda _, matrix: matrix.clone(), precision)
         assert len(calls) == 2 * len(SHAPES)
@@ -51,6 +60,11 @@ def main() -> None:
         own = sorted(SHAPES, key=lambda shape: shape[0] * shape[1], reverse=True)[dist.get_rank() :: 4]
         assert calls == own * 2, (calls, own)
         calls.clear()
+        # Of its own matrices what it lacks, in float32, and its part of each update; a gather would bring all of all.
+        whole, held = (sum(x.numel() for x in each) for each in (alone, [p.to_local() for p in together]))
+        lacking = sum(rows * columns for rows, columns in own)
+        assert sum(received) / 2 <= 4 * lacking + precision.itemsize * held < 0.6 * (4 + precision.itemsize) * whole
+        received.clear()
         for one, other in zip(alone, together, strict=True):
             assert torch.equal(one, other.full_tensor())
     dist.destroy_process_group()
