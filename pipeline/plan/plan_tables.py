@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.core.formatting import align_columns, format_table_in_blocks
@@ -132,7 +133,7 @@ def _format_range(key: str, values: dict[str, Any]) -> tuple[str, str]:
     return format_quantity(key, values[key]), f"{low} to {high}"
 
 
-def list_proposal_rows(plan: dict[str, Any], name: str) -> list[list[str]]:
+def list_proposal_rows(plan: Mapping[str, Any], name: str) -> list[list[str]]:
     """Return a table of a model as asked and as proposed: time, billed hours, energy, each with what is saved."""
     asked, size = plan["models"][name], plan["platform"]["memory_bytes_per_device"]
     billed = next((key for key in ("billed_gpu_hours", "billed_core_hours") if asked[key]), "device_hours")

@@ -268,16 +268,17 @@ def _propose_float8(asked: Asked, ways: list[Fit], now: dict[str, Any]) -> list[
     """Return the fastest of the ways with products in 8 bits, where that is faster; their memory is that of bf16."""
     if not asked.has_float8 or asked.planned.training.float8:
         return []
-    found = []
+    found = list[tuple[Fit, dict[str, Any]]]()
     for way in ways:
         training = way.planned.training.model_copy(update={"float8": True, "compile": True})
         if _is_accepted(asked.section, training):
             fit = way._replace(planned=replace(way.planned, training=training))
             found.append((fit, asked.figures(fit.planned)))
-    fit, figures = min(found, key=lambda one: float(one[1]["seconds"]), default=(None, {}))
     least = min(asked.figures(way.planned)["seconds"] for way in ways)
-    if fit is None or figures["seconds"] > (1 - EQUAL_SHARE) * least:
+    found = [one for one in found if one[1]["seconds"] < (1 - EQUAL_SHARE) * least]
+    if not found:
         return []
+    fit, figures = min(found, key=lambda one: float(one[1]["seconds"]))
     return [_describe(asked, "float8, which rounds otherwise", fit, now, figures)]
 
 
