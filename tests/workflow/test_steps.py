@@ -51,7 +51,8 @@ def test_a_step_takes_what_is_declared(step: Step) -> None:
 def test_the_report_reads_every_artefact_that_its_step_has_as_input_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
+    content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+    dag = Dag(parse_configuration(content | {"experiments": {"again": {"base": "base", "seeds": [7, 8]}}}))
     given: set[layout.PathTemplate] = set()
     read: set[layout.PathTemplate] = set()
     monkeypatch.setattr(
