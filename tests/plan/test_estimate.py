@@ -144,6 +144,11 @@ def test_readable_values():
     assert format_quantity("energy_joules", 2_792_619) == "776 Wh"
     assert format_quantity("carbon_grams", 14e6) == "14 t"
     assert format_quantity("water_liters", 2_540.0) == "2.54 m³"
+    assert [format_quantity("evaluation_share", share) for share in (0.0, 1.8e-9, 0.0123)] == [
+        "0 %",
+        "below 0.01 %",
+        "1.23 %",
+    ]
     assert format_quantity("model_state_bytes_per_device", 56.44e9) == "56.4 GB"
     assert format_quantity("general_purpose_share_8nd", 1.08) == "108 %"
     assert format_quantity("parameters", 8_030_261_248) == "8.03 billion"
