@@ -79,7 +79,7 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
     sampler = Sampler(reader, training.sequence_length, training.batch_size, settings.seed)
     made = made_from(SegmentStart(None, settings, reader.vocabulary_size), settings, reader.vocabulary_size)
     place, length = (made.data_rank, made.data_size), training.sequence_length
-    losses, norms, begun = [], [], []
+    losses, norms, collectives, begun = [], [], [], []
     block = next(block for block in made.model.blocks if isinstance(block, Block))
     block.attention.register_forward_pre_hook(lambda *_: begun.append(torch.is_grad_enabled()))
     for step in range(settings.last_step):
@@ -87,16 +87,19 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         documents = find_document_offsets(input_BT, training, reader.begin_of_text_id, length)
         rows = (torch.from_numpy(array) for array in (input_BT, target_BT))
         micro_batches = split_into_micro_batches(*rows, [*map(torch.from_numpy, documents)], training, length)
+        if step == settings.last_step - 1:  # so that the last step shows what a validation leaves behind
+            batches = ValidationSet(index, length).batches(length, training.batch_size, *place)
+            weight_T = 1 + torch.arange(length) / 10  # so that a loss at another's place is found
+            batch = make_batch(*next(batches)[:2], training, reader.begin_of_text_id, torch.device("cpu"))
+            with CountCollectives() as of_validation:
+                validation = total((made.token_losses(batch) * weight_T).sum())
+            is_sharded = isinstance(next(block.parameters()), DTensor)
         with CountCollectives() as of_step:
             accumulated = made.accumulate_gradients(micro_batches)
+        collectives.append([*of_step.numbers.values()])
         loss = total(accumulated)
         losses.append(loss / (training.batch_size * training.sequence_length))
         norms.append(float(made.update(learning_rate_at(training, step + 1), lambda norm: True)))
-    batches = ValidationSet(index, length).batches(length, training.batch_size, *place)
-    weight_T = 1 + torch.arange(length) / 10  # so that a loss at another's place is found
-    batch = make_batch(*next(batches)[:2], training, reader.begin_of_text_id, torch.device("cpu"))
-    with CountCollectives() as of_validation:
-        validation = total((made.token_losses(batch) * weight_T).sum())
     check_boxes(made)
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(
@@ -115,7 +118,8 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         "moments": moments,
         "forward_passes": sum(begun),
         "validation_gathers": next(iter(of_validation.numbers.values())),
-        "step_collectives": [*of_step.numbers.values()],
+        "is_sharded_after_validation": is_sharded,
+        "step_collectives": collectives,
     }
 
 
