@@ -72,7 +72,28 @@ def test_a_limit_counts_and_what_is_not_known_is_named(tmp_path: Path) -> None:
     whole = measure_suites([Suite(name="nl", language="nl", folder="config/tasks/dutch")])
     half = measure_suites([Suite(name="nl", language="nl", folder="config/tasks/dutch", limit=20)])
     assert (whole.items, half.items) == (80, 40) and abs(half.bytes - whole.bytes / 2) <= 1
-    shipped = Suite(name="shipped", language="nl", tasks=["arc_nl"], data=str(tmp_path))
+    mirror = tmp_path / "mirror/org/set"
+    mirror.mkdir(parents=True)
+    (mirror / "README.md").write_text("# A data set")
+    (mirror / "test.jsonl").write_text('{"question": "Wat?"}\n')
+    shipped = Suite(name="shipped", language="nl", tasks=["arc_nl"], data=str(tmp_path / "mirror"))
     missing = Suite(name="gone", language="nl", folder=str(tmp_path))
     known = measure_suites([shipped, missing])
     assert known.items == 0 and [one.partition(":")[0] for one in known.unknown] == ["shipped", "gone"]
+
+
+def test_examples_in_a_prompt_are_no_items(tmp_path: Path) -> None:
+    task = {
+        "task": "own",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": "own.jsonl", "fewshot": "examples.jsonl"}},
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+    }
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(task))
+    for name, rows in (("own", 3), ("examples", 5)):
+        (tmp_path / f"{name}.jsonl").write_text(
+            '{"question": "vier", "answer": "4", "source": "niet gelezen"}\n' * rows
+        )
+    size = measure_suites([Suite(name="own", language="nl", folder=str(tmp_path))])
+    assert size == (3, 3 * len("vier4"), ())
