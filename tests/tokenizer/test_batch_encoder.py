@@ -96,7 +96,7 @@ def _check_characters(digits: str, pretokenizer: str, characters: list[str]) -> 
     assert batch_encoder.reason is None
     rest = iter(characters)
     while some := [*islice(rest, 4096)]:
-        texts = [f"a{c}b 1{c}2 {c} '{c} x'{c}!s'{c}'\n{c}\n {c}{c}12345{c}67\t{c} '{c}s" for c in some]
+        texts = [f"a{c}b 1{c}2 {c} '{c} x'{c}!s'{c}'\n{c}\n {c}{c}12345{c}67\t{c} x'{c}s" for c in some]
         assert_equal_ids(encoder, batch_encoder, texts)
 
 

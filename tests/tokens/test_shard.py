@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash, is_validation_cluster
 from pipeline.tokenizer import train
+from pipeline.tokenizer.batch_encoder import BatchEncoder, Ids
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import shard as shard_step
@@ -187,6 +188,27 @@ def test_each_number_of_threads_and_each_library_gives_the_same_bytes(
             assert counts["encoding"]["reason"] == "the model is Unigram, not byte-pair encoding"
         written.append([path.read_bytes() for path in splits.values()])
     assert written[0] == written[1] == written[2]
+
+
+def test_each_thread_encodes_its_share_of_the_text_in_memory(
+    documents: list[Path], tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    encode = BatchEncoder.encode
+
+    def measure(self: BatchEncoder, texts: list[str]) -> list[Ids]:
+        sizes.append(sum(map(len, texts[:-1])))
+        return encode(self, texts)
+
+    monkeypatch.setattr(BatchEncoder, "encode", measure)
+    monkeypatch.setattr(shard_step, "CHARACTERS_PER_ENCODING", 3000)
+    for threads in (1, 3):
+        sizes.clear()
+        monkeypatch.setenv("RAYON_NUM_THREADS", str(threads))
+        splits = {split: tmp_path / f"{split}.{threads}.arrow" for split in ("train", "validation")}
+        settings = ShardSettings(shard=0, shards=1, validation_fraction=0.2)
+        shard_step.run(settings, tokenizer=tokenizer, documents=documents, **splits)
+        assert 1000 // threads < max(sizes) < 3000 // threads
 
 
 def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path: Path) -> None:
