@@ -156,18 +156,18 @@ def test_cells_are_rungs_and_of_several_settings_the_best_count_with_all_their_s
     folder, own = results / "deeper/two", LAW.loss(parameters(128, 2), 1.2e6)
     for name, rate, seed, loss in (
         ("x-high-seed-1", 0.02, 1, own - 0.02), ("x-high-seed-2", 0.02, 2, own + 0.01),
-        ("x-low-seed-1", 0.005, 1, own + 0.3), ("x-same-seed-3", 0.01, None, own),
+        ("x-low-seed-1", 0.005, 1, own + 0.3), ("e-same-seed-3", 0.01, None, own),
     ):  # fmt: skip
         add_cell(folder, name, rate, seed, loss)
     rungs, left_out = find_rungs(results)
     names = {rung.model.rpartition("/")[2] for rung in rungs}
     assert names == {*"abcdeg", "x-high-seed-1", "x-high-seed-2"}, "a lower mean, though one seed of it is worse"
     assert left_out == [
+        "left out: deeper/two/e-same-seed-3 is the same training as deeper/two/f",
         "left out: deeper/two/f has the size and the tokens of deeper/two/x-high-seed-1, whose settings give a lower "
         f"loss ({own - 0.005:.4f} instead of {own:.4f})",
         "left out: deeper/two/x-low-seed-1 has the size and the tokens of deeper/two/x-high-seed-1, whose settings "
         f"give a lower loss ({own - 0.005:.4f} instead of {own + 0.3:.4f})",
-        "left out: deeper/two/x-same-seed-3 is the same training as deeper/two/f",
     ]
     assert main(["ladder", str(results), "--hold-out", "largest"]) == 0
     printed = capsys.readouterr().out
