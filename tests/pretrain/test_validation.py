@@ -203,3 +203,12 @@ def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(documents: torc
     torch.testing.assert_close(loss_BT, together_BT)  # of more rows at once a kernel rounds otherwise
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)
+
+
+def test_a_row_keeps_the_offsets_of_its_own_documents() -> None:
+    """A kernel on a GPU reads offsets below zero or behind the row as memory of others."""
+    documents = torch.tensor([0, 4, 11, 22, 25, 33])
+    found = [select_row_documents(documents, row, 11) for row in range(3)]
+    expected = [[0, 4, 11, 11, 11, 11], [0, 0, 0, 11, 11, 11], [0, 0, 0, 0, 3, 11]]
+    assert [offsets.tolist() for offsets in found if offsets is not None] == expected
+    assert select_row_documents(None, 1, 11) is None
