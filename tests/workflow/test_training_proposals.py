@@ -17,7 +17,7 @@ from pipeline.pretrain.settings import EXECUTION_KEYS
 from pipeline.workflow.preflight import PlannedTraining, find_training_problems, plan_training
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import MemoryPlan, _make_asked, estimate_training_memory
-from pipeline.workflow.training_proposals import propose_settings
+from pipeline.workflow.training_proposals import list_candidates, list_changes, propose_settings
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
 MICRO = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text(encoding="utf-8"))
@@ -135,6 +135,17 @@ def test_float8_is_a_choice_of_its_own_and_only_where_the_platform_has_it() -> N
     assert [way["aim"] for way in proposals(hopper, lambda one: 40e9)].count("float8, which rounds otherwise") == 1
     ampere = {**hopper, "platform": "leonardo"}
     assert not [way for way in proposals(ampere, lambda one: 40e9) if "float8" in way["aim"]]
+
+
+def test_the_group_of_a_hybrid_strategy_is_kept_and_no_other_strategy_has_one() -> None:
+    raw = configuration({"preset": "llama3-1b"}, 2, **BATCH | {"strategy": "hybrid_shard", "mesh": {"shard": 8}})
+    config = parse_configuration(raw)
+    planned_training = plan_training(config, "base", config.launch)
+    asked = _make_asked(config, settings_of(config), planned_training)
+    found = [one.planned.training for one in list_candidates(asked, 8, [planned_training.training.mesh])]
+    assert any(not list_changes(planned_training.training, one) for one in found), "what is asked is a candidate"
+    assert {one.mesh.shard for one in found if one.strategy == "hybrid_shard"} == {8}
+    assert {one.mesh.shard for one in found if one.strategy == "full_shard"} == {None}
 
 
 def test_fewer_nodes_are_proposed_where_they_take_less_energy_and_no_more_time() -> None:
