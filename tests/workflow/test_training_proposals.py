@@ -71,6 +71,7 @@ def test_the_lines_of_a_proposal_planned_again_give_its_figures() -> None:
     plan, memory = planned(raw)
     ways = memory.proposals["base"]
     assert ways[0]["aim"] == "fastest" and ways[0]["saved_seconds"] > 0.01 * plan["models"]["base"]["seconds"]
+    assert ways[0]["write"]["models"]["base"]["training"]["compile"] is True
     texts = "\n".join(format_proposals({**plan, "proposals": memory.proposals}))
     for way in ways:
         assert "\n".join(f"  {line}" for line in way["lines"]) in texts
@@ -146,6 +147,20 @@ def test_the_group_of_a_hybrid_strategy_is_kept_and_no_other_strategy_has_one() 
     assert any(not list_changes(planned_training.training, one) for one in found), "what is asked is a candidate"
     assert {one.mesh.shard for one in found if one.strategy == "hybrid_shard"} == {8}
     assert {one.mesh.shard for one in found if one.strategy == "full_shard"} == {None}
+
+
+def test_of_equally_fast_settings_those_with_the_fewest_changes_come_first() -> None:
+    config = parse_configuration(configuration({"preset": "llama3-1b"}, 2, **BATCH | {"strategy": "hybrid_shard"}))
+    planned_training = plan_training(config, "base", config.launch)
+    asked = _make_asked(config, settings_of(config), planned_training)
+    found = list_candidates(asked, 8, [planned_training.training.mesh])
+    least = min(one.seconds for one in found)
+    changes = {
+        index: len(list_changes(planned_training.training, one.planned.training))
+        for index, one in enumerate(found)
+        if one.seconds <= 1.01 * least
+    }
+    assert len(changes) > 1 and changes[0] == min(changes.values()) < max(changes.values())
 
 
 def test_fewer_nodes_are_proposed_where_they_take_less_energy_and_no_more_time() -> None:
