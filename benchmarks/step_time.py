@@ -14,6 +14,7 @@ import math
 from pipeline.core.formatting import align_columns
 from tests.plan.published_steps import (
     FSDP,
+    FSDP_LONG,
     MEGATRON,
     H100Fit,
     Throughput,
@@ -102,11 +103,12 @@ def main() -> None:
         squares = [error**2 for error in unseen_errors()]
         print(f"standard deviation of ln(published / predicted) of all: {math.sqrt(sum(squares) / len(squares)):.3f}\n")
     table([(name, MEGATRON[name].seconds, predicted(name)) for name in names], "Megatron-LM, A100, seconds of a step")
-    published = [
-        (f"{r.shape} {r.sequence_length} x {r.micro_batch_size} on {r.devices}", r.tokens_per_second, reached(r))
-        for r in FSDP
-    ]
-    table(published, "llm-foundry, H100, tokens a second and device")
+    for foundry, title in ((FSDP, "llm-foundry"), (FSDP_LONG, "llm-foundry, longer sequences")):
+        published = [
+            (f"{r.shape} {r.sequence_length} x {r.micro_batch_size} on {r.devices}", r.tokens_per_second, reached(r))
+            for r in foundry
+        ]
+        table(published, f"{title}, H100, tokens a second and device")
     for title, rows in {"A100": A100_ROWS, "H100": H100_ROWS, "float8": FLOAT8_ROWS}.items():
         lines = [(row.name, row.tokens_per_second, tokens_per_second(row)) for row in rows]
         table(lines, f"torchtitan, {title}, tokens a second and device")

@@ -9,6 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_file_reader import list_item_files, read_data_rows
 from pipeline.model.size import active_parameter_count
+from pipeline.plan.training_time import count_validations
 
 BYTES_PER_TOKEN = 4
 """Of text, before a tokenizer exists: about what Llama 3's has in English; a small vocabulary has half."""
@@ -20,7 +21,7 @@ FORMULAS = {
     "evaluation_flops / model_flops where the time is unknown",
     "evaluation_energy_joules": "facility_energy_joules x evaluation_share",
     "validation_share": "validation_seconds / seconds; where the time is unknown, validation tokens / 3 / tokens",
-    "checkpoint_writes": "steps / checkpoint_every + milestones",
+    "checkpoint_writes": "milestones, and the steps of checkpoint_every that are none",
     "checkpoint_share": "checkpoint_writes x checkpoint_write_seconds / seconds, during the training",
 }
 EXCLUDED = "starts of jobs, few-shot examples, texts that models write, and the search for copied text"
@@ -91,10 +92,9 @@ def _estimate_shares(
     evaluations += sum(model == name for model in config.baselines().values())
     tokens = evaluations * size.bytes / BYTES_PER_TOKEN
     flops = 2 * active_parameter_count(section.architecture, config.vocabulary_size(section.tokens)) * tokens
-    own_steps = training.steps - training.first_step
-    writes = (own_steps // training.checkpoint_every if training.checkpoint_every else 0) + len(
-        training.milestone_steps()
-    )
+    every, milestones = training.checkpoint_every, {*training.milestone_steps()}
+    saved = {*range(0, training.steps + 1, every)} if every else set[int]()
+    writes = len(milestones) + sum(training.first_step < step for step in saved - milestones)
     seconds, write = planned["seconds"], planned["checkpoint_write_seconds"]
     share = flops / planned["model_flops"]
     if seconds is not None:
@@ -120,5 +120,5 @@ def _validation_share(planned: dict[str, Any], training: Any) -> float | None:
         return 0.0
     if training.validation_tokens is None:
         return None
-    number = training.steps // training.validation_every - training.first_step // training.validation_every
+    number = count_validations(training.first_step, training.steps, training.validation_every)
     return float(number * training.validation_tokens / 3 / planned["tokens"])

@@ -98,11 +98,6 @@ class OutputHead(nn.Linear):
         return linear_cross_entropy(x_BTD, self.weight, target_BT, z_loss=self.z_loss, compiled=self.compiled)
 
 
-def select_row_documents(documents: Tensor | None, row: int, length: int) -> Tensor | None:
-    """Return the offsets of the documents in one of the joined rows of this length; those of other rows are empty."""
-    return None if documents is None else (documents - row * length).clamp(0, length)
-
-
 class Decoder(nn.Module):
     """Token ids in, next-token logits or their loss out."""
 
@@ -142,7 +137,8 @@ class Decoder(nn.Module):
                 positions attend to their own document only. Empty documents are allowed.
             after_layer: called after each layer. With it, without gradients, all rows pass a layer one by one before
                 the next layer, and the result is the loss of each token, (B, T). The losses of a row do not depend on
-                the others, not even by rounding, and memory holds the hidden states of all rows once.
+                the others, not even by rounding, and memory holds the hidden states of all rows once. `documents` has
+                the offsets of each row by itself, (B, documents + 1), the last one repeated.
         """
         layers = range(len(self.blocks))
         x_BTD = self.embedding(tokens_BT)
@@ -151,11 +147,10 @@ class Decoder(nn.Module):
             result: Tensor = self.output(self.norm(x_BTD), target_BT)
             return result
         assert target_BT is not None and not torch.is_grad_enabled()
-        length = tokens_BT.shape[1]
         for layer in layers:
             for number in range(len(x_BTD)):
                 row = slice(number, number + 1)
-                own = select_row_documents(documents, number, length)
+                own = None if documents is None else documents[number]
                 x_BTD[row] = self.run_layers([layer], x_BTD[row], tokens_BT[row], own)
             after_layer(cast(Block, self.blocks[layer]))
         return self.token_losses(x_BTD, target_BT)

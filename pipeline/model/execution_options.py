@@ -95,7 +95,7 @@ def find_flash_attention(capability: int) -> str | None:
     name, module = FLASH_ATTENTION.get(capability, (None, "flash_attn"))
     try:
         return name if importlib.util.find_spec(module) else None
-    except ModuleNotFoundError:  # of the package around the module
+    except ImportError:  # the package around the module is missing, or made for another PyTorch
         return None
 
 

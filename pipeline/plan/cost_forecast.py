@@ -25,8 +25,8 @@ from pipeline.plan.training_time import estimate_training_time, find_similar_tra
 STEP_ERROR = 0.052
 """Standard deviation of ln(measured / planned seconds of a step), for shapes that nothing was fitted on:
 the 34 published rows of docs/results/plan.md, each shape by the others."""
-STEP_ERROR_DEGREES_OF_FREEDOM = 8
-"""The rows have ten shapes, on two machines with fitted rates."""
+STEP_ERROR_DEGREES_OF_FREEDOM = 5
+"""The rows have ten shapes, and five figures are fitted on them."""
 MACHINE_ERROR = 0.064
 """The additional deviation of a machine without a measured training. The total deviation of three published speeds that
 nothing was fitted on, TinyLlama's and GPT-NL's two, is 0.083."""
@@ -34,7 +34,7 @@ MINIMUM_DEGREES_OF_FREEDOM = 2
 """With one degree of freedom a 95 % interval spans a factor of ten, and `student_quantile` is too narrow."""
 FORMULAS = {
     "low_seconds": "seconds x exp(the mean m of ln(measured / planned seconds of a step) of n trainings of calibration "
-    "runs on this platform - t s sqrt(1 + 1 / n)); s, the standard deviation, is theirs pooled with 0.052 of 8 degrees "
+    "runs on this platform - t s sqrt(1 + 1 / n)); s, the standard deviation, is theirs pooled with 0.052 of 5 degrees "
     "of freedom (34 published rows); without such runs m = 0 and s sqrt(1 + 1 / n) = sqrt(0.052^2 + 0.064^2), for "
     "nothing was measured on the machine; a time by model_flops_utilization has none without three of them",
     "high_seconds": "the same with + t s sqrt(1 + 1 / n)",

@@ -161,7 +161,10 @@ def format_proposals(plan: dict[str, Any]) -> list[str]:
     lines = []
     for name, proposals in plan["proposals"].items():
         if not proposals:
-            lines += ["", f"{name}: no other settings that fit are faster by 1 % or take 1 % less energy"]
+            lines += [
+                "",
+                f"{name}: no other settings were found that fit and are faster by 1 % or take 1 % less energy",
+            ]
             continue
         lines += ["", *align_columns(list_proposal_rows(plan, name))]
         for one in proposals:

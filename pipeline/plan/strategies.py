@@ -86,7 +86,9 @@ class Strategy:
 # In the order in which a run without enough memory proposes them.
 STRATEGIES: dict[str, Strategy] = {
     "no_shard": Strategy("fsdp", "all", "all", "all"),
-    "shard_optimizer": Strategy("fsdp", "all", "all", "share"),
+    "shard_optimizer": Strategy(  # in bf16 the sum over micro-batches would lose digits
+        "fsdp", "all", "all", "share", (ConflictingKey("gradient_reduction", "bf16", "choose fp32"),)
+    ),
     "shard_grad_op": Strategy("fsdp", "all", "share", "share"),
     "hybrid_shard_zero2": Strategy("fsdp", "all", "node", "node"),
     "hybrid_shard": Strategy("fsdp", "node", "node", "node"),

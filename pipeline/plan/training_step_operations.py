@@ -154,7 +154,9 @@ def count_step_work(
     gathers = 1 / micro_batches if mesh.pipeline > 1 else 2 if strategy.reshards_after_forward else 1
     elsewhere = max(stages) * 3 * d * a.intermediate_width * (a.experts or 0) * (1 - 1 / e)  # experts of other devices
     holders = {"all": 1, "node": mesh.sharing}.get(strategy.optimizer, mesh.sharing * mesh.replicas)
+    copied = own / mesh.sharing if mesh.sharing > 1 else own - elsewhere
     muon, sharers = training.optimizer == "muon", mesh.sharing * mesh.replicas * t
+    states, copies = (sharers, 1) if once else (mesh.sharing * t, mesh.replicas)  # devices of a copy of Muon's state
     matrices = max(stages) * sum(map(math.prod, _block_matrices(a))) * muon
     return StepWork(
         forward=forward,
@@ -169,10 +171,10 @@ def count_step_work(
         micro_batches=micro_batches,
         stage_bytes=2 * 2 * tokens * d / t,
         expert_bytes=passes * 2 * 2 * tokens * visited * d * (e - 1) / e,
-        data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced),
+        data_bytes=(own * (1 - 1 / mesh.sharing) - elsewhere) * (2 * gathers + reduced) if mesh.sharing > 1 else 0,
         data_collectives=max(stages) * (gathers + 1),
         # An all-reduce, which goes round twice, or a reduce-scatter and the gathering of weights in bf16.
-        step_bytes=own / mesh.sharing * (1 - 1 / mesh.replicas) * (reduced + (2 if once else reduced)),
+        step_bytes=copied * (1 - 1 / mesh.replicas) * (reduced + (2 if once else reduced)),
         step_collectives=2 * max(stages),
         optimizer=(
             Kernel(0, OPTIMIZER_BYTES * own / holders),
@@ -180,6 +182,6 @@ def count_step_work(
         ),
         # A device gets the means of its matrices, in fp32, from those that share the state, and its part of all
         # updates, in bf16: of as many matrices from them as from each other copy.
-        gathered_bytes=matrices / sharers * (4 + 2) * (1 - 1 / (mesh.sharing * t)),
-        copied_bytes=matrices / (mesh.sharing * t) * 2 * (1 - 1 / mesh.replicas),
+        gathered_bytes=matrices / sharers * (4 + 2) * (1 - 1 / states),
+        copied_bytes=matrices / states * 2 * (1 - 1 / copies),
     )

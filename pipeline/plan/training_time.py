@@ -38,7 +38,8 @@ FORMULAS = {
     "(Narayanan et al. 2021)",
     "step_optimizer_seconds": "42 bytes of each parameter / (0.525 memory_bytes_per_second); with muon also "
     "10 m^2 (2 n + m) / (0.885 matrix_flops_per_second) of each matrix, m its shorter and n its longer side, that the "
-    "busiest device orthogonalizes, and up to 6 bytes of each element of all matrices / (0.78 of the link)",
+    "busiest device orthogonalizes, and of all matrices 6 bytes of each element of a device's share, and 2 of its part "
+    "from other copies of the state, / (0.78 of the link)",
     "tokens_per_second_per_device": "batch_size x sequence_length / (step_seconds x devices_used)",
     "utilization_share": "model_flops / (steps x step_seconds x devices_used x peak_flops_per_second): MFU",
     "training_seconds": "steps x step_seconds, stage by stage of a ramp",
@@ -191,8 +192,13 @@ def _estimate_validation(model: ModelPlan, step: StepTime) -> float | None:
     if training.validation_tokens is None:
         return None
     share = training.validation_tokens / (training.batch_size * training.sequence_length)
-    every = training.validation_every
-    return (training.steps // every - training.first_step // every) * share * step.compute_seconds / 3
+    number = count_validations(training.first_step, training.steps, training.validation_every)
+    return number * share * step.compute_seconds / 3
+
+
+def count_validations(first_step: int, last_step: int, every: int) -> int:
+    """Return the number of validations: in every so many steps, and in the last one."""
+    return last_step // every - first_step // every + (last_step % every > 0)
 
 
 def seconds_at_published_utilization(model: ModelPlan, devices: int, peak: float) -> tuple[float, float]:

@@ -83,6 +83,13 @@ def split_into_micro_batches(
 def make_batch(
     input_BT: Integers, target_BT: Integers, training: Training, begin_of_text_id: int, device: torch.device
 ) -> Batch:
-    """Return full rows as one batch on a device, after their synchronous copy."""
-    documents = [document_boundaries(input_BT, begin_of_text_id)] if training.sampling.mask_documents else []
-    return Batch(*(torch.from_numpy(array).to(device) for array in (input_BT, target_BT, *documents)))
+    """Return full rows as one batch on a device, after their synchronous copy.
+
+    With document masks it has the offsets of each row by itself, (B, documents + 1), the last one repeated.
+    """
+    arrays: list[NDArray[Any]] = [input_BT, target_BT]
+    if training.sampling.mask_documents:
+        rows = [document_boundaries(row_T[None], begin_of_text_id) for row_T in input_BT]
+        most = max(map(len, rows))
+        arrays.append(np.stack([np.pad(offsets, (0, most - len(offsets)), mode="edge") for offsets in rows]))
+    return Batch(*(torch.from_numpy(array).to(device) for array in arrays))

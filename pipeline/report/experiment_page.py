@@ -34,7 +34,7 @@ SCORES = {
 }
 """Scores that rank combinations where no metric is named: the first one that a cell has."""
 MOST_PAIRED = 16
-"""Of up to this many combinations each two are compared by document; of more, each with that of `compare.to`."""
+"""Of up to this many combinations every pair is compared by document; of more, each with that of `compare.to`."""
 NO_SCORE = "none: the cells' held-out texts differ, so name a metric (compare: {metrics: [TASK/METRIC]})"
 AXES = ("score", "speed", "joules")
 TIE_TOLERANCE = 1e-5

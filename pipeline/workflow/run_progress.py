@@ -20,7 +20,7 @@ from pipeline.pretrain.training_follower import find_latest_segment
 from pipeline.report.amount_formatting import format_duration
 
 SILENT_SECONDS = 120.0  # without a new file, after which the writing process counts as silent
-TAIL_BYTES = 1 << 16  # of a training's metrics: its last steps
+TAIL_BYTES = 1 << 18  # of a training's metrics: its last steps, behind which losses of documents may come
 SHOWN_JOBS = 3  # on a line
 
 

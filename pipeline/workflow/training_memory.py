@@ -85,6 +85,7 @@ def _make_asked(config: Config, settings: EstimateSettings, model: PlannedTraini
         platform=settings.platform,
         energy=settings.energy,
         has_float8=bool(config.platform.float8) and config.run.environment == "cuda",
+        is_only_model=len(config.models) == 1,
     )
 
 
@@ -96,8 +97,8 @@ def _propose_or_error(asked: Asked, kind: Any) -> tuple[PeakMemory | str, list[d
 
     try:
         return propose_settings(asked, trace)
-    except InputError as error:
-        return str(error), []
+    except InputError:  # of one of the candidates, perhaps
+        return _trace_or_error(_make_trace_request(asked.planned, asked.planned.training, kind)), []
 
 
 def _make_trace_request(model: PlannedTraining, training: Training, kind: Any) -> TraceRequest:

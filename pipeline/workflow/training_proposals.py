@@ -76,6 +76,7 @@ class Asked(NamedTuple):
     platform: PlatformPlan
     energy: EnergyPlan
     has_float8: bool
+    is_only_model: bool
 
     @property
     def limit_bytes(self) -> float:
@@ -121,12 +122,12 @@ def list_candidates(asked: Asked, processes: int, meshes: Iterable[Mesh]) -> lis
         except InputError:
             continue
         plan = _change_plan(asked.model, training)
+        if list_missing_figures(plan, platform, processes):
+            continue  # its time would be that of a stated utilization, which is no measure of these settings
         candidate = Candidate(other, 0.0, _bytes_by_formula(other, plan.training))
         if candidate.bytes_by_formula > asked.limit_bytes * (1 + FORMULA_ERROR * candidate.is_traced):
             continue
-        time = estimate_training_time(plan, platform, processes)["seconds"]
-        if time is not None:
-            found.append(candidate._replace(seconds=time))
+        found.append(candidate._replace(seconds=estimate_training_time(plan, platform, processes)["seconds"]))
     return [*_order(asked.planned.training, found)]
 
 
@@ -190,10 +191,11 @@ def _list_meshes(asked: PlannedTraining) -> list[Mesh]:
 
 
 def list_changes(asked: Training, other: Training) -> dict[str, Any]:
-    """Return the keys of `training` to write, with their values; a mesh without the degrees that are defaults."""
+    """Return the keys of `training` to write, with their values; of a mesh those that differ or are no defaults."""
     changes = {key: getattr(other, key) for key in CHANGED_KEYS if getattr(other, key) != getattr(asked, key)}
     if "mesh" in changes:
-        changes["mesh"] = changes["mesh"].model_dump(exclude_defaults=True)
+        differing = {name for name, value in other.mesh if value != getattr(asked.mesh, name)}
+        changes["mesh"] = other.mesh.model_dump(include=differing | other.mesh.model_dump(exclude_defaults=True).keys())
     return changes
 
 
@@ -234,8 +236,10 @@ def propose_settings(asked: Asked, trace: Trace) -> tuple[PeakMemory, list[dict[
     ways = [fit for fit, _ in described]
     if own_peak.peak_bytes <= limit:
         ways.append(Fit(asked.planned, own_peak.peak_bytes, "trace"))
+    if ways and asked.is_only_model:  # the number of nodes is that of all models of a run
+        rows += _propose_fewer_nodes(asked, ways, now, trace)
     if ways:
-        rows += [*_propose_fewer_nodes(asked, ways, now, trace), *_propose_float8(asked, ways, now)]
+        rows += _propose_float8(asked, ways, now)
     return own_peak, rows
 
 

@@ -300,7 +300,7 @@ IN_MEMORY = [
 def test_the_grid_has_every_strategy_size_and_kernel_of_attention_once() -> None:
     grid = parse_configuration(merged("grid.yaml"))
     cells = [model.training for name, model in grid.models.items() if name in grid.cell_model_names()]
-    assert len(cells) == 12 * 5 * 2
+    assert len(cells) == 13 * 5 * 2
     found = {(one.strategy, one.micro_batch_size, one.flash_attention) for one in cells}
     assert found == {*product(IN_MEMORY, (4, 8, 10, 16, 24), (True, False))}
     assert {one.batch_size for one in cells} == {960} and all(960 // 4 % one.micro_batch_size == 0 for one in cells)

@@ -156,6 +156,19 @@ FSDP = [
 ]
 
 
+# Of the same table the rows of 1 billion parameters or more with longer sequences, on which nothing is fitted.
+FSDP_LONG = [
+    Throughput("1b", 16_384, 8, 2, 64, "none", 19649),
+    Throughput("1b", 32_768, 8, 1, 32, "none", 12025),
+    Throughput("1b", 65_536, 8, 1, 16, "full", 5506),
+    Throughput("3b", 16_384, 8, 1, 48, "none", 11152),
+    Throughput("3b", 32_768, 8, 3, 144, "full", 5873),
+    Throughput("3b", 65_536, 8, 1, 16, "full", 3262),
+    Throughput("7b", 32_768, 8, 2, 32, "full", 3318),
+    Throughput("7b", 65_536, 8, 1, 16, "full", 1956),
+    Throughput("13b", 16_384, 8, 3, 72, "full", 2985),
+    Throughput("13b", 32_768, 8, 1, 24, "full", 1976),
+]
 # NVIDIA, data sheet of the H100 SXM; the adapters, 400 Gb/s for each device, are an assumption. Its rates of matrix
 # products and of attention are fitted on the rows above: the best single product is 792e12.
 H100 = Machine(740e12, 3350e9, 450e9, 50e9, devices=8, attention_flops_per_second=175e12)

@@ -94,7 +94,7 @@ FLOAT8_ROWS = [
 
 
 def _halve(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    return tuple(Kernel(kernel.flops / 2, kernel.bytes / 2, kernel.rate) for kernel in kernels)
+    return tuple(kernel._replace(flops=kernel.flops / 2, bytes=kernel.bytes / 2) for kernel in kernels)
 
 
 def _work(row: Speed, architecture: Architecture, training: TrainingPlan, work: StepWork) -> StepWork:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -137,3 +138,11 @@ def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:
 
     experts = 128 * 3 * 2048 * 768
     assert gathered(1) - gathered(8) == 2 * 2 * experts * 7 / 8
+
+
+@pytest.mark.parametrize("strategy", ["no_shard", "shard_optimizer"])
+def test_experts_of_others_do_not_travel_where_every_device_holds_the_weights(strategy: str) -> None:
+    whole, divided = (counted(THIRTY, 16, strategy=strategy, mesh={"expert": expert})[1] for expert in (1, 8))
+    assert whole.data_bytes == divided.data_bytes == 0
+    experts, total = 48 * 128 * 3 * 2048 * 768, parameter_count(THIRTY, VOCABULARY)
+    assert math.isclose(divided.step_bytes / whole.step_bytes, 1 - experts * 7 / 8 / total)

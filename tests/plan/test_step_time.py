@@ -26,6 +26,7 @@ from pipeline.plan.training_step_operations import FLOAT8_RATE, count_step_work
 from tests.conftest import ROOT
 from tests.plan.published_steps import (
     FSDP,
+    FSDP_LONG,
     H100,
     MEGATRON,
     SEQUENCE,
@@ -72,6 +73,11 @@ def test_published_trainings_by_fsdp_on_h100():
     mean, largest = errors([(reached(row), row.tokens_per_second) for row in FSDP])
     assert len(FSDP) == 26 and mean < 0.03
     assert f"| 26 | {100 * mean:.1f} % | {100 * largest:.1f} % |" in PAGE
+
+
+def test_longer_sequences_than_those_of_the_fit() -> None:
+    mean, largest = errors([(reached(row), row.tokens_per_second) for row in FSDP_LONG])
+    assert mean < 0.04 and f"| {len(FSDP_LONG)} | {100 * mean:.1f} % | {100 * largest:.1f} % | not fitted |" in PAGE
 
 
 def test_trainings_of_a_publication_that_nothing_was_fitted_on() -> None:

@@ -17,6 +17,7 @@ from pipeline.plan.training_time import (
     HOW_TO_MEASURE,
     PUBLISHED_TRAININGS,
     _ramp_stage_training,
+    count_validations,
     estimate_step,
     estimate_training_time,
     find_similar_trainings,
@@ -220,6 +221,15 @@ def test_published_hours_come_out_of_the_plan_again():
     # The model alone is far below what Meta needed, and above what Llama 2 needed on A100.
     assert 1.6 < 1.3e6 / (told["seconds"] * 16 / 3600) < 1.9
     assert 1.2 < told["seconds"] / told["published_least_seconds"] < 1.5
+
+
+def test_a_training_is_validated_in_its_last_step_too() -> None:
+    assert [count_validations(*steps) for steps in ((0, 1000, 300), (0, 900, 300), (600, 1000, 300), (0, 5, 300))] == [
+        4,
+        3,
+        2,
+        1,
+    ]
 
 
 def of(name: str, nodes: int) -> PlatformPlan:

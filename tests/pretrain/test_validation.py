@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from torch._C._distributed_c10d import HashStore
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipeline.model.decoder import Decoder, select_row_documents
+from pipeline.model.decoder import Decoder
 from pipeline.model.loss import token_cross_entropies
 from pipeline.model.networks import get_network
 from pipeline.model.settings import Architecture
+from pipeline.pretrain.data_loader import make_batch
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.settings import Training
 from pipeline.pretrain.validation import document_losses, rows_per_pass, summarize_losses
@@ -179,9 +180,11 @@ def test_a_pass_takes_half_the_hidden_states_of_a_step(shape: dict[str, Any], ro
 
 
 @pytest.mark.parametrize("preset", ["llama3", "qwen3-moe"])
-@pytest.mark.parametrize("documents", [None, torch.tensor([0, 4, 11, 22, 25, 33])])
-def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(documents: torch.Tensor | None, preset: Any) -> None:
+@pytest.mark.parametrize("has_documents", [False, True])
+def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(has_documents: bool, preset: Any) -> None:
     torch.manual_seed(0)
+    documents = torch.tensor([0, 4, 11, 22, 25, 33]) if has_documents else None
+    of_rows = torch.tensor([[0, 4, 11], [0, 11, 11], [0, 3, 11]]) if has_documents else None
     kind: dict[str, Any] = {"experts": 4, "experts_per_token": 2} if preset == "qwen3-moe" else {}
     architecture = Architecture(preset=preset, layers=2, width=16, heads=2, key_value_heads=1, **kind)
     model: Decoder = get_network(architecture.name).model(architecture, 50)
@@ -192,12 +195,12 @@ def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(documents: torc
     target_BT[2, 4:] = -100
     passed: list[object] = []
     with torch.no_grad():
-        loss_BT = model(tokens_BT, target_BT, documents, after_layer=passed.append)
+        loss_BT = model(tokens_BT, target_BT, of_rows, after_layer=passed.append)
         whole = model(tokens_BT, target_BT, documents)
         together_BT = token_cross_entropies(model(tokens_BT, None, documents), target_BT, at_once=4)
         for row in range(3):
             here = slice(row, row + 1)
-            logits_BTV = model(tokens_BT[here], None, select_row_documents(documents, row, 11))
+            logits_BTV = model(tokens_BT[here], None, None if of_rows is None else of_rows[row])
             assert torch.equal(loss_BT[here], token_cross_entropies(logits_BTV, target_BT[here]))
     assert passed == list(model.blocks)  # each once, after all rows
     torch.testing.assert_close(loss_BT, together_BT)  # of more rows at once a kernel rounds otherwise
@@ -205,10 +208,11 @@ def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(documents: torc
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)
 
 
-def test_a_row_keeps_the_offsets_of_its_own_documents() -> None:
-    """A kernel on a GPU reads offsets below zero or behind the row as memory of others."""
-    documents = torch.tensor([0, 4, 11, 22, 25, 33])
-    found = [select_row_documents(documents, row, 11) for row in range(3)]
-    expected = [[0, 4, 11, 11, 11, 11], [0, 0, 0, 11, 11, 11], [0, 0, 0, 0, 3, 11]]
-    assert [offsets.tolist() for offsets in found if offsets is not None] == expected
-    assert select_row_documents(None, 1, 11) is None
+def test_a_batch_has_the_offsets_of_each_row_by_itself() -> None:
+    """A kernel on a GPU reads offsets behind the row as memory of others, and takes time for each document."""
+    begin, training = 9, Training.model_validate({**TRAINING, "sampling": {"mask_documents": True}})
+    input_BT = np.array([[1, 2, 9, 4], [9, 2, 3, 4], [1, 9, 9, 4]])
+    made = make_batch(input_BT, input_BT, training, begin, torch.device("cpu"))
+    assert made.documents is not None and made.documents.tolist() == [[0, 2, 4, 4], [0, 4, 4, 4], [0, 1, 2, 4]]
+    plain = make_batch(input_BT, input_BT, Training.model_validate(TRAINING), begin, torch.device("cpu"))
+    assert plain.documents is None

@@ -332,7 +332,7 @@ def test_of_many_combinations_each_is_compared_with_one(run_folder: Run, monkeyp
     found, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
     rows, page = by_document(run_folder, monkeypatch, found)
     assert {*rows} == {("0.002", "0.001"), ("0.004", "0.001")}
-    assert "with up to 2 combinations each two would be compared" in page.text
+    assert "with up to 2 combinations every pair would be compared" in page.text
     rows, _ = by_document(run_folder, monkeypatch, found, metrics=["completion/acc"])
     assert rows == {}, "metrics that are named are the only ones"
     rows, page = by_document(run_folder, monkeypatch, found, metrics=["validation/bits_per_byte"])

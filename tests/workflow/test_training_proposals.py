@@ -13,7 +13,7 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import format_proposals
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.monitors.memory_estimate import USABLE_SHARE, PeakMemory
-from pipeline.pretrain.settings import EXECUTION_KEYS
+from pipeline.pretrain.settings import EXECUTION_KEYS, Mesh, Training
 from pipeline.workflow.preflight import PlannedTraining, find_training_problems, plan_training
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import MemoryPlan, _make_asked, estimate_training_memory
@@ -174,3 +174,19 @@ def test_fewer_nodes_are_proposed_where_they_take_less_energy_and_no_more_time()
         assert least["facility_energy_joules"] < ways["fastest"]["facility_energy_joules"]
     else:
         assert ways["fastest"]["facility_energy_joules"] < asked["facility_energy_joules"]
+
+
+def test_settings_of_which_no_time_is_counted_are_no_candidates() -> None:
+    """Snellius states a utilization, by which every strategy would take equally long."""
+    raw = configuration({"layers": 2, "width": 512, "heads": 8}, backend="deepspeed", strategy="zero3")
+    config = parse_configuration(raw)
+    asked = _make_asked(config, settings_of(config), plan_training(config, "base", config.launch))
+    found = {one.planned.training.strategy for one in list_candidates(asked, 8, [asked.planned.training.mesh])}
+    assert found == {"zero0", "zero1", "zero2", "zero3"}, "zero0 is refused in bf16 before it is traced"
+
+
+def test_a_proposed_mesh_says_what_differs_even_where_it_is_the_default() -> None:
+    """Whoever writes the lines into a mesh that is there gets the same as who replaces it."""
+    base = Training.model_validate({"learning_rate": 0.001, **TRAINING, "mesh": {"tensor": 4}})
+    other = base.model_copy(update={"mesh": Mesh(pipeline=2)})
+    assert list_changes(base, other) == {"mesh": {"tensor": 1, "pipeline": 2}}

@@ -249,11 +249,13 @@ def make_segment_settings(request: TraceRequest, **changes: bool) -> SegmentSett
 def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
     """Return the peak memory of a process of one pipeline stage; the process must have joined no group.
 
-    Without a pipeline two traces of a few layers suffice for many: what is held in a moment at either end of the blocks
-    grows by the same with each layer, and what is held in a block in the middle is between these.
+    Without a pipeline two traces of a few layers, which have each kind of attention, suffice for many: what is held in
+    a moment at either end of the blocks grows by the same with each layer, and what is held in a block in the middle is
+    between these.
     """
-    layers = request.architecture.layers
-    if request.training.mesh.pipeline > 1 or layers <= sum(FEW_LAYERS):
+    layers, windows = request.architecture.layers, request.architecture.windows()
+    has_all_masks = {*windows[: FEW_LAYERS[0]]} == {*windows}  # each kind of attention keeps one
+    if request.training.mesh.pipeline > 1 or layers <= sum(FEW_LAYERS) or not has_all_masks:
         return _find_peak(_trace_moments(request, rank), stage)
     fewer, more = (_trace_few_layers(request, rank, few) for few in FEW_LAYERS)
     steps = (layers - FEW_LAYERS[1]) // (FEW_LAYERS[1] - FEW_LAYERS[0])

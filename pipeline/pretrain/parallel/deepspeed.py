@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.core.errors import InputError
-from pipeline.model.decoder import Decoder, select_row_documents
+from pipeline.model.decoder import Decoder
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.loss import token_cross_entropies
 from pipeline.model.networks import get_network
@@ -244,10 +244,11 @@ class DeepSpeedBackend:
     @torch.no_grad()
     def token_losses(self, batch: Batch) -> Tensor:
         """See Backend. Each sequence passes the model alone: stage 3 prefetches in the order of a training step."""
-        rows, length = [], batch.input_BT.shape[1]
+        rows = []
         for number in range(len(batch.input_BT)):
             row = slice(number, number + 1)
-            logits_BTV = self.engine(batch.input_BT[row], None, select_row_documents(batch.documents, number, length))
+            documents = None if batch.documents is None else batch.documents[number]
+            logits_BTV = self.engine(batch.input_BT[row], None, documents)
             rows.append(token_cross_entropies(logits_BTV, batch.target_BT[row]))
         return torch.cat(rows)
 

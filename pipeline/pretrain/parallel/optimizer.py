@@ -55,14 +55,25 @@ class _ShardingGroup:
             self.number, self.rank = len(ranks), ranks.index(dist.get_rank())
             self._coordinates = [(mesh.mesh == rank).nonzero()[0].tolist() for rank in ranks]
             self._group = mesh.get_group() if mesh.ndim == 1 else process_groups.make_group(ranks)
+        self._holders: dict[tuple[Any, ...], tuple[list[Box], dict[Box, list[int]]]] = {}
 
-    def list_boxes(self, matrix: Tensor) -> list[Box]:
-        """Return which part of a matrix each process has; it may be empty."""
+    def find_holders(self, matrix: Tensor) -> tuple[list[Box], dict[Box, list[int]]]:
+        """Return which part of a matrix each process has, which may be empty, and who has each part.
+
+        It is computed once for a shape: for hundreds of processes that takes longer than a step.
+        """
         shape = tuple(matrix.shape)
-        if self._mesh is None or not isinstance(matrix, DTensor):
-            return [full_box(shape)]
-        found = (find_local_shape(shape, self._mesh, matrix.placements, place) for place in self._coordinates)
-        return [Box(tuple(offset), tuple(extent)) for extent, offset in found]
+        key = (shape, matrix.placements if isinstance(matrix, DTensor) else None)
+        if key not in self._holders:
+            boxes = [full_box(shape)]
+            if self._mesh is not None and isinstance(matrix, DTensor):
+                found = (find_local_shape(shape, self._mesh, matrix.placements, place) for place in self._coordinates)
+                boxes = [Box(tuple(offset), tuple(extent)) for extent, offset in found]
+            holders: dict[Box, list[int]] = {}
+            for number, box in enumerate(boxes):
+                holders.setdefault(box, []).append(number)
+            self._holders[key] = boxes, holders
+        return self._holders[key]
 
     def exchange(self, sent: Sequence[Tensor], received: Sequence[int]) -> list[Tensor]:
         """Send the i-th flat tensor to process i; return one of so many elements from each."""
@@ -110,21 +121,21 @@ class Muon(torch.optim.AdamW):
     def _update_matrices(self, matrices: list[Tensor], sharers: _ShardingGroup, group: dict[str, Any]) -> None:
         """Update at most as many matrices as there are processes in the group; process i owns the i-th."""
         number, rank = sharers.number, sharers.rank
-        boxes = [sharers.list_boxes(matrix) for matrix in matrices]
-        # Of equal shards one is sent: that of the owner, or else of the next process.
-        providers = [
-            {box: min((n for n in range(number) if held[n] == box), key=lambda n: (n - owner) % number) for box in held}
-            for owner, held in enumerate(boxes)
-        ]
+        boxes, holders = zip(*map(sharers.find_holders, matrices), strict=True)
+
+        def provider(box: Box, owner: int) -> int:
+            """Return who sends one of equal shards: the owner, or else the next process."""
+            return min(holders[owner][box], key=lambda n: (n - owner) % number)
+
         own = [self._momentum_gradient(matrix) for matrix in matrices]
         empty = own[0].new_empty(0)
         to_owner = [
-            part.flatten() if providers[owner][boxes[owner][rank]] == rank else empty for owner, part in enumerate(own)
+            part.flatten() if provider(boxes[owner][rank], owner) == rank else empty for owner, part in enumerate(own)
         ]
         to_owner += [empty] * (number - len(matrices))
         # What this process owns, if it does, from each.
         mine = boxes[rank] if rank < len(matrices) else []
-        sizes = [box.elements if providers[rank][box] == n else 0 for n, box in enumerate(mine)] or [0] * number
+        sizes = [box.elements if provider(box, rank) == n else 0 for n, box in enumerate(mine)] or [0] * number
         shards = sharers.exchange(to_owner, sizes)
         back = [empty.to(self.precision)] * number
         if mine:
@@ -133,7 +144,7 @@ class Muon(torch.optim.AdamW):
             for box, shard in zip(mine, shards, strict=True):
                 if len(shard):
                     whole_RC[box.slices_within(full)] = shard.view(box.shape)
-            update_RC = orthogonalize(whole_RC, self.precision)
+            update_RC = orthogonalize(whole_RC, self.precision).contiguous()
             back = [update_RC[box.slices_within(full)].flatten() for box in mine]
         returned = sharers.exchange(back, [held[rank].elements for held in boxes] + [0] * (number - len(matrices)))
         for matrix, part in zip(matrices, returned, strict=False):

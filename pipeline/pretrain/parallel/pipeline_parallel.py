@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.nn.utils.rnn import pad_sequence
 
-from pipeline.model.decoder import Decoder, select_row_documents
+from pipeline.model.decoder import Decoder
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.backend import Batch
 
@@ -211,7 +211,7 @@ class Pipeline:
         number, length = batch.input_BT.shape
         schedule, stages = self._make_schedule(number, torch.Size((1, length)), trains=False)
         rows = enumerate(zip(torch.split(batch.input_BT, 1), torch.split(batch.target_BT, 1), strict=True))
-        batches = [Batch(*tokens, select_row_documents(batch.documents, row, length)) for row, tokens in rows]
+        batches = [Batch(*tokens, None if batch.documents is None else batch.documents[row]) for row, tokens in rows]
         losses = self._run(schedule.eval, stages, batches, target_BT=batch.target_BT, by_token=True)
         return torch.cat(losses) if losses else torch.zeros(batch.target_BT.shape, device=self.device)
 

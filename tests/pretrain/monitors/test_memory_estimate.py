@@ -8,9 +8,10 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
+from pipeline.plan import formulas
+from pipeline.plan.settings import TrainingPlan
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import memory_estimate
-from pipeline.pretrain.parallel.process_layout import make_layout
 from pipeline.pretrain.settings import SegmentSettings, Training
 
 EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, key_value_heads=8)
@@ -66,10 +67,10 @@ def test_a_mesh_divides_the_state() -> None:
     training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
     plain = Training.model_validate(numbers)
     one, split = (
-        memory_estimate.estimate_bytes(chosen, EIGHT, 128_256, make_layout(chosen, processes, 4), 0)
-        for chosen, processes in ((plain, 2), (training, 8))
+        formulas.device_bytes(EIGHT, 128_256, plan, devices=2, node=2, recomputation=True)
+        for plan in map(TrainingPlan.model_validate, (plain, training))
     )
-    assert one / 4 < split < one / 4 * 1.07
+    assert one.state / 4 < split.state < one.state / 4 * 1.07 and one.gathered == split.gathered == 0
 
 
 @pytest.mark.slow
