@@ -121,7 +121,8 @@ class Muon(torch.optim.AdamW):
     def _update_matrices(self, matrices: list[Tensor], sharers: _ShardingGroup, group: dict[str, Any]) -> None:
         """Update at most as many matrices as there are processes in the group; process i owns the i-th."""
         number, rank = sharers.number, sharers.rank
-        boxes, holders = zip(*map(sharers.find_holders, matrices), strict=True)
+        found = [sharers.find_holders(matrix) for matrix in matrices]
+        boxes, holders = [boxes for boxes, _ in found], [holders for _, holders in found]
 
         def provider(box: Box, owner: int) -> int:
             """Return who sends one of equal shards: the owner, or else the next process."""
