@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import json
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from pipeline.cli.entry_point import RULE_COMMANDS, main
+from pipeline.cli.entry_point import RULE_COMMANDS, main, stop_on_sigterm
+from pipeline.core.errors import Stopped
+from pipeline.job import attempt
 
 
 def test_a_mistyped_command_or_option_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +36,26 @@ def test_a_job_of_a_rule_does_not_load_the_command_line(words: str) -> None:
 def test_the_commands_that_rules_call_are_there() -> None:
     for module, function in RULE_COMMANDS.values():
         assert callable(getattr(importlib.import_module(module), function)), f"{module}.{function}"
+
+
+def test_slurm_asks_twice_and_the_attempt_still_ends_as_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both srun and slurmstepd send SIGTERM; the second one must not interrupt what the first one has begun."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    measured = attempt.peak_memory_bytes_of_process_tree
+
+    def measure_and_be_asked_again() -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return measured()
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        stop_on_sigterm()
+        with pytest.raises(Stopped), attempt.RunningAttempt("sources.listing", {"source": "laws"}, tmp_path):
+            monkeypatch.setattr(attempt, "peak_memory_bytes_of_process_tree", measure_and_be_asked_again)
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    (file,) = (tmp_path / "provenance/attempts").glob("*.json")
+    assert json.loads(file.read_text())["status"] == "stopped"
