@@ -35,7 +35,10 @@ def _list_ranks_along(shape: tuple[int, ...], dimension: int) -> list[int]:
 
 
 def make_group(members: list[int]) -> dist.ProcessGroup:
-    """Make a group of these ranks; only they call this, in the same order as for their other groups."""
+    """Make a group of these ranks; only they need call this, in the same order as for their other groups.
+
+    Where NCCL is bound to devices, it splits the group of all processes: there all of them make groups at this point.
+    """
     made: dist.ProcessGroup = dist.new_group(members, timeout=COLLECTIVE_TIMEOUT, use_local_synchronization=True)
     return made
 
