@@ -53,7 +53,10 @@ def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings
         f"{name} {how}": of(settings, name, **changes)
         for name, strategy in STRATEGIES.items()
         for how, changes in {"tied": tied, "float32": {}, "bf16": bf16}.items()
-        if strategy.backend == backend and not strategy.is_hybrid and (how == "tied" or name != "zero0")
+        if strategy.backend == backend
+        and not strategy.is_hybrid
+        and (how == "tied" or name != "zero0")
+        and (how != "bf16" or name != "shard_optimizer")  # which is refused
     }
     for name, found in looked_at("gradients", cases, tmp_path).items():
         assert found["same_weights"], name
