@@ -286,7 +286,8 @@ def _trace_moments(request: TraceRequest, rank: int) -> dict[_Moment, _Held]:
         with patch_gpu_kernels() if request.device == "gpu" else nullcontext(), patch_expert_groups(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
-            with tracker, ignore_shape_propagation(), skip_neighbor_communication():
+            alone = skip_neighbor_communication() if backend.pipeline else nullcontext()
+            with tracker, ignore_shape_propagation(), alone:
                 # The tracker's hooks need to know that the model starts again; in a pipeline not all of it does.
                 def forget(model: nn.Module, _: object) -> None:
                     tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]

@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.fsdp2_mem_tracker import _FSDPRefType as FSDPRefType
 from torch.distributed._tools.mem_tracker import _TOTAL_KEY as TOTAL_KEY
-from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
@@ -50,7 +50,11 @@ def fake_tensors() -> FakeTensorMode:
 
 
 def join_fake_group(rank: int, processes: int) -> None:
-    """Join a fake process group in which every collective succeeds at once."""
+    """Join a fake process group in which every collective succeeds at once.
+
+    What DTensor remembers of a rank of an earlier group holds that one's meshes, which are equal to those of this one.
+    """
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     dist.init_process_group("fake", rank=rank, world_size=processes, store=FakeStore())
 
 
@@ -58,6 +62,8 @@ def _skip_negotiation(
     _: torch_schedules._PipelineSchedule, stages: Sequence[Any], has_backward: bool, p2p_done: bool
 ) -> None:
     """Replace the negotiation of shapes between stages."""
+    from torch.distributed.pipelining._utils import InferenceMode  # 2.11, without it, traces all but pipelines
+
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
 
