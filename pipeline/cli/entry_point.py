@@ -25,7 +25,6 @@ def stop_on_sigterm() -> None:
     """Let a step end with `Stopped` on SIGTERM in a job of Slurm: so a preemption begins, some time before its end."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # srun and slurmstepd both send it: the attempt must still end
         raise Stopped("as asked by Slurm: start again to continue")
 
     if "SLURM_JOB_ID" in os.environ:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import platform
+import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -137,6 +139,22 @@ def execution_context(code: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _ignore_sigterm() -> Iterator[None]:
+    """Ignore SIGTERM: Slurm asks to stop more than once, and a second time would leave the attempt as running.
+
+    Until then it counts, because it ends the wait for a thread that reads.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
 class RunningAttempt:
     """Measures a block and keeps the file of the attempt up to date while it runs.
 
@@ -250,10 +268,12 @@ class RunningAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
         if error is None:
+            self._thread.join()
             self._end("finished", None)
-        else:
+            return
+        with _ignore_sigterm():
+            self._thread.join()
             self._end("stopped" if isinstance(error, Stopped) else "failed", f"{type(error).__name__}: {error}")
 
     def measurements(self) -> dict[str, Any]:

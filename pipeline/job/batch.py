@@ -126,7 +126,6 @@ def _receive_problem(problem: Connection) -> Exception | None:
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # whoever asks again must not interrupt the end of the attempt
     raise SystemExit(128 + number)
 
 
