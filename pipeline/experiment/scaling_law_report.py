@@ -103,9 +103,9 @@ def _find_worse_settings(rungs: Sequence[Rung]) -> dict[str, str]:
     variants: dict[tuple[float, float], dict[str, list[Rung]]] = {}
     for rung in sorted(rungs, key=lambda rung: rung.is_cell):
         seeds = variants.setdefault(rung.point[:2], {}).setdefault(rung.variant, [])
-        twin = next((one.model for one in seeds if rung.is_cell and one.seed == rung.seed), None)
-        if twin:
-            found[rung.model] = f"is the same training as {twin}"
+        same = next((one.model for one in seeds if rung.is_cell and one.seed == rung.seed), None)
+        if same:
+            found[rung.model] = f"is the same training as {same}"
         else:
             seeds.append(rung)
     for of_one_size in variants.values():

@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
     @property
     def is_traced(self) -> bool:
-        """Return whether a trace and not the formula tells its memory."""
+        """Return whether its memory is traced, and not taken from the formula."""
         return self.planned.training.backend == "fsdp" and self.planned.training.mesh.pipeline == 1
 
 
