@@ -146,3 +146,11 @@ def test_experts_of_others_do_not_travel_where_every_device_holds_the_weights(st
     assert whole.data_bytes == divided.data_bytes == 0
     experts, total = 48 * 128 * 3 * 2048 * 768, parameter_count(THIRTY, VOCABULARY)
     assert math.isclose(divided.step_bytes / whole.step_bytes, 1 - experts * 7 / 8 / total)
+
+
+def test_the_state_of_muon_is_exchanged_alike_where_it_is_shared_by_all() -> None:
+    shape = THIRTY.model_copy(update={"experts": None, "experts_per_token": None})
+    found = [counted(shape, 16, optimizer="muon", strategy=name)[1] for name in ("full_shard", "shard_optimizer")]
+    assert (
+        found[0].gathered_bytes == found[1].gathered_bytes > 0 and found[0].copied_bytes == found[1].copied_bytes == 0
+    )

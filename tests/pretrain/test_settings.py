@@ -82,6 +82,7 @@ def test_one_milestone_by_default() -> None:
         ({"warmup_steps": 101}, "warmup_steps 101"),
         ({"start": {"model": "base", "step": 100}}, "steps 100 must exceed start.step 100"),
         ({"backend": "deepspeed", "strategy": "zero0", "precision": "bf16"}, "choose zero1 or fp32"),
+        ({"strategy": "shard_optimizer", "precision": "bf16", "gradient_reduction": "bf16"}, "choose fp32"),
         ({"backend": "deepspeed", "strategy": "zero1", "compile": True}, "compile"),
         ({"backend": "deepspeed", "strategy": "zero1", "float8": True}, "float8 to false"),
         ({"backend": "deepspeed", "strategy": "zero1", "optimizer": "muon"}, "set backend to fsdp"),
