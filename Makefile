@@ -62,7 +62,7 @@ test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
 	make --no-print-directory --keep-going MARKS="$(MARKS)" test-slurm >$$shared/slurm 2>&1 & slurm=$$!; \
 	trap "kill $$check $$slurm" INT TERM; \
 	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" $(MORE) --numprocesses 2 --dist loadfile \
-	    --no-loadscope-reorder --durations 20; others=$$?; \
+	    --no-loadscope-reorder; others=$$?; \
 	wait $$slurm; alone=$$?; wait $$check; checked=$$?; \
 	cat $$shared/slurm $$shared/check; rm -r $$shared; exit $$((others + alone + checked))
 
@@ -80,7 +80,7 @@ quick: $(VENV)/installed-$(LOCK)
 test-slurm: test-this-slurm test-other-slurm
 SLURM_TESTS = $(BIN)/python -m pytest tests/slurm --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test-this-slurm:
-	@$(SLURM_TESTS) -m "$(MARKS)" --durations 20
+	@$(SLURM_TESTS) -m "$(MARKS)"
 test-other-slurm:
 	@$(if $(POLDER_OTHER_SLURM),POLDER_SLURM=$(POLDER_OTHER_SLURM) $(SLURM_TESTS) -m "versions and $(MARKS)")
 

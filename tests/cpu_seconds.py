@@ -20,6 +20,8 @@ from tests import warm_python
 BUDGETS = Path(__file__).with_name("budgets.yaml")
 BEGAN = pytest.StashKey[float]()
 PROPERTY = "cpu_seconds"
+LISTED = 10
+"""CPU seconds from which on a file has a line of its own."""
 
 
 def used() -> float:
@@ -41,16 +43,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def lines(used_by_test: dict[str, float], budgets: dict[str, Any]) -> list[str]:
-    """Return what the end of a run says: a line for each folder, and each test that is slow without a reason."""
+    """Return what the end of a run says: each folder with its largest files, and each test slow without a reason."""
     folders: dict[str, float] = defaultdict(float)
+    files: dict[str, float] = defaultdict(float)
     for test, seconds in used_by_test.items():
-        folders["/".join(test.split("::")[0].split("/")[:2])] += seconds
+        file = test.split("::")[0]
+        files[file] += seconds
+        folders["/".join(file.split("/")[:2])] += seconds
     said = []
     for folder, seconds in sorted(folders.items(), key=lambda pair: -pair[1]):
         most = budgets["folders"].get(folder, budgets["others"])
         over = f": WARNING: above its budget of {most} s in tests/budgets.yaml" if seconds > most else ""
         if seconds >= 1:
             said.append(f"{seconds:7.0f} s  {folder}{over}")
+        for file, part in sorted(files.items(), key=lambda pair: -pair[1]):
+            if part >= LISTED and file.startswith(f"{folder}/"):
+                said.append(f"{part:15.0f} s  {file}")
     for test, seconds in sorted(used_by_test.items(), key=lambda pair: -pair[1]):
         if seconds > budgets["slow_test"] and test.split("[")[0] not in budgets["slow_tests"]:
             said.append(f"{seconds:7.0f} s  WARNING: {test} is slow: add it with its reason to tests/budgets.yaml")

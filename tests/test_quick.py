@@ -70,6 +70,7 @@ def test_the_end_of_a_run_names_what_is_above_its_budget() -> None:
     used = {"tests/a/test_b.py::c[1]": 30.0, "tests/a/test_b.py::d[2]": 25.0, "tests/test_e.py::f": 9.0}
     assert cpu_seconds.lines(used, budgets) == [
         "     55 s  tests/a: WARNING: above its budget of 50 s in tests/budgets.yaml",
+        "             55 s  tests/a/test_b.py",
         "      9 s  tests/test_e.py",
         "     25 s  WARNING: tests/a/test_b.py::d[2] is slow: add it with its reason to tests/budgets.yaml",
     ]

@@ -143,7 +143,7 @@ def new_platform_file(name: Name, account: Account = None) -> None:
         known = {}
         print(f"Slurm does not answer here ({error}): every key is a comment.", file=sys.stderr)
     write_part(platform_edits(name, known))
-    if accounts := list_accounts():
+    if known and (accounts := list_accounts()):  # a Slurm that does not answer may take a minute to say so, each time
         print(f"Your accounts: {'; '.join(accounts)}")
 
 

@@ -47,6 +47,7 @@ def test_a_platform_is_written_as_comments_where_slurm_does_not_answer(
     template.parent.mkdir(parents=True)
     shutil.copy("workflow/platforms/template.yaml", template)
     (tmp_path / "Snakefile").touch()
+    (tmp_path / "slurm.conf").touch()  # without a file Slurm looks for a server of configurations, for a minute
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     monkeypatch.chdir(tmp_path)
     assert main(["platform", "new", "dune"]) == 0
