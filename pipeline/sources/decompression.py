@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
+import zstandard
 
 from pipeline.core.errors import InputError
 
@@ -46,7 +46,9 @@ class QuarantinedFile:
 CHUNK_BYTES = 1 << 16
 MAXIMUM_EXPANSION = 250  # times the size on disk; prose compresses to a third or a tenth
 ALWAYS_ALLOWED_BYTES = 1 << 27
-MAXIMUM_WINDOW_BYTES = 1 << 27  # of a decompressor: the default of zstd and more than `xz -9` needs
+MAXIMUM_WINDOW_BYTES = 1 << 31  # of zstd: what `zstd --long=31` writes; only the part that has content takes memory
+MAXIMUM_DICTIONARY_BYTES = 1 << 27  # of xz: more than `xz -9` needs
+ZSTD_INPUT_BYTES = 1 << 9  # of one call, whose output zstd does not limit: at most 128 KiB per 4 bytes
 MAXIMUM_TRAILING_BYTES = 1 << 12  # ignored after an archive; more may be an archive with a damaged header
 
 # A decompressed chunk, and the bytes of the file that were read before it.
@@ -108,28 +110,63 @@ class _GzipDecompressor:
         return self._member.unused_data
 
 
-# The decompressor of one member of an archive, and the magic number of a member.
-_MEMBERS: dict[str, tuple[Callable[[], Any], bytes]] = {
-    "gz": (_GzipDecompressor, b"\x1f\x8b\x08"),
-    "bz2": (bz2.BZ2Decompressor, b"BZh"),
-    "xz": (partial(lzma.LZMADecompressor, memlimit=MAXIMUM_WINDOW_BYTES + (1 << 24)), b"\xfd7zXZ\x00"),
+class _ZstdDecompressor:
+    """One frame of a zstd file, with the interface of the decompressors of bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor(max_window_size=MAXIMUM_WINDOW_BYTES).decompressobj()
+        self._input = memoryview(b"")
+        self._output = bytearray()
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        if data:
+            self._input = memoryview(data)
+        while self._input and len(self._output) < max_length and not self._frame.eof:
+            self._output += self._frame.decompress(self._input[:ZSTD_INPUT_BYTES])
+            self._input = self._input[ZSTD_INPUT_BYTES:]
+        piece = bytes(self._output[:max_length])
+        del self._output[:max_length]
+        return piece
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._input
+
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof and not self._output
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data + bytes(self._input)
+
+
+# The decompressor of one member of an archive, and the magic numbers of a member; a frame of zstd may be skippable.
+_MEMBERS: dict[str, tuple[Callable[[], Any], tuple[bytes, ...]]] = {
+    "zst": (
+        _ZstdDecompressor,
+        (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16))),
+    ),
+    "gz": (_GzipDecompressor, (b"\x1f\x8b\x08",)),
+    "bz2": (bz2.BZ2Decompressor, (b"BZh",)),
+    "xz": (partial(lzma.LZMADecompressor, memlimit=MAXIMUM_DICTIONARY_BYTES + (1 << 24)), (b"\xfd7zXZ\x00",)),
 }
-COMPRESSIONS = ("zst", *_MEMBERS)
-# Magic numbers of files by extension; zstd files can begin with a skippable frame.
+COMPRESSIONS = (*_MEMBERS,)
+# Magic numbers of files by extension.
 _MAGICS = {
-    **{ending: (magic,) for ending, (_, magic) in _MEMBERS.items()},
-    "zst": (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16))),
-    "xz": (_MEMBERS["xz"][1], b"\x5d\x00\x00"),  # also as LZMA alone
+    **{ending: magics for ending, (_, magics) in _MEMBERS.items()},
+    "xz": (*_MEMBERS["xz"][1], b"\x5d\x00\x00"),  # also as LZMA alone
     "zip": (b"PK\x03\x04",),
     "7z": (b"7z\xbc\xaf\x27\x1c",),
     "lz4": (b"\x04\x22\x4d\x18",),
     "parquet": (b"PAR1",),
 }
-_MOST = f"of more than {MAXIMUM_WINDOW_BYTES >> 20} MiB, which is more than is held in memory: compress it again, with "
 # Messages by error text of decompressors for undamaged files.
 _NOT_SUPPORTED = {
-    "requires too much memory": f"has a window {_MOST}`zstd -d --long=31 -c OLD | zstd -o NEW`",
-    "Memory usage limit": f"has a dictionary {_MOST}`xz -dc OLD | xz -9 > NEW`",
+    "requires too much memory": f"has a window of more than {MAXIMUM_WINDOW_BYTES >> 30} GiB, the most that zstd writes: "
+    "compress it again, with --long=31 or less",
+    "Memory usage limit": f"has a dictionary of more than {MAXIMUM_DICTIONARY_BYTES >> 20} MiB, which is more than is "
+    "held in memory: compress it again, with `xz -dc OLD | xz -9 > NEW`",
     "Dictionary mismatch": "needs a dictionary to decompress: compress it again without one, with "
     "`zstd -d -D DICTIONARY -c OLD | zstd -o NEW`",
     "Unsupported integrity check": "has a checksum of an unknown kind: compress it again, with `xz -dc OLD | xz > NEW`",
@@ -154,8 +191,6 @@ def _raise_unsupported(path: Path, compression: str, error: Exception) -> None:
             if head.startswith(magics):
                 raise InputError(f"{path} is a .{ending} file: correct its extension, or compress it again")
         raise DamagedFile(f"{path} is no .{compression} file: fetch it again, or correct its extension", "damaged")
-    if "frame descriptor" in str(error):
-        raise _foreign_bytes_error(path)
 
 
 def _foreign_bytes_error(path: Path) -> DamagedFile:
@@ -188,31 +223,27 @@ class DecompressedChunks:
             raise DamagedFile(f"{path} is empty, so it is no archive: fetch the file again", "truncated")
         with path.open("rb") as raw:
             try:
-                for piece, position in (
-                    self._read_members(raw) if self._compression in _MEMBERS else self._read_stream(raw)
-                ):
+                for piece, position in self._read_members(raw) if self._compression else self._read_stream(raw):
                     expansion.add(len(piece) if self._compression else 0)
                     yield piece, position
-            except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
+            except (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError) as error:
                 raise_disk_error(path, error)
                 _raise_unsupported(path, self._compression, error)
-                damage: Damage = "truncated" if isinstance(error, EOFError) or "runcated" in str(error) else "damaged"
+                damage: Damage = "truncated" if isinstance(error, EOFError) else "damaged"
                 sentence = f"{path} is truncated or damaged ({error}): fetch the file again"
                 raise DamagedFile(sentence, damage) from None
 
     def _read_stream(self, raw: Any) -> Iterator[Chunk]:
-        # Arrow's reader, unlike zstandard's, detects a truncated last frame.
-        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd") if self._compression else raw
         while True:
             position = raw.tell()
-            piece = stream.read(CHUNK_BYTES)
+            piece = raw.read(CHUNK_BYTES)
             if not piece:
                 return
             yield piece, position
 
     def _read_members(self, raw: Any) -> Iterator[Chunk]:
         """Yield the content of concatenated archives; the checksum of each is verified at its end."""
-        new, magic = _MEMBERS[self._compression]
+        new, magics = _MEMBERS[self._compression]
         position = 0
 
         def more() -> bytes:
@@ -235,22 +266,22 @@ class DecompressedChunks:
             data = member.unused_data or more()
             while data and not (data := data.lstrip(b"\0")):
                 data = more()
-            if data and len(data) < len(magic):
-                data += raw.read(len(magic))
-            if data and not data.startswith(magic):
-                self._check_trailing_bytes(data + raw.read(MAXIMUM_TRAILING_BYTES), magic)
+            if data and len(data) < len(magics[0]):
+                data += raw.read(len(magics[0]))
+            if data and not data.startswith(magics):
+                self._check_trailing_bytes(data + raw.read(MAXIMUM_TRAILING_BYTES), magics)
                 return
 
-    def _check_trailing_bytes(self, data: bytes, magic: bytes) -> None:
+    def _check_trailing_bytes(self, data: bytes, magics: tuple[bytes, ...]) -> None:
         """Count the bytes after the last archive.
 
         Raises:
             DamagedFile: they may be an archive without its header, or another archive follows.
             EOFError: they are the start of another archive.
         """
-        if magic.startswith(data):
+        if any(magic.startswith(data) for magic in magics):
             raise EOFError("it ends in the middle")
-        if len(data) > MAXIMUM_TRAILING_BYTES or magic in data:
+        if len(data) > MAXIMUM_TRAILING_BYTES or any(magic in data for magic in magics):
             raise _foreign_bytes_error(self._path)
         self.trailing = len(data)
 
