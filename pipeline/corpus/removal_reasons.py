@@ -41,6 +41,7 @@ def _rule_reason(section: str, rule: FilterRule) -> Reason:
 REASONS: dict[str, dict[str, Reason]] = {
     "filter": {
         "broken_json": Reason("it is no valid JSON, {value}"),
+        "broken_csv": Reason("it is no valid row of CSV, {value}"),
         "not_an_object": Reason("it is valid JSON but no object, {value}"),
         "invalid_utf8": Reason("it is not UTF-8, {value}"),
         "missing_text": Reason("its text is missing: {value}"),

@@ -16,27 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.url_hosts import domain_suffixes, extract_host
-from pipeline.sources.decompression import DamagedFile, DecompressedChunks, raise_disk_error
+from pipeline.sources.decompression import DamagedFile, DecompressedChunks
 from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, exact_text_or_none, field_text, get_field
-from pipeline.sources.record_formats import (
-    check_column_types,
-    get_column,
-    present_keys,
-    read_records,
-    split_compression,
-    to_python_value,
-)
+from pipeline.sources.record_formats import read_csv, read_records, split_format
 from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
+from pipeline.sources.table_formats import check_column_types, get_column, open_table, present_keys, to_python_value
 
 HashIndex = npt.NDArray[np.uint64]
 HASHES_IN_MEMORY = 500_000  # hashes that are held before they are sorted
-ROWS_PER_BATCH = 10_000
 # The suffix of the later of two documents with one id, and the number of a document with a withheld id.
 _NUMBER_SUFFIX = re.compile(rf"#\d+$|(?<=/{WITHHELD_ID})-\d+$")
 
@@ -59,18 +51,14 @@ def _record_ids(place: str, number: int, original: str | None) -> tuple[str, ...
 
 
 def _read_columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
-    """Yield some columns of a Parquet file as strings, None where it has no such column or no valid string."""
-    try:
-        with pq.ParquetFile(path) as file:
-            present = present_keys(file.schema_arrow, [*dict.fromkeys(wanted)])
-            check_column_types(path, file.schema_arrow, present)
-            for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                read = {name: _read_strings(get_column(batch, name), name, str(path)) for name in present}
-                nothing: list[str | None] = [None] * batch.num_rows
-                yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
-    except (pa.ArrowException, OSError) as error:
-        raise_disk_error(path, error)
-        raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
+    """Yield some columns of a table as strings, None where it has no such column or no valid string."""
+    with open_table(path) as table:
+        present = present_keys(table.schema, [*dict.fromkeys(wanted)])
+        check_column_types(path, table.schema, present)
+        for batch, _ in table.batches(present):
+            read = {name: _read_strings(get_column(batch, name), name, str(path)) for name in present}
+            nothing: list[str | None] = [None] * batch.num_rows
+            yield from map(list, zip(*(read.get(name, nothing) for name in wanted), strict=True))
 
 
 def _read_strings(column: pa.Array, key: str, place: str) -> list[str | None]:
@@ -93,19 +81,20 @@ def _read_part_identities(path: Path) -> Iterator[RecordIdentity]:
 
 
 def _read_file_identities(path: Path, name: str, place: str, keys: FieldNames, limit: int) -> Iterator[RecordIdentity]:
-    stem, compression = split_compression(name)
-    if stem.endswith(".parquet"):
+    kind, compression = split_format(path, name)
+    if kind == "table":
         for number, (original, url, holder) in enumerate(_read_columns(path, [keys.id, keys.url, keys.holder]), 1):
             yield RecordIdentity(_record_ids(place, number, original), url, holder)
-    elif stem.endswith(".warc"):
+    elif kind == "archive":
         from pipeline.sources.web_pages import read_archive_ids  # a second to import, and few sources need it
 
         for number, (original, url) in enumerate(
             read_archive_ids(iter(DecompressedChunks(path, compression)), path), 1
         ):
             yield RecordIdentity(_record_ids(place, number, exact_text_or_none(original)), url, None)
-    elif stem.endswith((".jsonl", ".ndjson")):
-        for record in read_records(path, name, keys, limit):
+    elif kind in ("json", "csv"):
+        pieces = iter(DecompressedChunks(path, compression))
+        for record in read_csv(pieces, path, limit, None) if kind == "csv" else read_records(path, name, keys, limit):
             fields = record.fields or {}
             original, url, holder = (
                 field_text(get_field(fields, key), key, f"{path}, record {record.number}")

@@ -45,14 +45,19 @@ def _read_dataset(settings: DatasetSettings, keys: FieldNames, cache: Path) -> A
 
     datasets.disable_progress_bars()
     try:
-        rows = datasets.load_dataset(
-            dataset.name,
-            dataset.configuration,
-            split=dataset.split,
-            revision=None if dataset.is_folder() else dataset.revision,
-            cache_dir=str(cache),
-            streaming=True,
-        )
+        written = datasets.config.DATASETDICT_JSON_FILENAME, datasets.config.DATASET_STATE_JSON_FILENAME
+        if any(Path(dataset.name, name).is_file() for name in written):  # by `save_to_disk`
+            saved = datasets.load_from_disk(dataset.name)
+            rows = (saved[dataset.split] if isinstance(saved, dict) else saved).to_iterable_dataset()
+        else:
+            rows = datasets.load_dataset(
+                dataset.name,
+                dataset.configuration,
+                split=dataset.split,
+                revision=None if dataset.is_folder() else dataset.revision,
+                cache_dir=str(cache),
+                streaming=True,
+            )
         columns = rows.column_names
         if columns is not None and keys.text not in columns:
             raise InputError(

@@ -163,8 +163,8 @@ _MAGICS = {
 }
 # Messages by error text of decompressors for undamaged files.
 _NOT_SUPPORTED = {
-    "requires too much memory": f"has a window of more than {MAXIMUM_WINDOW_BYTES >> 30} GiB, the most that zstd writes: "
-    "compress it again, with --long=31 or less",
+    "requires too much memory": f"has a window of more than {MAXIMUM_WINDOW_BYTES >> 30} GiB, more than zstd writes: "
+    "compress it again, with `zstd --long=31` or less",
     "Memory usage limit": f"has a dictionary of more than {MAXIMUM_DICTIONARY_BYTES >> 20} MiB, which is more than is "
     "held in memory: compress it again, with `xz -dc OLD | xz -9 > NEW`",
     "Dictionary mismatch": "needs a dictionary to decompress: compress it again without one, with "

@@ -18,6 +18,7 @@ from pipeline.sources.spdx_licenses import format_license_field
 # Why a record has no usable text.
 Unreadable = Literal[
     "broken_json",
+    "broken_csv",
     "not_an_object",
     "invalid_utf8",
     "missing_text",
@@ -67,7 +68,7 @@ def get_field(fields: dict[str, Any], key: str) -> Any:
 
 @dataclass
 class RawRecord:
-    """One record of a file: a line of JSON, a row of Parquet, a response of WARC, or a complete plain text file.
+    """One record of a file: a line of JSON, a row of a table, a response of WARC, or a complete plain text file.
 
     `number` counts from 1, `size` is in bytes. `fields` is None if the record has no usable text, with `reason` and
     `value`. `position` is about the number of bytes of the file before the record. For a web page, `encoding_known_by`
@@ -91,7 +92,7 @@ def oversized_record(number: int, size: int, position: int = 0) -> RawRecord:
 
 WITHHELD_ID = "withheld"  # with the record number, the id of a document with personal data in its own id
 # Reasons that count as broken records; the other reasons are normal in a source.
-BROKEN_REASONS: tuple[Unreadable, ...] = ("broken_json", "not_an_object", "invalid_utf8", "missing_text")
+BROKEN_REASONS: tuple[Unreadable, ...] = ("broken_json", "broken_csv", "not_an_object", "invalid_utf8", "missing_text")
 
 
 @dataclass

@@ -1,54 +1,63 @@
-"""Reads raw files as streams of records: JSON lines, Parquet, text, Markdown, HTML and WARC, by file extension."""
+"""Reads raw files as streams of records, in the format of their extension."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.sources.character_encodings import decode_utf
 from pipeline.sources.decompression import (
     COMPRESSIONS,
     Chunk,
-    DamagedFile,
     DecompressedChunks,
-    ExpansionLimit,
-    raise_disk_error,
     read_lines,
     read_whole,
 )
-from pipeline.sources.raw_documents import (
-    COMMON_LICENSE_KEYS,
-    FieldNames,
-    RawRecord,
-    get_field,
-    oversized_record,
-    unsupported_type_message,
-)
+from pipeline.sources.raw_documents import COMMON_LICENSE_KEYS, FieldNames, RawRecord, get_field, oversized_record
 from pipeline.sources.spdx_licenses import format_license_field
+from pipeline.sources.table_formats import get_column, open_table, present_keys, read_table, to_python_value
 
-FORMATS = f".jsonl, .ndjson, .txt, .md, .html, .htm and .warc, each also with .{', .'.join(COMPRESSIONS)}, and .parquet"
-BATCH_BYTES = 1 << 24
-BATCH_ROWS = 1000
-_TEXTS = (
-    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
-)
-_WITH_TEXT = (*_TEXTS, pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+# By extension: how a file is read. Only a table is not also read compressed.
+_FORMATS = {
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".parquet", ".arrow", ".feather"), "table"),
+    **dict.fromkeys((".txt", ".md"), "text"),
+    **dict.fromkeys((".html", ".htm"), "page"),
+    **dict.fromkeys((".warc", ".wet"), "archive"),
+    ".wat": "metadata",
+}
+_COMPRESSIBLE = [ending for ending, kind in _FORMATS.items() if kind not in ("table", "metadata")]
+EXTENSIONS = f"{', '.join(_COMPRESSIBLE)}, each also with .{', .'.join(COMPRESSIONS)}, .parquet, .arrow and .feather"
 
 
-def split_compression(name: str) -> tuple[str, str]:
-    """Return a file name without the extension of its compression, and the compression, which may be empty."""
+SHOWN_NAMES, SHOWN_CHARACTERS = 20, 40  # of a header, which may be a row of texts
+
+
+def split_format(path: Path | str, name: str) -> tuple[str, str]:
+    """Return the format of a file and its compression, which may be empty, by its name.
+
+    Raises:
+        InputError: the extension is unknown, or of files without text.
+    """
     stem, _, ending = name.rpartition(".")
-    return (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
+    bare, compression = (stem, ending) if stem and ending in COMPRESSIONS else (name, "")
+    kind = next((kind for ending, kind in _FORMATS.items() if bare.endswith(ending)), None)
+    if kind == "metadata":
+        raise InputError(
+            f"{path} is a WAT file, which has links and headers of pages and no text: take the file of the same name "
+            "in wet/ (.warc.wet.gz, the text) or in warc/ (.warc.gz, the pages)"
+        )
+    if kind is None or (kind == "table" and compression):
+        raise InputError(f"{path}: its extension is unknown: use one of {EXTENSIONS}")
+    return kind, compression
 
 
 def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
@@ -61,22 +70,22 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
         DamagedFile: the file is truncated or damaged.
         InputError: the format is unknown, or the file has no text column.
     """
-    stem, compression = split_compression(name)
-    if stem.endswith(".parquet") and not compression:
-        yield from _read_parquet(path, keys, limit)
+    kind, compression = split_format(path, name)
+    if kind == "table":
+        yield from read_table(path, keys, limit)
         return
     pieces = DecompressedChunks(path, compression)
-    if stem.endswith((".jsonl", ".ndjson")):
-        records = _read_json_lines(iter(pieces), limit)
-    elif stem.endswith((".txt", ".md")):
+    if kind == "json":
+        records = _read_json_lines(iter(pieces), path, limit)
+    elif kind == "csv":
+        records = read_csv(iter(pieces), path, limit, keys.text)
+    elif kind == "text":
         records = _read_plain_text(iter(pieces), keys, limit)
-    elif stem.endswith((".html", ".htm", ".warc")):
+    else:
         from pipeline.sources import web_pages  # takes a second to import, and few sources need it
 
-        read_web = web_pages.read_archive if stem.endswith(".warc") else web_pages.read_page
+        read_web = web_pages.read_archive if kind == "archive" else web_pages.read_page
         records = read_web(iter(pieces), path, keys, limit)
-    else:
-        raise InputError(f"{path}: its extension is unknown: use one of {FORMATS}")
     number = 0
     for record in records:
         number = record.number
@@ -85,13 +94,17 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
         yield RawRecord(number + 1, pieces.trailing, None, "trailing_bytes", position=path.stat().st_size)
 
 
-def _read_json_lines(source: Iterator[Chunk], limit: int) -> Iterator[RawRecord]:
+def _read_json_lines(source: Iterator[Chunk], path: Path, limit: int) -> Iterator[RawRecord]:
     for number, line, size, position in read_lines(source, limit):
         if line is None:
             yield oversized_record(number, size, position)
             continue
         if not line.strip():
             continue
+        if number == 1 and ".json" in path.suffixes and line.strip() in (b"[", b"{"):
+            raise InputError(
+                f"{path} is one JSON value on several lines: write an object per line, a list with `jq -c '.[]'`"
+            )
         try:
             fields = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
@@ -105,6 +118,108 @@ def _read_json_lines(source: Iterator[Chunk], limit: int) -> Iterator[RawRecord]
                 yield RawRecord(number, size, None, "not_an_object", position=position)
 
 
+class _OversizedRow(Exception):
+    """A row of CSV is larger than the limit."""
+
+
+class _CsvLines:
+    """The lines of a CSV file for `csv.reader`, which takes several for a row with line breaks in quotation marks.
+
+    Memory is bounded by the limit: a larger row raises _OversizedRow once and is skipped to its end.
+    """
+
+    def __init__(self, source: Iterator[Chunk], limit: int) -> None:
+        self._lines = self._split_lines(source, limit)
+        self._limit = limit
+        self.size = self._marks = self.position = 0
+
+    def start_row(self) -> None:
+        self.size = self._marks = 0
+
+    def __iter__(self) -> _CsvLines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._next_line()
+        if line is None or self.size > self._limit:
+            while self._marks % 2:  # inside of quotation marks
+                try:
+                    self._next_line()
+                except StopIteration:
+                    break
+            raise _OversizedRow
+        return line.decode("utf-8", "surrogateescape")
+
+    def _next_line(self) -> bytes | None:
+        line, size, marks, self.position = next(self._lines)
+        self.size += size
+        self._marks += marks
+        return line
+
+    @staticmethod
+    def _split_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[bytes | None, int, int, int]]:
+        """Yield (line with its break or None beyond `limit`, bytes, quotation marks, position of its last chunk)."""
+        pieces: list[bytes] = []
+        size = marks = position = 0
+        for chunk, position in source:
+            *lines, rest = chunk.split(b"\n")
+            for piece in [*(line + b"\n" for line in lines), *([rest] if rest else [])]:
+                size += len(piece)
+                marks += piece.count(b'"')
+                pieces = [*pieces, piece] if size <= limit else []
+                if piece.endswith(b"\n"):
+                    yield (b"".join(pieces) if size <= limit else None), size, marks, position
+                    pieces, size, marks = [], 0, 0
+        if size:
+            yield (b"".join(pieces) if size <= limit else None), size, marks, position
+
+
+def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | None) -> Iterator[RawRecord]:
+    """Yield the rows below the header of a CSV file (RFC 4180); an empty row is skipped.
+
+    Columns are separated by the comma, semicolon or tab that occurs most in the header.
+
+    Args:
+        text_key: a column that must be there; None for any.
+
+    Raises:
+        InputError: the header lacks the column, or has two of one name.
+    """
+    csv.field_size_limit(max(limit, csv.field_size_limit()))
+    lines = _CsvLines(source, limit)
+    try:
+        first = next(lines, "").removeprefix("\ufeff")
+        rows = csv.reader(chain([first], lines), delimiter=max(",;\t", key=first.count), strict=True)
+        names = next(rows, [])
+    except (csv.Error, _OversizedRow):
+        raise InputError(f"{path} has no header of CSV: write the names of its columns into its first line") from None
+    if len(set(names)) < len(names):
+        raise InputError(f"{path} has two columns of one name ({max(names, key=names.count)}): rename one")
+    if text_key is not None and first and text_key not in names:
+        shown = [name[:SHOWN_CHARACTERS] for name in names[:SHOWN_NAMES]]
+        raise InputError(f"{path} has no column {text_key!r}: set text_key of the source to one of {shown}")
+    number = 0
+    while True:
+        lines.start_row()
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except _OversizedRow:
+            number += 1
+            yield oversized_record(number, lines.size, lines.position)
+        except csv.Error:
+            number += 1
+            yield RawRecord(number, lines.size, None, "broken_csv", position=lines.position)
+        else:
+            number += bool(row)
+            if row and len(row) != len(names):
+                value = f"{len(row)} columns, and the header has {len(names)}"
+                yield RawRecord(number, lines.size, None, "broken_csv", value, lines.position)
+            elif row:
+                yield RawRecord(number, lines.size, dict(zip(names, row, strict=True)), position=lines.position)
+
+
 def _read_plain_text(source: Iterator[Chunk], keys: FieldNames, limit: int) -> Iterator[RawRecord]:
     content, size = read_whole(source, limit)
     if content is None:
@@ -114,113 +229,6 @@ def _read_plain_text(source: Iterator[Chunk], keys: FieldNames, limit: int) -> I
             yield RawRecord(1, size, {keys.text: decode_utf(content)})
         except UnicodeDecodeError:
             yield RawRecord(1, size, None, "invalid_utf8")
-
-
-def _read_parquet(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
-    """Yield the rows; the text column keeps its dictionary encoding, so that shared texts are in memory once."""
-    try:
-        expansion = ExpansionLimit(path)
-        schema = pq.read_schema(path)
-        present = schema.names
-        if keys.text not in present:
-            raise InputError(f"{path} has no column {keys.text!r}: set text_key of the source to one of {present}")
-        if len(set(present)) < len(present):
-            raise InputError(f"{path} has two columns of one name ({max(present, key=present.count)}): rename one")
-        shared = [keys.text] if pa.types.is_string(schema.field(keys.text).type) else []
-        with pq.ParquetFile(path, read_dictionary=shared, buffer_size=1 << 20) as file:
-            columns = present_keys(schema, keys.all_fields)
-            check_column_types(path, schema, [keys.id, keys.url, keys.holder])
-            number = position = 0
-            for group in range(file.num_row_groups):
-                described = file.metadata.row_group(group)
-                row_bytes = max(described.total_byte_size // max(described.num_rows, 1), 1)
-                size = sum(described.column(i).total_compressed_size for i in range(described.num_columns))
-                rows, done = min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS), 0
-                for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-                    place = position + size * done // described.num_rows
-                    for record in _read_rows(batch, columns, keys, limit, number, place):
-                        expansion.add(record.size)
-                        yield record
-                    number, done = number + batch.num_rows, done + batch.num_rows
-                position += size
-    except (pa.ArrowException, OSError) as error:
-        raise_disk_error(path, error)
-        raise DamagedFile(f"{path} is truncated or not a Parquet file: fetch the file again", "damaged") from None
-
-
-def present_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
-    """Return the keys that name a column or a field of a column."""
-    return [key for key in wanted if _get_type(schema, key) is not None]
-
-
-def _get_type(fields: pa.Schema | pa.StructType, key: str) -> pa.DataType | None:
-    if key in fields.names:
-        return fields.field(key).type
-    head, _, rest = key.partition(".")
-    kind = fields.field(head).type if rest and head in fields.names else None
-    return _get_type(kind, rest) if kind is not None and pa.types.is_struct(kind) else None
-
-
-def check_column_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
-    """Check that the columns that opt-out lists refer to have a supported type.
-
-    Raises:
-        InputError: a column has another type.
-    """
-    for key in present_keys(schema, keys):
-        kind: Any = _get_type(schema, key)
-        value = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
-            raise InputError(unsupported_type_message(str(path), key, str(kind)))
-
-
-def get_column(batch: pa.RecordBatch, key: str) -> pa.Array:
-    """Return the column of a key from `present_keys`, shape (rows,)."""
-    if key in batch.schema.names:
-        return batch.column(key)
-    head, *rest = key.split(".")
-    return pc.struct_field(batch.column(head), rest)
-
-
-def to_python_value(cell: pa.Scalar) -> Any:
-    """Return the Python value of an Arrow scalar; None for a time that Python cannot represent.
-
-    Raises:
-        UnicodeDecodeError: the value is a string with invalid UTF-8.
-    """
-    try:
-        return cell.as_py()
-    except UnicodeDecodeError:
-        raise
-    except (ValueError, OverflowError):
-        return None
-
-
-def _read_rows(
-    batch: pa.RecordBatch, columns: list[str], keys: FieldNames, limit: int, before: int, position: int
-) -> Iterator[RawRecord]:
-    text = batch.column(keys.text)
-    indices = None
-    if pa.types.is_dictionary(text.type):
-        indices, text = text.indices.to_pylist(), text.dictionary
-    if any(is_kind(text.type) for is_kind in _TEXTS):
-        text = text.cast(pa.large_binary())  # Parquet does not promise that a string is UTF-8
-    others = {key: get_column(batch, key) for key in columns if key != keys.text}
-    for row in range(batch.num_rows):
-        place = row if indices is None else indices[row]
-        cell = pa.scalar(None) if place is None else text[place]
-        size = cell.as_buffer().size if isinstance(cell, pa.LargeBinaryScalar) and cell.is_valid else 0
-        if size > limit:
-            yield oversized_record(before + row + 1, size, position)
-            continue
-        try:
-            value = to_python_value(cell)
-            fields = {key: to_python_value(column[row]) for key, column in others.items()}
-            fields[keys.text] = value.decode() if isinstance(value, bytes) else value
-        except UnicodeDecodeError:
-            yield RawRecord(before + row + 1, size, None, "invalid_utf8", position=position)
-        else:
-            yield RawRecord(before + row + 1, size, fields, position=position)
 
 
 # A line without a match has no license field; \u may encode a letter of its name.
@@ -237,10 +245,18 @@ def _json_license_values(path: Path, compression: str, limit: int) -> Iterator[A
                 yield from (get_field(fields, key) for key in COMMON_LICENSE_KEYS)
 
 
-def _parquet_license_values(path: Path) -> Iterator[Any]:
-    with pq.ParquetFile(path) as file:
-        present = present_keys(file.schema_arrow, [*COMMON_LICENSE_KEYS])
-        for batch in file.iter_batches(columns=present) if present else ():
+def _csv_license_values(path: Path, compression: str, limit: int) -> Iterator[Any]:
+    for record in read_csv(iter(DecompressedChunks(path, compression)), path, limit, None):
+        if record.fields is not None:
+            if not record.fields.keys() & {*COMMON_LICENSE_KEYS}:
+                return
+            yield from (record.fields.get(key) for key in COMMON_LICENSE_KEYS)
+
+
+def _table_license_values(path: Path) -> Iterator[Any]:
+    with open_table(path) as table:
+        present = present_keys(table.schema, [*COMMON_LICENSE_KEYS])
+        for batch, _ in table.batches(present) if present else ():
             for key in present:
                 for cell in get_column(batch, key):
                     with suppress(UnicodeDecodeError):
@@ -256,13 +272,15 @@ def states_license(path: Path, name: str, limit: int) -> bool:
         name: the file name, which determines the format; a part of a file is Parquet.
         limit: the largest row that the filter reads, in bytes.
     """
-    stem, compression = split_compression(name)
-    if stem.endswith((".jsonl", ".ndjson")):
-        values = _json_license_values(path, compression, limit)
-    elif stem.endswith(".parquet") and not compression:
-        values = _parquet_license_values(path)
-    else:  # a text or a page has no fields
-        return False
-    with suppress(InputError, pa.ArrowException, OSError, KeyError):  # KeyError: two columns of one name
+    with suppress(InputError):
+        kind, compression = split_format(path, name)
+        if kind == "json":
+            values = _json_license_values(path, compression, limit)
+        elif kind == "csv":
+            values = _csv_license_values(path, compression, limit)
+        elif kind == "table":
+            values = _table_license_values(path)
+        else:  # a text or a page has no fields
+            return False
         return any(format_license_field(value) for value in values)
     return False

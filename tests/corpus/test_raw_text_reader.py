@@ -281,8 +281,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> N
 
 
 def test_an_unknown_format_and_a_missing_column_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x\.csv: its extension is unknown"):
-        read(tmp_path, {"x.csv": b"a,b"})
+    with pytest.raises(InputError, match=r"x\.pdf: its extension is unknown"):
+        read(tmp_path, {"x.pdf": b"a,b"})
     with pytest.raises(InputError, match=r"no column 'text': set text_key of the source to one of \['body'\]"):
         read(tmp_path, {"x.parquet": parquet({"body": pa.array(["a"])})})
 

@@ -104,11 +104,16 @@ def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> 
 def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"id": [1, 2], "url": ["https://a.nl/1", None], "holder": [None, "Een"], "text": ["tekst", "tekst"]}
     pq.write_table(pa.table(rows), tmp_path / "x.parquet")
+    with pa.ipc.new_stream(tmp_path / "x.arrow", pa.table(rows).schema) as stream:
+        stream.write_table(pa.table(rows))
+    (tmp_path / "x.csv").write_text("id;url;holder;text\n1;https://b.nl/1;;tekst\n3;;Twee;tekst\n")
     (tmp_path / "x.warc.gz").write_bytes(archive())
     (tmp_path / "x.html").write_bytes(PAGE)
     (tmp_path / "x.md").write_text("tekst")
     cases = {
         "x.parquet": OptOut(domains=["a.nl"], ids=["2", "s/x.parquet/1"], holders=["Een"]),
+        "x.arrow": OptOut(domains=["a.nl"], ids=["2", "s/x.arrow/1"], holders=["Een"]),
+        "x.csv": OptOut(domains=["b.nl"], ids=["3", "s/x.csv/3"], holders=["Twee"]),
         "x.warc.gz": OptOut(domains=["voorbeeld.nl"], ids=["urn:uuid:1", "s/x.warc.gz/urn:uuid:5"]),
         "x.html": OptOut(ids=["s/x.html/0"]),
         "x.md": OptOut(ids=["s/x.md/0"]),

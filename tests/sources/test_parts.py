@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -25,7 +26,7 @@ from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources import dataset, source_units, split
-from pipeline.sources.raw_documents import RawDocument
+from pipeline.sources.raw_documents import FieldNames, RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.steps import step_settings
@@ -49,9 +50,13 @@ def configured(folder: Path, **source: Any) -> Config:
     return parse_configuration(raw)
 
 
-def read(names: list[str], files: list[Path], is_part: bool) -> tuple[list[Any], list[Any]]:
+KEYS = FieldNames()
+
+
+def read(names: list[str], files: list[Path], is_part: bool, keys: FieldNames = KEYS) -> tuple[list[Any], list[Any]]:
     removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
-    reader = RawTextReader(RawFiles("s", [*zip(names, files, strict=True)], broken_share=1.0, is_part=is_part), removed)
+    raw = RawFiles("s", [*zip(names, files, strict=True)], keys, broken_share=1.0, is_part=is_part)
+    reader = RawTextReader(raw, removed)
     return [(d.id, d.text, d.metadata) for d in reader.run()], removed.rows
 
 
@@ -75,14 +80,23 @@ def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
     assert [*source_units.read_part(tmp_path / source_units.part_name(0))] == [page]
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet"])
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.csv.gz", "x.parquet", "x.arrow", "x.feather"])
 def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: str) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     content = "\n".join(lines(120)).encode()
+    rows = [json.loads(line) for line in lines(120) if line.startswith('{"id')]
+    table = pa.Table.from_pylist(rows)
     if name.endswith("parquet"):
-        rows = [json.loads(line) for line in lines(120) if line.startswith('{"id')]
-        pq.write_table(pa.Table.from_pylist(rows), raw / name, row_group_size=10)
+        pq.write_table(table, raw / name, row_group_size=10)
+    elif name.endswith(("arrow", "feather")):
+        new = pa.ipc.new_stream if name.endswith("arrow") else pa.ipc.new_file
+        with new(raw / name, table.schema) as file:
+            file.write_table(table, max_chunksize=10)
+    elif "csv" in name:
+        texts = [[row["id"], row["text"] + '\n"x"', row["date"]] for row in rows]
+        with gzip.open(raw / name, "wt", newline="") as file:
+            csv.writer(file).writerows([["id", "text", "date"], *texts, ["te kort"]])
     else:
         (raw / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     config = configured(raw)
@@ -176,6 +190,24 @@ def test_a_folder_in_hub_layout_is_read_without_a_network(hub: Path, tmp_path: P
     assert found == [(f"s/train/{shard}-{n}", f"tekst {shard} {n}") for shard in range(2) for n in range(3)]
     (found,) = loaded(hub, tmp_path / "test", split="test")
     assert found == [("s/test/0", "toets")]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_folder_of_save_to_disk_is_read(tmp_path: Path, hub: Path, several: bool) -> None:
+    import datasets
+
+    saved = datasets.Dataset.from_list([{"key": f"{n}", "body": f"tekst {n}", "other": n} for n in range(7)])
+    saved = saved.filter(lambda row: row["other"] != 3)
+    folder = tmp_path / "saved"
+    (datasets.DatasetDict({"train": saved, "test": saved.select([0])}) if several else saved).save_to_disk(folder)
+    expected = [(f"s/train/{n}", f"tekst {n}") for n in range(7) if n != 3]
+    assert loaded(folder, tmp_path / "parts", configuration=None) == [expected]
+    (path,) = folder.glob("**/train/*.arrow" if several else "*.arrow")
+    found, _ = read([path.name], [path], False, FieldNames(text="body", id="key"))
+    assert [text for _, text, _ in found] == [text for _, text in expected]
+    if several:
+        with pytest.raises(InputError, match="cannot be read as a data set"):
+            loaded(folder, tmp_path / "none", configuration=None, split="validation")
 
 
 @pytest.mark.parametrize(("id_key", "expected"), [("meta.id", "s/test/column"), ("inner.id", "s/test/field")])

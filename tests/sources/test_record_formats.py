@@ -1,10 +1,174 @@
-"""A key names a column of a file, or a field of a column that has fields."""
+"""Every format gives the same records, damage is found, and a key names a column or a field of a column."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from pipeline.sources.record_formats import get_column, present_keys
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.sources import table_formats
+from pipeline.sources.decompression import DamagedFile
+from pipeline.sources.raw_documents import FieldNames, RawRecord
+from pipeline.sources.record_formats import read_csv, read_records
+from pipeline.sources.table_formats import get_column, present_keys
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "text": 'Zij zei: "ja",\n\nen liep; verder\tweg.', "url": "https://a.nl/1"},
+    {"id": "b", "text": "Coöperatie 🦆", "url": ""},
+    {"id": "", "text": "zonder id", "url": "https://a.nl/3"},
+]
+
+
+def csv_bytes(delimiter: str = ",", encoding: str = "utf-8") -> bytes:
+    stream = io.StringIO(newline="")
+    writer = csv.DictWriter(stream, [*ROWS[0]], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return stream.getvalue().encode(encoding)
+
+
+def arrow_bytes(new: Callable[..., Any], rows: list[dict[str, Any]] = ROWS, batch: int = 2, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    table = pa.Table.from_pylist(rows)
+    with new(stream, table.schema, **options) as writer:
+        writer.write_table(table, max_chunksize=batch)
+    return stream.getvalue()
+
+
+def feather_bytes() -> bytes:
+    stream, table = io.BytesIO(), pa.Table.from_pylist(ROWS)
+    pyarrow.feather.write_feather(table.set_column(1, "text", table["text"].dictionary_encode()), stream)
+    return stream.getvalue()
+
+
+LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+FILES: dict[str, Callable[[], bytes]] = {
+    "x.jsonl": lambda: "\n".join(json.dumps(row) for row in ROWS).encode(),
+    "c4-nl.tfrecord-00000-of-01024.json.gz": lambda: gzip.compress("\n".join(map(json.dumps, ROWS)).encode()),
+    "x.csv": csv_bytes,
+    "semicolons.csv": lambda: csv_bytes(";", "utf-8-sig"),
+    "x.tsv.gz": lambda: gzip.compress(csv_bytes("\t")),
+    "x.arrow": lambda: arrow_bytes(pa.ipc.new_stream),
+    "file.arrow": lambda: arrow_bytes(pa.ipc.new_file, options=LZ4),
+    "x.feather": feather_bytes,
+}
+
+
+def read(path: Path, content: bytes, limit: int = 10_000, **keys: Any) -> list[RawRecord]:
+    path.write_bytes(content)
+    return list(read_records(path, path.name, FieldNames(**keys), limit))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_gives_the_same_fields(tmp_path: Path, name: str) -> None:
+    records = read(tmp_path / name, FILES[name]())
+    assert [record.fields for record in records] == ROWS
+    assert [record.number for record in records] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["x.arrow", "file.arrow", "x.feather"])
+def test_a_table_that_is_cut_is_damaged(tmp_path: Path, name: str) -> None:
+    whole = FILES[name]()
+    for end in (3, len(whole) // 2, len(whole) - 8, len(whole) - 1):
+        with pytest.raises(DamagedFile, match=rf"{name} .*fetch the file again"):
+            read(tmp_path / name, whole[:end])
+    with pytest.raises(DamagedFile):
+        read(tmp_path / name, b"<html>404 Not Found</html>")
+
+
+def test_offsets_that_point_elsewhere_are_damage_and_bytes_that_are_no_utf8_concern_one_row(tmp_path: Path) -> None:
+    whole = arrow_bytes(pa.ipc.new_stream, [{"text": "aaaaaaaa"}, {"text": "bbbbbbbb"}])
+    offsets = b"".join(offset.to_bytes(4, "little") for offset in (0, 8, 16))
+    assert whole.count(offsets) == 1
+    with pytest.raises(DamagedFile, match="is truncated or not an Arrow file"):
+        read(tmp_path / "x.arrow", whole.replace(offsets, (1 << 30).to_bytes(4, "little") + offsets[4:]))
+    records = read(tmp_path / "x.arrow", whole.replace(b"bbbbbbbb", b"bbb\xffbbbb"))
+    assert [(record.fields, record.reason) for record in records] == [
+        ({"text": "aaaaaaaa"}, None),
+        (None, "invalid_utf8"),
+    ]
+
+
+def test_a_table_is_read_by_its_columns_and_places_ascend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_formats, "BATCH_ROWS", 3)
+    rows = [{"text": str(n) * 400, "meta": {"url": f"u{n}", "x": n}, "large": "x" * 999} for n in range(40)]
+    for new in (pa.ipc.new_stream, pa.ipc.new_file):
+        records = read(tmp_path / "x.arrow", arrow_bytes(new, rows, batch=10), url="meta.url")
+        assert [record.fields for record in records] == [
+            {"text": r["text"], "meta.url": r["meta"]["url"]} for r in rows
+        ]
+        places = [record.position for record in records]
+        assert places == sorted(places) and len({*places}) == 16 and places[-1] < (tmp_path / "x.arrow").stat().st_size
+    records = read(tmp_path / "x.arrow", arrow_bytes(pa.ipc.new_stream, rows), limit=500)
+    assert {record.reason for record in records} == {None, "too_large"}
+
+
+def test_the_first_feather_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is a file of Feather 1: write it again with pyarrow.feather.write_feather"):
+        read(tmp_path / "x.feather", b"FEA1" + bytes(99))
+
+
+@given(
+    st.lists(st.lists(st.text(st.characters(codec="utf-8")), min_size=2, max_size=2), max_size=8),
+    st.integers(1, 9),
+)
+def test_csv_is_read_as_it_is_written_whatever_the_size_of_pieces(rows: list[list[str]], size: int) -> None:
+    stream = io.StringIO(newline="")
+    csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([["text", "b"], *rows])
+    content = stream.getvalue().encode()
+    pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
+    records = list(read_csv(iter(pieces), Path("x"), 10**6, "text"))
+    assert [[*(record.fields or {}).values()] for record in records] == rows
+    assert sum(record.size for record in records) == len(content) - len(b'"text","b"\r\n')
+
+
+def test_a_broken_row_of_csv_is_counted_and_the_next_one_is_read(tmp_path: Path) -> None:
+    content = b'text,id\ngoed,1\n\n"a"b,2\nte,veel,3\n"' + b"\n".join([b"lang"] * 99) + b'",4\ngoed\xff,5\n"open,6\n'
+    records = read(tmp_path / "x.csv", content, limit=200)
+    assert [(record.number, record.reason, record.value) for record in records] == [
+        (1, None, None),
+        (2, "broken_csv", None),
+        (3, "broken_csv", "3 columns, and the header has 2"),
+        (4, "too_large", "499"),
+        (5, None, None),  # the text is removed as invalid_utf8 where it is encoded
+        (6, "broken_csv", None),
+    ]
+    assert records[4].fields == {"text": "goed\udcff", "id": "5"}
+    assert read(tmp_path / "x.csv", b"") == [] and read(tmp_path / "x.csv", b"text\n") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.csv", b"a;b\n1;2", r"x\.csv has no column 'text': set text_key of the source to one of \['a', 'b'\]$"),
+        ("x.csv", b"a" * 99 + b"\n", rf"one of \['{'a' * 40}'\]$"),
+        ("x.csv", b"text,id,text\n", r"x\.csv has two columns of one name \(text\): rename one"),
+        ("x.csv", b'"text"x\n', r"x\.csv has no header of CSV: write the names"),
+        ("x.json", b'[\n{"text": "a"}]', r"x\.json is one JSON value on several lines: write an object per line"),
+        ("CC-MAIN-1-00000.warc.wat.gz", b"", r"wat\.gz is a WAT file, which has .* no text: take the file of the same"),
+        (
+            "x.parquet.gz",
+            b"",
+            r"x\.parquet\.gz: its extension is unknown: use one of \.jsonl, .*\.arrow and \.feather$",
+        ),
+    ],
+)
+def test_a_file_without_documents_is_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        read(tmp_path / name, content)
+    assert not isinstance(caught.value, DamagedFile)
 
 
 def test_a_key_with_dots_names_a_field_of_a_column_or_a_column_of_that_name() -> None:
@@ -14,3 +178,9 @@ def test_a_key_with_dots_names_a_field_of_a_column_or_a_column_of_that_name() ->
     found = present_keys(batch.schema, wanted)
     assert found == ["meta.license", "meta.at.url", "date", "a.b"]
     assert [get_column(batch, key).to_pylist() for key in found] == [["CC0-1.0"], ["u"], ["2024"], [1]]
+
+
+def test_a_parquet_file_is_no_arrow_file(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "x.parquet")
+    with pytest.raises(DamagedFile):
+        read(tmp_path / "x.arrow", (tmp_path / "x.parquet").read_bytes())

@@ -31,16 +31,38 @@ ROWS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson.gz", "x.parquet"])
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson.gz", "x.json.gz", "x.parquet", "x.arrow"])
 def test_a_row_states_a_license_where_something_stands_in_a_common_field(tmp_path: Path, name: str, kind: str) -> None:
     row, expected = ROWS[kind]
     path, rows = tmp_path / name, [{"text": "t"}, row]
+    table = pa.Table.from_pylist([{**dict.fromkeys(row), **one} for one in rows])
     if name == "x.parquet":
-        pq.write_table(pa.Table.from_pylist([{**dict.fromkeys(row), **one} for one in rows]), path)
+        pq.write_table(table, path)
+    elif name == "x.arrow":
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
     else:
         lines = "\n".join(map(json.dumps, rows)).encode()
         path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
     assert states_license(path, name, LIMIT) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("body,license\na,\nb,MIT\n", True),
+        ("body;metadata.license\na;\nb\nc;MIT", True),
+        ("body,license\na,\nb,\n", False),
+        ("body,license\na\n", False),
+        ("body,licensed\na,MIT\n", False),
+        ("body,body\na,license\n", False),
+        ("", False),
+    ],
+)
+def test_a_column_of_csv_states_licenses(tmp_path: Path, content: str, expected: bool) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(content)
+    assert states_license(path, path.name, LIMIT) == expected
 
 
 def test_a_field_is_found_however_json_spells_its_name(tmp_path: Path) -> None:
@@ -57,7 +79,9 @@ def test_a_part_of_a_file_states_the_licenses_of_its_rows(tmp_path: Path) -> Non
         assert states_license(path, path.name, LIMIT) == expected
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet", "x.txt", "x.html", "x.warc.gz", "x.docx"])
+@pytest.mark.parametrize(
+    "name", ["x.jsonl", "x.jsonl.gz", "x.parquet", "x.arrow", "x.csv", "x.txt", "x.html", "x.warc.gz", "x.docx"]
+)
 def test_what_cannot_be_read_or_has_no_fields_states_none(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b'no {"license": "MIT"}')

@@ -60,6 +60,14 @@ def archive(*, compressed: bool = True) -> bytes:
     return stream.getvalue()
 
 
+def test_a_wet_file_is_read_by_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "CC-MAIN-20240220211055-20240221001055-00000.warc.wet.gz"
+    path.write_bytes(gzip.compress(response(SENTENCES[0].encode(), kind="conversion", content_type="text/plain")))
+    (record,) = read_records(path, path.name, FieldNames(), 10_000)
+    assert record.fields is not None and record.fields["text"] == SENTENCES[0]
+    assert record.fields["url"] == "https://voorbeeld.nl/1"
+
+
 ACCENTED = [
     "Het café aan de Coöperatiestraat was één van de drukste plekken; de reünie van de familie Müller was er.",
     "Daarna ging men naar de façade van het stadhuis, waar de fanfare een serenade bracht, €25 per persoon.",
