@@ -14,6 +14,7 @@ PANEL = "Audit"
 commands = make_group()
 corpus = make_group("corpus", "History of a document")
 provenance = make_group("provenance", "Quote, pack, sign a run")
+papers = make_group("papers", "Score the summary")
 
 
 @command(commands, PANEL, "Check files and records", "polder verify results/demo")
@@ -225,5 +226,18 @@ def attest(run: RunFolder) -> None:
     attest_evidence(run)
 
 
+@command(papers, PANEL, "Score the summary", "polder papers check results/demo")
+def check(run: RunFolder, as_json: AsJson = False) -> None:
+    """Score the summary of training content by a public rubric, and print which key would raise the score."""
+    from pipeline.report.papers.summary_score import format_score, score_summary
+
+    score = score_summary(run)
+    if as_json:
+        print_json(score.as_json())
+        return
+    print("\n".join(format_score(score)))
+
+
 commands.add_typer(corpus, rich_help_panel=PANEL)
 commands.add_typer(provenance, rich_help_panel=PANEL)
+commands.add_typer(papers, rich_help_panel=PANEL)

@@ -215,10 +215,11 @@ def _check_memorization(config: Sections) -> None:
             )
 
 
-def _check_data_categories(config: Sections) -> None:
-    unknown = sorted(config.disclosure.data_categories.keys() - {source.name for source in config.sources})
-    if unknown:
-        raise ValueError(f"disclosure.data_categories: there is no source {unknown[0]!r}")
+def _check_described_sources(config: Sections) -> None:
+    sources = {source.name for source in config.sources}
+    for key in ("data_categories", "source_descriptions"):
+        if unknown := sorted(getattr(config.disclosure, key).keys() - sources):
+            raise ValueError(f"disclosure.{key}: there is no source {unknown[0]!r}")
 
 
 def _check_energy_policies(config: Sections) -> None:
@@ -265,7 +266,7 @@ def check_sections(config: Sections) -> None:
         _check_sampling,
         _check_training_starts,
         _check_memorization,
-        _check_data_categories,
+        _check_described_sources,
         _check_energy_policies,
         _check_partition_options,
     ):

@@ -38,6 +38,13 @@ class Generator(Settings):
     purpose: str = Field(min_length=1, description="what its text is used for")
 
 
+class SourceDescription(Settings):
+    """The texts of a source, as their provider describes them to people who are no engineers."""
+
+    content: Text = Field(description="the kind of texts, and which part of them was selected")
+    collected: Text = Field(description="from when to when the texts were collected, or that it is not known")
+
+
 class Disclosure(Settings):
     """Statements of the provider; a missing one is counted and listed in the papers as not stated, with its key."""
 
@@ -61,6 +68,9 @@ class Disclosure(Settings):
     latest_data: datetime.date | None = Field(default=None, description="when the last text was collected, YYYY-MM-DD")
     continuous_training: Text | None = Field(default=None, description="whether new texts are still learned")
     crawlers: list[Crawler] | None = Field(default=None, description="an empty list says that there were none")
+    user_interactions: Text | None = Field(
+        default=None, description="texts that users wrote to or got from the models, or that there are none"
+    )
     user_data: Text | None = Field(default=None, description="texts of users of the provider's services")
     synthetic_data: list[Generator] | None = Field(default=None, description="an empty list says that there is none")
     reservations: Text | None = Field(default=None, description="measures on reservations of text and data mining")
@@ -78,16 +88,33 @@ class Disclosure(Settings):
     )
     summary_version: str | None = Field(default=None, description="version of the summary of training content")
     summary_changed: datetime.date | None = Field(default=None, description="its last change, YYYY-MM-DD")
+    summary_url: str | None = Field(
+        default=None, pattern=r"^https?://", description="where its newest and all earlier versions are published"
+    )
+    summary_changes: Text | None = Field(default=None, description="what changed since its version before")
+    summary_notices: Text | None = Field(default=None, description="where its changes are announced")
+    model_documentation: str | None = Field(
+        default=None, pattern=r"^https?://", description="address of the public documentation of the models"
+    )
+    source_descriptions: dict[str, SourceDescription] = Field(
+        default={}, description="by source, its texts and when they were collected, for the summary"
+    )
     data_categories: dict[str, Category] = Field(
         default={}, description="by source, its place in the summary of training content; else it follows from rights"
     )
     license_evidence: dict[str, str] = Field(default={}, description="by source, a file that shows its license")
 
 
+def select_language(text: Text, language: Language) -> str | None:
+    """Return a text of the provider in a language, or in the one in which it is given."""
+    return text if isinstance(text, str) else text.get(language) or next(iter(text.values()), None)
+
+
 NOT_IN_PAPERS = (
     "license_evidence",
     "data_categories",
     "small_provider",
+    "source_descriptions",
 )  # listed by source, or only where set
 
 
@@ -105,9 +132,11 @@ class ProviderStatements:
         """Return an answer, in the language where it is given in that one too; None where it is not stated."""
         value = self._values[name]
         if isinstance(value, dict):
-            value = value.get(language) or next(iter(value.values()), None)
+            value = select_language(value, language)
         if isinstance(value, list):
             return "; ".join(map(_format_entry, value))
+        if name == "latest_data" and value is not None:
+            return f"{value:%m/%Y}"  # as the template asks
         return None if value is None or value == "" else str(value)
 
     def __call__(self, name: str) -> str:
@@ -128,7 +157,7 @@ class ProviderStatements:
 
 def _format_entry(entry: Crawler | Generator | str) -> str:
     if isinstance(entry, Crawler):
-        return f"{entry.name}, {entry.first_day} to {entry.last_day}: {entry.purpose}; {entry.behavior}"
+        return f"{entry.name}, {entry.first_day:%m/%Y} to {entry.last_day:%m/%Y}: {entry.purpose}; {entry.behavior}"
     if isinstance(entry, Generator):
         return f"{entry.name} of {entry.provider}: {entry.purpose}"
     return entry

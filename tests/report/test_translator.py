@@ -15,7 +15,7 @@ from markupsafe import escape
 from pipeline.report import translator as module
 from pipeline.report.charts import Series, draw_line_chart, draw_stacked_bar
 from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_template_environment
-from pipeline.report.papers import answers
+from pipeline.report.papers import answers, facts
 from pipeline.report.papers.write import read_forms
 from pipeline.report.training_section import METRIC_ROWS, PLANNED_ROWS
 from pipeline.report.translator import translator
@@ -23,7 +23,6 @@ from tests.report.test_page import made, outline
 
 FOLDER = Path(module.__file__).parent
 ALIKE = {"Bytes", "Contact", "Corpus", "Tokens", "corpus {name}: {kind} {number}", "{number} parameters ({band})"}
-ALIKE |= {"{run}/{name}, {number} parameters"}
 MADE_UP = ("corpus {corpus}", "token set {tokens}", "energy: total = ")  # of parts, in `checks`
 
 
@@ -50,9 +49,9 @@ def said_by_templates() -> set[str]:
 
 
 def said_by_papers() -> set[str]:
-    bands = (*answers.SIZE_BANDS, *answers.PARAMETER_BANDS)
-    found = {text for _, text in bands} | {*answers.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
-    found |= {answers.LARGEST_BAND, answers.LARGEST_PARAMETER_BAND}
+    bands = (*facts.SIZE_BANDS, *facts.PARAMETER_BANDS)
+    found = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
+    found |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *answers.CURATION_STEPS.values()}
     for form in read_forms().values():
         found |= {form.title, form.law}
         for section in form.sections.values():

@@ -14,36 +14,33 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
-from pipeline.energy.energy_accounting_file import EnergyFigure, EnergyUnit
+from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.report.footprint import group_power_models, list_meters
-from pipeline.report.papers.facts import ModelFacts, SourceFacts, rank_domains, split_by_size
+from pipeline.report.papers.facts import (
+    CATEGORIES,
+    UNION_LANGUAGES,
+    ModelFacts,
+    SourceFacts,
+    find_size_band,
+    format_megawatt_hours,
+    format_parameter_band,
+    rank_domains,
+    split_by_size,
+)
 from pipeline.report.papers.paper import Answer, Table
 from pipeline.report.run_reader import Json
-from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
+from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements, select_language
 from pipeline.report.translator import Translator
 
 SENTENCES = "answers.jinja"
 MANIFESTS = layout.MANIFEST.glob_pattern()
-MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
-SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
-PARAMETER_BANDS = (
-    *((5 * 10**8, "1 to 500 million"), (5 * 10**9, "500 million to 5 billion"), (15 * 10**9, "5 to 15 billion")),
-    *((50 * 10**9, "15 to 50 billion"), (100 * 10**9, "50 to 100 billion"), (500 * 10**9, "100 to 500 billion")),
-    (10**12, "500 billion to 1 trillion"),
-)
-LARGEST_PARAMETER_BAND = "more than 1 trillion"
 FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
-SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
-LARGEST_BAND = "more than 10 trillion tokens"
-CATEGORIES = {
-    "public": "publicly available data sets",
-    "licensed": "private data sets licensed by their holders",
-    "third-party": "private data sets of other third parties",
-    "crawled": "data crawled and scraped from online sources",
-    "user": "data of users",
-    "synthetic": "synthetic data",
-    "other": "other sources",
+CURATION_STEPS = {
+    "filter": "rules of rights, language and quality removed {number}",
+    "deduplicate": "a search for copies removed {number}",
+    "decontaminate": "a search for test questions removed {number}",
 }
+"""By the name of a step of the corpus in its statistics: a sentence for readers who are no engineers."""
 SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
 MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
     **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
@@ -69,11 +66,6 @@ def _load_template() -> jinja2.Template:
     return jinja2.Environment(loader=folder, autoescape=False, undefined=jinja2.StrictUndefined).get_template(SENTENCES)
 
 
-def format_parameter_band(parameters: int) -> str:
-    """Return the band of the form that a number of parameters is in."""
-    return next((text for limit, text in PARAMETER_BANDS if parameters < limit), LARGEST_PARAMETER_BAND)
-
-
 class Answers:
     """The answers of one run in one language.
 
@@ -91,6 +83,7 @@ class Answers:
     ) -> None:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
+        known["curation_steps"] = CURATION_STEPS
         self._sentences: Any = _load_template().make_module(known)
 
     def provider_answer(self, name: str) -> Answer:
@@ -134,31 +127,15 @@ class Answers:
         text = w("parameters × tokens read, both counted; repeated steps are not included")
         return Answer(text, tuple(model.records for model in self.models))
 
-    def _format_megawatt_hours(self, figure: EnergyFigure) -> str:
-        w = self.words
-        if not figure.is_known:
-            return w("not measured")
-        value, low, high = (
-            w.number(joules / MEGAWATT_HOUR.size, SIGNIFICANT)
-            for joules in (figure.joules, figure.low_joules, figure.high_joules)
-        )
-        return w(
-            "{value} MWh (95 % interval {low} to {high}; {label})",
-            value=value,
-            low=low,
-            high=high,
-            label=w.figure(figure.label),
-        )
-
     def energy(self) -> Answer:
         """Electricity of the training of each model, and of all that the run took."""
         w = self.words
         models = [
-            f"{one.name}: {self._format_megawatt_hours(one.energy)}{self._sentences.before(one)}" for one in self.models
+            f"{one.name}: {format_megawatt_hours(one.energy, w)}{self._sentences.before(one)}" for one in self.models
         ]
         total: EnergyFigure = self.page["energy"].total
         whole = w(
-            "the whole run, including lost attempts and idle nodes: {energy}", energy=self._format_megawatt_hours(total)
+            "the whole run, including lost attempts and idle nodes: {energy}", energy=format_megawatt_hours(total, w)
         )
         return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
 
@@ -182,10 +159,9 @@ class Answers:
         w = self.words
         indexes = self.page["reader"].indexes
         most = max((index.content["train"]["tokens"] for index in indexes), default=0)
-        band = next((text for limit, text in SIZE_BANDS if most < limit), LARGEST_BAND)
         sets = [
             w(
-                "set {name}: {train} tokens for training, {held} held out for validation",
+                "set {name}: {train} tokens for training, {held} kept apart to test the model during training",
                 name=index.name,
                 train=w.number(index.content["train"]["tokens"]),
                 held=w.number(index.content["validation"]["tokens"]),
@@ -194,7 +170,7 @@ class Answers:
         ]
         corpora = [
             w(
-                "corpus {name}: {documents} documents, {bytes} bytes",
+                "corpus {name} (a collection of texts): {documents} documents, {bytes} bytes",
                 name=corpus["name"],
                 documents=w.number(corpus["totals"]["documents_out"]),
                 bytes=w.number(corpus["totals"]["bytes_out"]),
@@ -203,7 +179,22 @@ class Answers:
         ]
         origin = [layout.TOKEN_INDEX.relative_path(tokens=index.name) for index in indexes]
         origin += self._statistics_files()
-        return Answer("; ".join([w(band), *sets, *corpora]), tuple(origin))
+        size = w("{band} (a token is a word or a part of one)", band=w(find_size_band(most)))
+        return Answer("; ".join([size, *sets, *corpora]), tuple(origin))
+
+    def size_method(self) -> Answer:
+        """What bytes and tokens are counts of."""
+        text = self.words(
+            "Bytes are those of the text itself, not compressed. Tokens are counted after this run's own tokenizer "
+            "(the program that splits text into tokens) has split all texts."
+        )
+        return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
+
+    def union_languages(self) -> Answer:
+        """Which official languages of the Union the texts have."""
+        used = {language for corpus in self.page["corpora"] for language, _ in corpus["languages"]}
+        names = [self.words.language_name(language) for language in sorted(used & UNION_LANGUAGES)]
+        return Answer(", ".join(names) or self.words("none"), self._statistics_files())
 
     def _statistics_files(self) -> tuple[str, ...]:
         return tuple(layout.STATISTICS.relative_path(corpus=corpus["name"]) for corpus in self.page["corpora"])
@@ -233,19 +224,20 @@ class Answers:
         """Sources with rights and sizes."""
         w = self.words
         head = (
-            *(w("Source"), w("Language"), w("License"), w("Basis"), w("Holder"), w("Address")),
+            *(w("Source"), w("Language"), w("License"), w("Basis"), w("Holder"), w("Address"), w("Version")),
             *(w("Bytes read"), w("Documents read"), w("Documents used"), w("Tokens"), w("Times read", "papers")),
         )
         unknown = w("not stated")
         rows = tuple(
             (
                 *(s.name, s.language or unknown, s.license_text or unknown, s.basis or unknown, s.holder or unknown),
-                *(s.address or "–", w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
+                *(s.address or "–", s.version or w("read on {day}", day=s.read_last or unknown)),
+                *(w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
                 *(w.number(s.tokens), self._format_epochs(s.name)),
             )
             for s in sources
         )
-        return Table(title, head, rows, (MANIFESTS,), 6)
+        return Table(title, head, rows, (MANIFESTS,), 7)
 
     def _format_epochs(self, source: str) -> str:
         w = self.words
@@ -293,6 +285,26 @@ class Answers:
         names = ", ".join(source.name for source in self._sources_of(category))
         return Answer(w("yes, text: {names}", names=names) if names else w("no"), (MANIFESTS,))
 
+    def describe_sources(self, category: str) -> Answer:
+        """What the texts of a category are and when they were collected, as the provider describes each source."""
+        w, described = self.words, self.page["settings"].disclosure.source_descriptions
+        names = [source.name for source in self._sources_of(category)]
+        if not names:
+            return Answer(w("no source of this kind"), (MANIFESTS,))
+        key = "disclosure.source_descriptions"
+        if any(name not in described for name in names):
+            return Answer(None, key=key)
+        texts = [
+            w(
+                "{name}: {content}. Collected: {collected}",
+                name=name,
+                content=(select_language(described[name].content, w.language) or "").rstrip("."),
+                collected=select_language(described[name].collected, w.language),
+            )
+            for name in names
+        ]
+        return Answer("; ".join(texts), key=key)
+
     def _sources_of(self, category: str) -> list[SourceFacts]:
         return [source for source in self.sources if source.category == category]
 
@@ -333,8 +345,8 @@ class Answers:
         kind, _, name = key.partition(".")
         if kind in ASKED:
             return self.provider_answer(name)
-        if kind == SOURCES:
-            return self.describe_category(name)
+        if kind in OF_CATEGORIES:
+            return OF_CATEGORIES[kind](self, name)
         if key in MODEL_ANSWERS:
             return self.model_answers(key)
         return self.corpus_answers(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
@@ -355,6 +367,7 @@ class Answers:
 
 
 ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
+OF_CATEGORIES = {SOURCES: Answers.describe_category, "descriptions": Answers.describe_sources}
 REMOVED = ("removed_for_reservation", "removed_as_harmful")
 COMPUTED = {
     name: method
@@ -374,7 +387,7 @@ def is_answer(key: str) -> bool:
     return (
         key in ANSWERS
         or (kind == "disclosure" and name in Disclosure.model_fields and name not in NOT_IN_PAPERS)
-        or (kind == SOURCES and name in CATEGORIES)
+        or (kind in OF_CATEGORIES and name in CATEGORIES)
     )
 
 

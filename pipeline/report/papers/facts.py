@@ -10,16 +10,43 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
-from pipeline.energy.energy_accounting_file import EnergyFigure
+from pipeline.energy.energy_accounting_file import EnergyFigure, EnergyUnit
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import Category
+from pipeline.report.translator import Translator
 from pipeline.tokens.data_order import tabulate_epochs
 
 LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
+MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
+SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
+PARAMETER_BANDS = (
+    *((5 * 10**8, "1 to 500 million"), (5 * 10**9, "500 million to 5 billion"), (15 * 10**9, "5 to 15 billion")),
+    *((50 * 10**9, "15 to 50 billion"), (100 * 10**9, "50 to 100 billion"), (500 * 10**9, "100 to 500 billion")),
+    (10**12, "500 billion to 1 trillion"),
+)
+LARGEST_PARAMETER_BAND = "more than 1 trillion"
+SIZE_BANDS = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+LARGEST_BAND = "more than 10 trillion tokens"
+CATEGORIES = {
+    "public": "publicly available data sets",
+    "licensed": "private data sets licensed by their holders",
+    "third-party": "private data sets of other third parties",
+    "crawled": "data crawled and scraped from online sources",
+    "user": "data of users",
+    "synthetic": "synthetic data",
+    "other": "other sources",
+}
+UNION_LANGUAGES = frozenset(
+    [
+        *("bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "ga", "hr"),
+        *("hu", "it", "lt", "lv", "mt", "nl", "pl", "pt", "ro", "sk", "sl", "sv"),
+    ]
+)
+"""The official languages of the European Union (Regulation No 1 of 1958, as amended in 2013), ISO 639-1."""
 MODEL_KEYS = (
     *("name", "parameters", "active_parameters", "energy", "branch_of", "began_with"),
     *("validation_loss", "validation_bits_per_byte"),
@@ -43,6 +70,7 @@ class SourceFacts:
     basis: str
     holder: str
     address: str | None
+    version: str | None
     bytes_read: int
     files: int
     read_last: str
@@ -91,6 +119,33 @@ class ModelFacts:
         return timedelta(seconds=round(self.seconds))
 
 
+def format_parameter_band(parameters: int) -> str:
+    """Return the band of the form that a number of parameters is in."""
+    return next((text for limit, text in PARAMETER_BANDS if parameters < limit), LARGEST_PARAMETER_BAND)
+
+
+def format_megawatt_hours(figure: EnergyFigure, words: Translator) -> str:
+    """Return an energy in MWh with its interval and label, with as many digits as the Model Documentation Form asks."""
+    if not figure.is_known:
+        return words("not measured")
+    value, low, high = (
+        words.number(joules / MEGAWATT_HOUR.size, SIGNIFICANT)
+        for joules in (figure.joules, figure.low_joules, figure.high_joules)
+    )
+    return words(
+        "{value} MWh (95 % interval {low} to {high}; {label})",
+        value=value,
+        low=low,
+        high=high,
+        label=words.figure(figure.label),
+    )
+
+
+def find_size_band(tokens: int) -> str:
+    """Return the band of the summary's template that a number of tokens is in."""
+    return next((text for limit, text in SIZE_BANDS if tokens < limit), LARGEST_BAND)
+
+
 def source_category(source: Json) -> Category:
     """Return the category of a source in the summary, by its rights; a text without an address is not private data."""
     rights = source.get("rights") or {}
@@ -120,6 +175,7 @@ def collect_source_facts(reader: RunReader, rows: list[Json], stated: dict[str, 
                 basis=str(rights.get("basis") or ""),
                 holder=str(rights.get("holder") or ""),
                 address=rights.get("url") or (dataset.get("name") if dataset.get("revision") else None),
+                version=dataset.get("revision"),
                 bytes_read=row["manifest"].content["bytes"],
                 files=row["manifest"].content["files"],
                 read_last=row["fingerprinted"],

@@ -94,7 +94,8 @@ def test_figures_are_those_of_the_records(run_folder: Run) -> None:
     assert time["origin"] == ["provenance/records/pretrain.segment.base.*.json", "provenance/attempts/"]
     assert "3,412,224 parameters (1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
     assert "13.6 MB in 32 bits, 6.82 MB in 16 bits" in answer(folder, name, "Hardware that is required")["text"]
-    assert "less than 1 billion tokens; set main: 1,540,000" in answer(folder, name, "Number of data points")["text"]
+    amount = "less than 1 billion tokens (a token is a word or a part of one); set main: 1,540,000"
+    assert amount in answer(folder, name, "Number of data points")["text"]
 
 
 def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divide_it_by(run_folder: Run) -> None:
@@ -115,12 +116,12 @@ def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divid
 
 def test_a_model_that_began_with_another_one_says_so_and_of_which_license(run_folder: Run) -> None:
     title, form = "Depends on another model", "model-documentation-form"
-    assert "training began at random weights" in answer(written(run_folder), form, title)["text"]
+    assert "training began with random numbers" in answer(written(run_folder), form, title)["text"]
     taken = Pretrained(folder="{data}/models/<b>Large</b>", license="Apache-2.0", url="https://example.org/large")
     run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
     folder = written(run_folder)
     assert answer(folder, form, title)["text"].endswith(
-        "on models/<b>Large</b>, license Apache-2.0: training began at its weights (https://example.org/large)"
+        "on models/<b>Large</b>, license Apache-2.0: training began with its numbers (https://example.org/large)"
     )
     elements = json.loads((folder / "spdx.json").read_text())["@graph"]
     (base,) = [element for element in elements if element.get("name") == taken.title]
@@ -275,7 +276,7 @@ def test_lists_of_the_provider_are_told_and_an_empty_one_is_an_answer(run_folder
     spin = Crawler(name="Spin", purpose="laws", behavior="asks first", first_day=day, last_day=day)
     title = "Crawlers, their purpose, behavior and period"
     folder = written(run_folder, crawlers=[spin])
-    told = "Spin, 2026-05-04 to 2026-05-04: laws; asks first"
+    told = "Spin, 05/2026 to 05/2026: laws; asks first"
     assert answer(folder, "training-content-summary", title)["text"] == told
     folder = written(run_folder, crawlers=[])
     assert answer(folder, "training-content-summary", DUTCH[title], "nl")["text"] == "geen"

@@ -1,0 +1,162 @@
+"""A key that is stated raises the score of the summary by what was said; nothing is lost where all is stated."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.application import main
+from pipeline.core.errors import InputError
+from pipeline.report.papers.summary_score import GROUPS, Criterion, SummaryScore, read_criteria, score_summary
+from tests.report.example import Run
+from tests.report.papers.test_papers import written
+
+STATED: dict[str, Any] = {
+    "summary_version": "1.0",
+    "summary_changed": "2026-08-01",
+    "summary_url": "https://voorbeeld.nl/samenvatting",
+    "summary_changes": "this is the first version",
+    "summary_notices": "on the page of the models",
+    "placed_on_market": "2026-08-02",
+    "authorised_representative": "none is needed: the provider is established in the Netherlands",
+    "model_documentation": "https://voorbeeld.nl/model",
+    "content_types": "laws and tales",
+    "latest_data": "2026-02-03",
+    "continuous_training": "no",
+    "regions_and_groups": "the Netherlands; no group of people stands out",
+    "data_selection": "all texts of both sources are used",
+    "source_descriptions": {
+        "laws": {"content": "laws of the Netherlands in Dutch", "collected": "1990 to 2026"},
+        "tales": {"content": "tales in English", "collected": "not known"},
+    },
+    "crawlers": [],
+    "synthetic_data": [],
+    "user_data": "none",
+    "user_interactions": "none",
+    "code_of_practice": "no",
+    "reservations": "Nothing was crawled, so robots.txt (a website's wishes) does not apply. Opt-outs are obeyed.",
+    "removal": "Write to the contact. The text is left out of the next version.",
+    "illegal_content": "Texts of known illegal websites are left out.",
+}
+# Sums of the rubric's weights over the metrics that apply to texts without optional comments, by hand from its table.
+POSSIBLE = {
+    "The document": (11, 4, 7, 5, 10, 9),
+    "General information": (53, 89, 8, 27, 5, 14),
+    "Publicly available data sets": (92, 146, 23, 23, 20, 19),
+    "Data processing": (24, 19, 3, 37, 15, 69),
+}
+
+
+def score(run_folder: Run, folder: Path, **disclosed: Any) -> SummaryScore:
+    papers = folder / "report/papers"
+    shutil.rmtree(papers, ignore_errors=True)
+    shutil.copytree(written(run_folder, **disclosed), papers)
+    return score_summary(folder)
+
+
+@pytest.fixture
+def contact(run_folder: Run) -> Run:
+    run_folder.settings = run_folder.settings.model_copy(update={"contact": "teksten@voorbeeld.nl"})
+    return run_folder
+
+
+def test_nothing_is_lost_where_everything_is_stated_in_plain_words(contact: Run, tmp_path: Path) -> None:
+    full = score(contact, tmp_path, **STATED)
+    assert [entry.advice for entry in full.improvements] == []
+    assert (full.percent("transparency"), full.percent("usefulness")) == (100, 100)
+    for title, points in POSSIBLE.items():
+        assert tuple(full.possible[title, dimension] for dimension in GROUPS) == points
+
+
+@pytest.mark.parametrize("left_out", sorted(STATED))
+def test_a_key_that_is_left_out_costs_what_stating_it_is_said_to_gain(
+    contact: Run, tmp_path: Path, left_out: str
+) -> None:
+    less = score(contact, tmp_path, **{key: value for key, value in STATED.items() if key != left_out})
+    assert {entry.key for entry in less.improvements} == {f"disclosure.{left_out}"}
+    for group in ("transparency", "usefulness"):
+        gain = sum(entry.gain.get(group, 0) for entry in less.improvements)
+        assert less.percent(group) + gain == pytest.approx(100)
+    assert less.percent("transparency") + less.percent("usefulness") < 200
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "advice"),
+    [
+        (
+            "removal",
+            f"A text is removed {'and again ' * 12}when you ask us.",
+            "sentence of 32 words: make it 25 or fewer",
+        ),
+        ("removal", "See gone.json for the list.", "has the file name gone.json"),
+        ("regions_and_groups", "By perplexity none stands out", "does not explain perplexity"),
+        ("illegal_content", "A hash of each text is compared.", "does not explain hash"),
+    ],
+)
+def test_what_a_reader_who_is_no_engineer_cannot_read_is_named(
+    contact: Run, tmp_path: Path, key: str, text: str, advice: str
+) -> None:
+    found = score(contact, tmp_path, **{**STATED, key: text})
+    assert found.improvements and all(entry.key == f"disclosure.{key}" for entry in found.improvements)
+    assert advice in found.improvements[0].advice
+    assert found.percent("usefulness") < 100 == found.percent("transparency")
+
+
+def test_measures_that_say_nothing_of_robots_txt_are_not_all_measures(contact: Run, tmp_path: Path) -> None:
+    found = score(contact, tmp_path, **{**STATED, "reservations": "Every opt-out is obeyed."})
+    (entry,) = found.improvements
+    assert entry.advice == "also say how robots.txt is respected (robots.txt)" and entry.metrics == ("F3.1.b.1",)
+    assert entry.gain == {"usefulness": pytest.approx(100 - found.percent("usefulness"))}
+
+
+def test_criteria_of_a_category_count_only_where_it_is_used(contact: Run, tmp_path: Path) -> None:
+    crawled = score(contact, tmp_path, **STATED, data_categories={"tales": "crawled"})
+    assert crawled.possible["Crawled and scraped data", "clarity"] == 129, "as the rubric counts without comments"
+    lost = {metric for entry in crawled.improvements for metric in entry.metrics}
+    assert {"F2.3.b.1", "F2.3.h.1"} <= lost, "crawlers and domains of what was crawled are missing"
+    assert score(contact, tmp_path, **STATED).possible["Crawled and scraped data", "clarity"] == 0
+
+
+def test_each_metric_is_in_one_criterion() -> None:
+    metrics = Counter(
+        metric for part in read_criteria().sections.values() for one in part.criteria for metric in one.of
+    )
+    assert len(metrics) == 207 and max(metrics.values()) == 1
+
+
+def test_a_criterion_of_an_unknown_answer_or_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"D1: the summary has no answer disclosure\.limitations"):
+        Criterion(of=["D1"], weights={"clarity": 1}, answer="disclosure.limitations")
+    with pytest.raises(ValueError, match="D1: nothing decides it"):
+        Criterion(of=["D1"], weights={"clarity": 1}, asks="a thing")
+
+
+def test_the_command_prints_the_scores_and_what_raises_them(
+    contact: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    less = score(contact, tmp_path, **{**STATED, "removal": None})
+    capsys.readouterr()
+    assert main(["papers", "check", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"transparency 100.0 of 100, usefulness {less.percent('usefulness'):.1f} of 100" in printed
+    assert "disclosure.removal: state how somebody has a text removed later (F3.1.b.3)" in printed
+    assert main(["papers", "check", str(tmp_path), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["scores"]["usefulness"] == less.percent("usefulness") and len(content["improvements"]) == 1
+
+
+def test_a_run_without_a_summary_or_with_one_of_another_version_is_refused(run_folder: Run, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"training-content-summary\.en\.json is missing: finish the run first"):
+        score_summary(tmp_path)
+    score(run_folder, tmp_path)
+    path = tmp_path / "report/papers/training-content-summary.en.json"
+    content = json.loads(path.read_text())
+    del content["sections"][0]["points"][0]
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="has other points than this version of Polder"):
+        score_summary(tmp_path)
