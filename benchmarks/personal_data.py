@@ -1,9 +1,10 @@
-"""Recall, precision and speed of the search for personal data in seeded texts.
+"""Recall, precision and speed of the search for personal data in seeded texts, and in labelled passages.
 
     python benchmarks/personal_data.py [--texts 10000] [--seed 1] [--corpus FOLDER] [--errors]
 
 FOLDER holds real text (*.jsonl.gz with the key "text"), for which only speed and counts by kind are printed. The exit
-code is 1 if a kind misses its threshold.
+code is 1 if a kind misses its threshold in the seeded texts. The labelled passages are of tests/corpus/personal_data/
+contexts.txt; their intervals, of 95 %, take each value as a unit.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from pipeline.core.confidence_intervals import proportion_interval  # noqa: E402
 from pipeline.corpus.personal_data import find_personal_data  # noqa: E402
+from tests.corpus.personal_data.contexts import read_contexts  # noqa: E402
 from tests.corpus.personal_data.letters import Letters  # noqa: E402
 from tests.corpus.personal_data.recall import PRECISION, RECALL, SETTINGS, measure, shares  # noqa: E402
 from tests.corpus.personal_data.texts import Writer  # noqa: E402
@@ -43,6 +48,15 @@ def corpus(folder: Path) -> Iterator[tuple[str, list[str]]]:
             yield path.name, [json.loads(line)["text"] for line in lines]
 
 
+def share_with_interval(right: int, of: int) -> str:
+    """Return a share of values with its interval."""
+    if not of:
+        return "-"
+    share = proportion_interval(np.arange(of) < right, np.ones(of))
+    low_high = "" if share.low is None or share.high is None else f" ({share.low:.3f} to {share.high:.3f})"
+    return f"{right}/{of} {share.value:.3f}{low_high}"
+
+
 def main() -> int:
     """Print the tables, one for each of the two writers of texts; return 1 where a kind misses its threshold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -60,6 +74,10 @@ def main() -> int:
             missed |= recall < RECALL or precision < PRECISION
             print(f"{kind:14}{counts[0]:8}{recall:9.4f}{precision:11.4f}")
         print(f"seeded texts: {speed([text.text for text in texts])[0]:.1f} MB/s/core")
+    for part, passages in read_contexts().items():
+        print(f"part {part.upper()}, {len(passages)} passages")
+        for kind, (there, right, found) in measure(passages, arguments.errors).items():
+            print(f"{kind:14}{share_with_interval(right, there):>32}{share_with_interval(right, found):>32}")
     if arguments.corpus:
         total_bytes, total_seconds, total = 0, 0.0, Counter[str]()
         for name, read in corpus(arguments.corpus):

@@ -156,6 +156,9 @@ class PersonalData(Settings):
         default=[], description="what stays: domains, mailboxes (info@), telephone numbers, postcodes; * for any"
     )
     known_public_bodies: bool = Field(default=True, description="keep also what the pipeline knows to be public")
+    function_mailboxes: bool = Field(
+        default=True, description="keep mailboxes of functions (helpdesk@), and those at domains such as example.com"
+    )
     names: str | None = Field(default=None, description="the folder of a spaCy pipeline that recognises persons")
     names_sha256: str | None = Field(default=None, description="the hash of that folder; computed if missing")
 
@@ -164,7 +167,9 @@ class PersonalData(Settings):
         if self.replacement != "marker":
             return []
         switches = (key for key, field in type(self).model_fields.items() if field.annotation is bool)
-        kinds = [key for key in switches if key != "known_public_bodies" and getattr(self, key)]
+        kinds = [
+            key for key in switches if key not in ("known_public_bodies", "function_mailboxes") and getattr(self, key)
+        ]
         return [f"<{kind.upper()}>" for kind in [*kinds, *["name"] * (self.names is not None)]]
 
 

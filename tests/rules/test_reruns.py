@@ -83,7 +83,10 @@ def _another_name(project: Project) -> None:
 
 
 def _second_corpus(project: Project) -> None:
-    main = "  main: {decontamination: {suites: [dutch, english]}}\n"
+    main = (
+        "  main: {decontamination: {suites: [dutch, english]}, personal_data: {function_mailboxes: false}}"
+        " # its invented persons write from example.com\n"
+    )
     project.edit(MICRO, main, main + main.replace("main", "alike"))
 
 

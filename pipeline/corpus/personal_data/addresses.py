@@ -1,4 +1,4 @@
-"""Finds e-mail addresses, IP addresses, and Dutch addresses by postcode and house number."""
+"""Finds e-mail addresses, IP addresses, and Dutch addresses by postcode or street and house number."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ _IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
 _IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
 # Python's ipaddress has the other ranges, and this one since 3.12.7.
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
+_PREFIX_LENGTH = re.compile(r"/(\d{1,3})(?![\w-]|\.\d)")
+# A household gets a prefix of 48 to 64 bits of IPv6 (RIPE-690), and one address of IPv4.
+_LONGEST_PREFIX = {4: 31, 6: 47}
 _VERSION = re.compile(r"\b(?:version|versie|release|build|section|paragraaf|artikel)")
 # One in fifty addresses has the form of a version ("OpenSSL 3.0.13.101", "Chrome/120.0.0.0"). It counts as an address
 # only directly after such a word or sign.
@@ -125,8 +128,16 @@ def _is_version(parts: bytes) -> bool:
     return (first < 40 and (second < 10 or (second < 25 and third < 100) or third == 0)) or second == third == 0
 
 
+def _is_network(text: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address, end: int) -> bool:
+    """Return whether a prefix length follows an address without host bits: a network of many, 145.100.0.0/16."""
+    length = _PREFIX_LENGTH.match(text, end)
+    if length is None or int(length[1]) > _LONGEST_PREFIX[address.version]:
+        return False
+    return ipaddress.ip_network(f"{address}/{length[1]}", strict=False).network_address == address
+
+
 def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield public IP addresses, without private and reserved ranges, versions and numbers of articles.
+    """Yield public IP addresses, without networks, private and reserved ranges, versions and numbers of articles.
 
     Reserved ranges include those for documentation (RFC 5737, 3849, 9637).
     """
@@ -137,6 +148,8 @@ def find_ip_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpa
             except ValueError:
                 continue
             if not address.is_global or address.is_multicast or address in _DOCUMENTATION:
+                continue
+            if _is_network(text, address, match.end()):
                 continue
             if address.version == 4:
                 # Four small numbers are nearly always the number of an article; 2 % of random addresses have them.
@@ -226,8 +239,47 @@ def _is_street(name: str, counted: bool) -> bool:
     return not _NO_STREET.fullmatch(name.split(" ")[-1]) and (not counted or bool(_STREET.search(name)))
 
 
+# Without a postcode: a street with a typical ending and a house number, before a town or after a word for an address.
+_STREET_ALONE = re.compile(
+    r"(?P<street>(?:\d{1,2}e[ ])?"
+    r"(?!(?:In|Op|Aan|Bij|Te|De|Het|Van|Naar|Uit|Langs|Over|Tussen|Voor|At|On|From|[A-Z]?[a-z]*adres)[ ])"
+    rf"(?:{_WORD}[ ](?:(?:van|de|der|den|het|ter|ten|'t|’t)[ ]){{0,3}}){{0,4}}"
+    r"(?:[A-ZÀ-Ý'’][\w'’.-]*(?:straat|str\.|weg|laan|plein|kade|gracht|dijk|singel|steeg|dreef|plantsoen|boulevard)|"
+    r"Straat|Weg|Laan|Plein|Kade|Gracht|Dijk|Singel|Steeg|Dreef|Plantsoen|Boulevard))[ ]\Z"
+)
+_HOUSE_ALONE = re.compile(rf"(?P<house>{_HOUSE})(?!\w|[.,:/]\d|,?[ ]\d{{4}}[ ]?[A-Z]{{2}}(?!\w))")
+_TOWN_BEHIND = re.compile(
+    r"(?:,?[ ](?:te|in)[ ]|,[ ]?)(?:['’][st][- ]|Den[ ]|De[ ])?[A-ZÀ-Ý][a-zà-ÿ]{2}|[ ]\([A-ZÀ-Ý][\w'’ -]{2,}\)"
+)
+_PHRASE_END = re.compile(r"\s*(?:\Z|[.,;:)|\n]|(?:en|te|in|bij|met|waar|and)\b)")
+_ADDRESS_IN_FRONT = re.compile(
+    r"(?:adres(?:sen)?|address|\bwoon\w*|\bwonen\w*|\bgevestigd|kantoorhoudend\w*|\blives?|\bliving)\b[^.!?\n]{0,30}\Z"
+)
+_YEAR_NUMBER = re.compile(r"(?:1[5-9]|20)\d\d")
+
+
+def _find_street_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
+    for match in match_at_positions(_HOUSE_ALONE, text, places.street):
+        front = raw_text_before(text, match.start(), _FRONT_CHARACTERS)
+        street = _STREET_ALONE.search(front)
+        if street is None or _YEAR_NUMBER.fullmatch(match["house"]):
+            continue
+        named = _ADDRESS_IN_FRONT.search(front[: street.start()].lower()) and _PHRASE_END.match(text, match.end())
+        if named or _TOWN_BEHIND.match(text, match.end()):
+            start = match.start() - len(front) + street.start()
+            yield PersonalDataSpan(start, match.end(), "address", re.sub(r"\W", "", text[start : match.end()]).upper())
+
+
 def find_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
-    """Yield addresses: street, house number and postcode, or postcode and house number; no post office boxes."""
+    """Yield addresses: street or postcode with a house number; no post office boxes.
+
+    A street without a postcode needs a town after it ("Kerkstraat 5 te Zwolle") or a word for an address before it.
+    """
+    yield from _find_postcode_addresses(text, places)
+    yield from _find_street_addresses(text, places)
+
+
+def _find_postcode_addresses(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     last = 0
     for match in match_at_positions(_POSTCODE, text, places.postcode):
         start, end = match.span()

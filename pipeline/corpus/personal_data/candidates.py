@@ -16,7 +16,7 @@ Codes = npt.NDArray[np.int64]
 
 _KINDS = len(Candidates._fields)
 _AT, _SPELLED_AT, _AT_WORD, _IBAN, _CARD, _BSN, _VAT, _PASSPORT, _TELEPHONE, _KVK, _IPV4, _IPV6, *_LAST = range(_KINDS)
-_POSTCODE, _PLATE, _PLATE_WORD = _LAST
+_POSTCODE, _STREET, _PLATE, _PLATE_WORD = _LAST
 
 _DIGIT, _CAPITAL, _SMALL, _UNDERSCORE, _HEXADECIMAL, _GAP, _BRACKET = (1 << bit for bit in range(7))
 _LETTER, _CODE, _ALPHANUMERIC = _CAPITAL | _SMALL, _CAPITAL | _DIGIT, _CAPITAL | _SMALL | _DIGIT
@@ -43,6 +43,24 @@ _PLATE_WORDS = np.array(
 )
 _PLATE_ENDS = np.zeros(1 << 15, dtype=np.bool_)
 _PLATE_ENDS[(_PLATE_WORDS[:, 3:].astype(np.int64) & 31) @ [1 << 10, 1 << 5, 1]] = True
+# Last letters of the names of streets.
+_STREET_ENDS = np.zeros(1 << 15, dtype=np.bool_)
+for _one, _two, _three in (
+    b"aat",
+    b"tr.",
+    b"weg",
+    b"aan",
+    b"ein",
+    b"ade",
+    b"cht",
+    b"ijk",
+    b"gel",
+    b"eeg",
+    b"eef",
+    b"oen",
+    b"ard",
+):
+    _STREET_ENDS[(_one & 31) << 10 | (_two & 31) << 5 | _three & 31] = True
 _PADDING = 16  # bytes of padding before a text, and half of the padding after it, for reading around a position
 _LONGEST_GAP = 20  # bytes between two digits of a telephone number
 
@@ -181,12 +199,16 @@ def _is_north_american(data: Bytes, place: int) -> bool:
 
 
 @cached_njit
+def _last_letters(data: Bytes, place: int) -> int:
+    """Return the three letters before a position as a number of 15 bits, without case."""
+    one, two, three = np.int64(data[place - 3]), np.int64(data[place - 2]), np.int64(data[place - 1])
+    return int((one & 31) << 10 | (two & 31) << 5 | three & 31)
+
+
+@cached_njit
 def _follows_plate_word(data: Bytes, place: int) -> bool:
     """Return whether a word for a number plate ends before a position, in any case: kenteken, nummerbord, …"""
-    ends = (
-        (np.int64(data[place - 3]) & 31) << 10 | (np.int64(data[place - 2]) & 31) << 5 | np.int64(data[place - 1]) & 31
-    )
-    if _PLATE_ENDS[ends]:
+    if _PLATE_ENDS[_last_letters(data, place)]:
         for row in range(len(_PLATE_WORDS)):
             column = 0
             while column < 6 and _PLATE_WORDS[row, column] == data[place - 6 + column] | 0x20:
@@ -234,6 +256,8 @@ def _kinds_at_digit(data: Bytes, place: int) -> int:
         kinds |= 1 << _IPV6
     if last not in (_DOT, _PLUS) and byte != _ZERO and _is_postcode(data, place):
         kinds |= 1 << _POSTCODE
+    if last == _SPACE and byte != _ZERO and _STREET_ENDS[_last_letters(data, place - 1)]:
+        kinds |= 1 << _STREET
     if last not in (_HYPHEN, _SLASH, _PLUS) and (
         _count_telephone_digits(data, place) == 8 if byte == _ZERO else byte > _ONE and _is_north_american(data, place)
     ):

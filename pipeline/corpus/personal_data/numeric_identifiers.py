@@ -12,6 +12,7 @@ from stdnum.nl import bsn, identiteitskaartnummer
 from pipeline.corpus.personal_data.spans import (
     Candidates,
     PersonalDataSpan,
+    is_account_number,
     is_item_number,
     match_at_positions,
     raw_text_after,
@@ -136,6 +137,11 @@ _IBAN = re.compile(
     r"[0-9](?:(?<=[A-Za-z]{2}[0-9])(?<!\w[A-Za-z]{2}[0-9])|(?<=[A-Z]{2} [0-9])(?<!\w[A-Z]{2} [0-9]))\d"
     r"(?:[ .-]{0,3}[A-Za-z0-9]){11,30}(?!\w)"
 )
+# A Dutch account number of before 2014: nine digits, or ten from 0 as in an IBAN, in groups.
+_ACCOUNT = re.compile(
+    r"[0-9](?<![\w.,/+-][0-9])(?:\d{8}|(?<=0)\d{9}|\d([ .])\d\d\1\d\d\1\d{3}|\d{3}([ .])\d\d\2\d{3}|"
+    r"\d\d([ .])\d{3}\3\d{3}|(?<=0)\d{3}([ .])(?:\d{4}|\d\d\4\d\d)\4\d\d)(?![\w-]|[.,]\d)"
+)
 _SEPARATORS = re.compile(r"[ .-]+")
 _LAST_GROUP = re.compile(r"[ .-]+[A-Za-z0-9]+\Z")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]")
@@ -154,10 +160,16 @@ _CARD_CONTEXT = re.compile(
 _MAESTRO = {"50", "56", "57", "58", "59", "61", "63", "66", "67", "68", "69"}
 
 
+def _is_dutch_account(digits: str) -> bool:
+    """Return whether nine or ten digits pass the eleven-test of Dutch banks, the last digit counting once."""
+    return sum(weight * int(digit) for weight, digit in enumerate(reversed(digits), 1)) % 11 == 0
+
+
 def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
     """Yield account numbers with the length of their country and correct check digits.
 
-    The longest valid prefix of a match counts, because following words may look like part of it: NL… 00 EUR.
+    The longest valid prefix of a match counts, because following words may look like part of it: NL… 00 EUR. A Dutch
+    account number that is no IBAN must pass the eleven-test and follow a word such as "rekeningnummer".
     """
     for match in match_at_positions(_IBAN, text, places.iban):
         start = match.start() - (3 if text[match.start() - 1] == " " else 2)
@@ -170,6 +182,11 @@ def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
             if shorter == written:
                 break
             written = shorter
+    possible = None if places.bsn is None else sorted({*places.bsn, *(places.telephone or ())})
+    for match in match_at_positions(_ACCOUNT, text, possible):
+        digits = _NOT_DIGIT.sub("", match.group())
+        if _is_dutch_account(digits) and is_account_number(text, match.start()):
+            yield PersonalDataSpan(match.start(), match.end(), "iban", digits)
 
 
 def _is_issued_card(digits: str) -> bool:

@@ -79,9 +79,22 @@ def text_around(text: str, start: int, end: int, ahead: int, behind: int) -> str
     return f"{text_before(text, start, ahead)} {raw_text_after(text, end, behind).lower()}"
 
 
+def is_account_number(text: str, start: int) -> bool:
+    """Return whether the words directly before a number name a bank account."""
+    return bool(_ACCOUNT_WORD.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
+
+
 def is_item_number(text: str, start: int) -> bool:
     """Return whether the words directly before a number name an item: an order, a book, an article, …"""
     return bool(_ITEM_NUMBER.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
+
+
+# Directly before a number, the number is that of a bank account: "rekeningnummer:", "giro".
+_ACCOUNT_WORD = re.compile(
+    r"\b(?:(?:(?:bank|giro|post|spaar|loon|tegen)?rekening|(?:bank|post)?giro|iban)(?:[- ]?(?:nummer|nr\.?|no\.?))?|"
+    r"rek\.?[- ]?(?:nummer|nr\.?|no\.?)|(?:bank ?)?account (?:number|no\.?))"
+    r"(?:[ ](?:is|was|nummer|nr\.?|number))?[ \t|]*[:=#]*[ \t]*[\"'(\[]?\Z"
+)
 
 
 class Candidates(NamedTuple):
@@ -100,6 +113,7 @@ class Candidates(NamedTuple):
     ipv4: list[int] | None
     ipv6: list[int] | None
     postcode: list[int] | None
+    street: list[int] | None
     number_plate: list[int] | None
     plate_word: list[int] | None
 

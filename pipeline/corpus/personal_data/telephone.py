@@ -12,6 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data.spans import (
     Candidates,
     PersonalDataSpan,
+    is_account_number,
     is_item_number,
     match_at_positions,
     text_before,
@@ -38,6 +39,10 @@ _TRUNK = re.compile(r"\([ ]?0[ ]?\)")
 # Numbers of Dutch services, which are not tried as numbers of other regions.
 _SERVICE = re.compile(r"\(?0(?:800|90[069])")
 _OLD_NUMBER = re.compile(r"0(?!80|9)\d{9}")
+# The country, check digits and bank of an IBAN with a typing error.
+_IBAN_START = re.compile(r"\b[a-z]{2}\d\d[ .-]?[a-z]{4}[ .-]{0,2}\Z")
+# 06-12-2010 10:30 has the digits of a mobile number.
+_DATE_AND_TIME = re.compile(r"\d\d([-/.])\d\d\1(?:19|20)\d\d(?!\d)")
 _DATE = re.compile(r"\d\d([-/.])\d\d\1\d{4}")
 # Groups of four digits after another such group are a bank reference.
 _IN_FOURS = re.compile(r"\d{4} \d{4}(?!\d)")
@@ -135,7 +140,13 @@ def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]
             written, start = written[1:], start + 1
         if _IN_FOURS.match(written) and _FOUR.search(text_before(text, start, 5)):
             continue
-        if is_item_number(text, start) and not _CONTEXT.search(text_before(text, start, 12)):
+        other = (
+            is_item_number(text, start)
+            or is_account_number(text, start)
+            or _IBAN_START.search(text_before(text, start, 12))
+            or _DATE_AND_TIME.match(written)
+        )
+        if other and not _CONTEXT.search(text_before(text, start, 12)):
             continue
         if match["international"]:
             written_number = _parse_international(written)

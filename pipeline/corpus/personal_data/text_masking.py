@@ -18,6 +18,7 @@ from datatrove.pipeline.base import PipelineStep
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.corpus.personal_data.addresses import find_addresses, find_emails, find_ip_addresses
 from pipeline.corpus.personal_data.candidates import find_candidates
+from pipeline.corpus.personal_data.function_mailboxes import is_function_mailbox
 from pipeline.corpus.personal_data.numeric_identifiers import (
     find_bsns,
     find_credit_cards,
@@ -51,7 +52,7 @@ KINDS = tuple(searches_by_kind(PersonalData()))
 
 def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data of a text, sorted by position, without overlaps and public contacts."""
-    public = PublicContacts.cached(tuple(kinds.public_bodies), kinds.known_public_bodies)
+    public = PublicContacts.cached(tuple(kinds.public_bodies), kinds.known_public_bodies, kinds.function_mailboxes)
     spans: list[PersonalDataSpan] = []
 
     def take(candidates: Iterable[PersonalDataSpan]) -> None:
@@ -123,7 +124,7 @@ class PersonalDataMaskingStep(PipelineStep):  # type: ignore[misc]
             yield document
 
 
-# Names of mailboxes of functions (RFC 2142, and common ones of organizations).
+# Names of mailboxes of functions (RFC 2142, and common ones of organizations), at any domain.
 _ROLES = """
 info@ contact@ gemeente@ provincie@ woo@ postmaster@ hostmaster@ webmaster@ abuse@ noc@ security@ noreply@ no-reply@
 git@
@@ -149,6 +150,7 @@ leeuwarden.nl maastricht.nl delft.nl alkmaar.nl deventer.nl heerlen.nl hilversum
 # Post office boxes of The Hague, ministries and agencies (Turfmarkt, Korte Voorhout, Bezuidenhoutseweg, Rijnstraat,
 # Parnassusplein, Binnenhof; Emmasingel in Groningen), and the town halls of the four largest cities.
 _POSTCODES = "2500* 9726AH 2511BT 2511CW 2511DP 2511VX 2513AA 2515XP 2594AC 1011PN 3011AD 3521AZ"
+_STREETS = "Bezuidenhoutseweg67 Bezuidenhoutseweg73 Parnassusplein5"
 # Municipalities (14 0xx: annex 1 of the Nummerplan telefoon- en ISDN-diensten), and the public lines which the state
 # (1400 from abroad), BZ, the Belastingdienst, IND, RDW, AP, RVO, UWV, RvIG and DUO state on their pages or in the
 # Staatscourant.
@@ -189,10 +191,14 @@ class PublicContacts:
     `*` matches any characters and `?` one character: gemeente*.nl, +3170*, 2595 B*.
     """
 
-    def __init__(self, entries: Iterable[str], known: bool = True) -> None:
+    def __init__(self, entries: Iterable[str], known: bool = True, functions: bool = True) -> None:
+        self.functions = functions
         listed = [_normalize_entry(entry) for entry in entries]
         if known:
-            listed += [_normalize_entry(entry) for entry in f"{_ROLES} {_DOMAINS} {_POSTCODES} {_TELEPHONES}".split()]
+            listed += [
+                _normalize_entry(entry)
+                for entry in f"{_ROLES} {_DOMAINS} {_POSTCODES} {_STREETS} {_TELEPHONES}".split()
+            ]
         self.roles = {entry[:-1] for entry in listed if entry.endswith("@")}
         values = [entry.lstrip("@") for entry in listed if not entry.endswith("@")]
         self.exact = {value for value in values if not re.search(r"[*?]", value)}
@@ -202,8 +208,8 @@ class PublicContacts:
 
     @staticmethod
     @cache
-    def cached(entries: tuple[str, ...], known: bool) -> PublicContacts:
-        return PublicContacts(entries, known)
+    def cached(entries: tuple[str, ...], known: bool, functions: bool) -> PublicContacts:
+        return PublicContacts(entries, known, functions)
 
     def _is_listed(self, value: str) -> bool:
         return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
@@ -214,6 +220,8 @@ class PublicContacts:
             return self._is_listed(found.value) or self._is_listed(f"{found.kind}:{found.value}")
         local, _, domain = found.value.rpartition("@")
         if local in self.roles or found.value in self.exact:
+            return True
+        if self.functions and is_function_mailbox(local, domain):
             return True
         labels = domain.split(".")
         listed = any(self._is_listed(".".join(labels[place:])) for place in range(len(labels) - 1))

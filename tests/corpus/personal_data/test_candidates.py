@@ -14,6 +14,7 @@ from pipeline.corpus.personal_data.candidates import find_candidates
 from pipeline.corpus.personal_data.spans import ALL_POSITIONS, Candidates, PersonalDataSpan, normalize_typography
 from pipeline.corpus.personal_data.text_masking import KINDS, searches_by_kind
 from pipeline.corpus.settings import PersonalData
+from tests.corpus.personal_data.contexts import read_contexts
 from tests.corpus.personal_data.letters import Letters
 from tests.corpus.personal_data.texts import Writer
 
@@ -80,6 +81,12 @@ PIECES = [
         "12-ABC-3",
         "1234 AB 5",
         "Kerkstraat 5, ",
+        "Kerkstr. ",
+        "weg 5",
+        " te Zwolle",
+        "rekening ",
+        "0202988813",
+        "17.09.10.296",
         "(415) 555-2671",
         "+31 (0)20 794 00 00",
         "12345678",
@@ -112,6 +119,10 @@ def test_nothing_of_seeded_texts_is_held_back(writer: Writer | Letters) -> None:
         everything |= {kind for kind, spans in found(normalize_typography(text), ALL_POSITIONS).items() if spans}
         assert not held_back(text)
     assert everything == set(KINDS)
+
+
+def test_nothing_of_labelled_passages_is_held_back() -> None:
+    assert not any(held_back(passage.text) for passages in read_contexts().values() for passage in passages)
 
 
 def test_digits_of_other_scripts_are_looked_for_everywhere() -> None:
