@@ -177,7 +177,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
                 "low": low,
                 "high": high,
                 "simulated_coverage": simulated_coverage("corpus-level", effective_sample_size(first_KS[:, kind.size])),
-                "detectable_difference": _detectable_from_interval(low, high),
+                "detectable_difference": detectable_from_interval(low, high),
                 "p_value": randomization_p_value(first_KS, second_KS, kind, two_sided=True),
             }
 
@@ -209,12 +209,12 @@ def _test_clusters(
         "low": low,
         "high": high,
         "simulated_coverage": simulated_coverage("mean", effective_sample_size(units)),
-        "detectable_difference": _detectable_from_interval(low, high),
+        "detectable_difference": detectable_from_interval(low, high),
         "p_value": min(1.0, 2 * min(sign_flip_p_value(first, second), sign_flip_p_value(second, first))),
     }
 
 
-def _detectable_from_interval(low: float, high: float) -> float | None:
+def detectable_from_interval(low: float, high: float) -> float | None:
     """Return the smallest detectable difference from the width of an interval; None if it has none."""
     return DETECTABLE_REACH / NORMAL_REACH * (high - low) / 2 if high > low else None
 

@@ -70,8 +70,12 @@ def draw_line_chart(
     *,
     from_zero: bool = False,
     gettext: Callable[[str], str] = str,
+    note: str = "",
 ) -> Markup:
-    """Return a line chart of the finite points of the series, or a sentence where there are none."""
+    """Return a line chart of the finite points of the series, or a sentence where there are none.
+
+    `note` is added to the caption.
+    """
     lines = [
         Series(line.name, thin_points([point for point in line.points if all(map(math.isfinite, point))]), line.band)
         for line in series
@@ -129,7 +133,9 @@ def draw_line_chart(
     keys = [
         (f"series-{index}", line.name) for index, line in zip(cycle(range(1, LINE_STYLES + 1)), lines, strict=False)
     ]
-    return wrap_figure(title, svg, Markup("{} {}").format(title, draw_legend(keys) if len(lines) > 1 else ""))
+    legend = draw_legend(keys) if len(lines) > 1 else ""
+    small = Markup(" ") + html_element("small", note) if note else ""
+    return wrap_figure(title, svg, Markup("{} {}{}").format(title, legend, small))
 
 
 def join_points(points: Sequence[tuple[str, str]]) -> str:

@@ -1,70 +1,23 @@
-"""Return what the page shows of evaluation: scores, their curves, comparisons of models, and samples of text."""
+"""Return what the page shows of evaluation: tables of scores, comparisons of models, and samples of text."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-
-from markupsafe import Markup
+from collections.abc import Mapping, Sequence
 
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated_with_clean
 from pipeline.evaluate.item_results import ScoreKey, read_item_answers
-from pipeline.evaluate.score_trends import LEAST_CHECKPOINTS
-from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
-from pipeline.report.charts import Series, draw_line_chart
+from pipeline.evaluate.language_scores import (
+    SeedScatter,
+    aggregate_by_language,
+    detectable_score_difference,
+    measure_seed_scatter,
+)
 from pipeline.report.run_reader import Json, RunReader
+from pipeline.report.score_charts import main_scores, read_checkpoint_scores, score_key
 from pipeline.report.training_section import find_parent_checkpoint
 
 SHOWN_CHECKPOINTS = 4  # in the table of a model: the last ones
-METRICS = {
-    "acc": "share of items with the right answer as the most probable one",
-    "acc_norm": "as acc, with the log-probability per character",
-    "acc_slor": "share of pairs with the correct sentence ahead, corrected for word frequency (SLOR)",
-    "answer_bits_per_byte": "bits per byte of the right answers; an early sign, not tested",
-    "bits_per_byte": "bits per byte of the text",
-    "claims_found": "share of sentences with numbers and most words from one given passage: copying, not truth",
-    "bleu": "overlap of word sequences with a reference, 0 to 100",
-    "chrf": "overlap of character sequences with a reference, 0 to 100",
-    "sari": "words kept, added and deleted as in the references, 0 to 100",
-    "rouge_l": "longest common sequence of words with a reference",
-    "lix": "readability from the lengths of words and sentences",
-}
-"""Metrics in words, by their names in results."""
-INFORMATIVE, NOT_BETTER, NOT_COMPARED, NO_GROWTH = (
-    "informative",
-    "grows, not better than every baseline",
-    "grows, not compared with baselines",
-    "no growth found",
-)
-
-
-def summarize_score_growth(reader: RunReader) -> Json:
-    """Return what grows while models train: a row per score, the informative ones first, and how many these are.
-
-    A score is informative if it grows and the last checkpoint is better than every baseline. `too_few` names the
-    models of fewer than three checkpoints; nothing is returned where there are no others.
-    """
-    trends = [(row, result.link) for result in reader.differences for row in result.content.get("trends", [])]
-    last: dict[str, Json] = {results.content["model"]: results.content for results in reader.evaluation}
-    verdicts = {
-        (model, task["suite"], task["task"], task["metric"]): task.get("verdict")
-        for model, content in last.items()
-        for task in content["tasks"]
-    }
-    rows = []
-    for row, _ in trends:
-        verdict = verdicts.get((row["model"], row["suite"], row["task"], row["metric"]))
-        outcome = {"better": INFORMATIVE, None: NOT_COMPARED}.get(verdict, NOT_BETTER) if row["grows"] else NO_GROWTH
-        rows.append({**row, "outcome": outcome, "is_better": verdict})
-    rows.sort(key=lambda row: (INFORMATIVE, NOT_COMPARED, NOT_BETTER, NO_GROWTH).index(row["outcome"]))
-    models = [results.content["model"] for results in reader.evaluation]
-    return {
-        "rows": rows,
-        "informative": sum(row["outcome"] == INFORMATIVE for row in rows),
-        "link": trends[0][1] if trends else None,
-        "too_few": sorted({model for model in models if models.count(model) < LEAST_CHECKPOINTS}),
-    }
 
 
 def summarize_checkpoint_costs(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
@@ -74,68 +27,21 @@ def summarize_checkpoint_costs(reader: RunReader, model: str, account: EnergyAcc
     attempts, and unknown where those of a segment are. One checkpoint alone returns nothing, and so do metrics
     without tokens.
     """
-    steps, tokens, _ = _scores_by_step(reader, model)
-    if len(steps) < 2:
+    checkpoints = read_checkpoint_scores(reader)[model]
+    if len(checkpoints) < 2 or any(one.tokens is None for one in checkpoints):
         return {}
     planned = (reader.plan.content.get("models") or {}).get(model) or {}
     each = planned["model_flops"] / planned["tokens"] if planned.get("model_flops") and planned.get("tokens") else None
     columns = [
         {
-            "step": step,
-            "tokens": tokens[step],
-            "flops": None if each is None else each * tokens[step],
-            "energy": _cumulative_energy(step, model, reader, account),
+            "step": one.step,
+            "tokens": one.tokens,
+            "flops": None if each is None or one.tokens is None else each * one.tokens,
+            "energy": _cumulative_energy(one.step, model, reader, account),
         }
-        for step in steps
+        for one in checkpoints
     ]
     return {"columns": columns, "formula": (reader.plan.content.get("formulas") or {}).get("model_flops")}
-
-
-def draw_score_curves(reader: RunReader, gettext: Callable[[str], str]) -> list[Markup]:
-    """Return a chart of each task over the tokens, a line for each model with two checkpoints or more."""
-    names = dict.fromkeys(str(one.content["model"]) for one in reader.evaluation)
-    scores = {model: _scores_by_step(reader, model) for model in names}
-    curves = {model: (tokens, by_score) for model, (steps, tokens, by_score) in scores.items() if len(steps) > 1}
-    return [*_draw_score_charts(curves, gettext)]
-
-
-def _scores_by_step(reader: RunReader, model: str) -> tuple[list[int], dict[int, int], dict[ScoreKey, dict[int, Json]]]:
-    """Return the evaluated steps of a model, the tokens by step, and the rows of each score by step.
-
-    Nothing is returned where the metrics lack the tokens of a step.
-    """
-    results = [one.content for one in reader.evaluation if one.content["model"] == model]
-    steps = [int(content["step"]) for content in results]
-    metrics = next((one.lines for one in reader.metrics if one.name == model), [])
-    tokens = {int(line["step"]): line["tokens_seen"] for line in metrics if line.get("tokens_seen") is not None}
-    if not tokens.keys() >= {*steps}:
-        return [], {}, {}
-    by_score: dict[ScoreKey, dict[int, Json]] = {}
-    for content in results:
-        for task in content["tasks"]:
-            by_score.setdefault((task["suite"], task["task"], task["metric"]), {})[int(content["step"])] = task
-    return steps, tokens, by_score
-
-
-def _draw_score_charts(
-    models: dict[str, tuple[dict[int, int], dict[ScoreKey, dict[int, Json]]]], gettext: Callable[[str], str]
-) -> Iterator[Markup]:
-    """Yield a chart of the first metric of each task over the tokens."""
-    largest = max((max(tokens.values()) for tokens, _ in models.values()), default=0)
-    units = (("billion tokens", 1e9), ("million tokens", 1e6))
-    unit, size = next(((unit, size) for unit, size in units if largest >= size), ("tokens", 1.0))
-    drawn_tasks = set()
-    for suite, name, metric in dict.fromkeys(score for _, by_score in models.values() for score in by_score):
-        series = []
-        for model, (tokens, by_score) in models.items():
-            scores = by_score.get((suite, name, metric), {})
-            points = [(tokens[step] / size, task) for step, task in scores.items() if task["value"] is not None]
-            if len(points) > 1:
-                band = [(x, task["low"], task["high"]) for x, task in points if task.get("low") is not None]
-                series.append(Series(model, [(x, task["value"]) for x, task in points], band))
-        if series and (suite, name) not in drawn_tasks:
-            drawn_tasks.add((suite, name))
-            yield draw_line_chart(name, gettext(unit), metric, series, gettext=gettext)
 
 
 def _cumulative_energy(step: int, model: str, reader: RunReader, account: EnergyAccounting) -> EnergyFigure:
@@ -149,54 +55,71 @@ def _cumulative_energy(step: int, model: str, reader: RunReader, account: Energy
     return sum_energy(figures) if is_known else EnergyFigure()
 
 
-def aggregate_by_language(tasks: list[Json]) -> list[Json]:
-    """Return the mean score of each language, from 0 for guessing to 100 for right answers alone, with its interval.
+def tabulate_scores(checkpoints: Sequence[Json], seeds: Sequence[Sequence[Json]]) -> Json:
+    """Return the tables of a model: `main`, the score that stands for each task, and `more`, all its other scores.
 
-    Each task counts once, by its first metric with a chance level, as (score - chance) / (1 - chance). Tasks without a
-    chance level, or with mostly truncated prompts, are left out. The interval combines those of the tasks, which are
-    independent (Zou and Donner, Statistics in Medicine 27, 2008, p. 1693).
+    Args:
+        checkpoints: the shown ones, the last one first, each with its `step` and `tasks`.
+        seeds: the tasks of the last checkpoints of models that differ in their seed alone, its own among them.
     """
-    languages: dict[str, dict[tuple[str, str], Json]] = {}
-    for task in tasks:
-        chance, value = task["chance_level"], task["value"]
-        is_comparable = chance is not None and chance < 1 and task["higher_is_better"] and task.get("aim") is None
-        if is_comparable and value is not None and not is_mostly_truncated(task):
-            languages.setdefault(task["language"], {}).setdefault((task["suite"], task["task"]), task)
-    rows = []
-    for language, chosen in sorted(languages.items()):
-        scores, below, above = [], [], []
-        for task in chosen.values():
-            scale = 100 / (1 - task["chance_level"])
-            scores.append(scale * (task["value"] - task["chance_level"]))
-            if task["low"] is not None:
-                below.append(scale * (task["value"] - task["low"]))
-                above.append(scale * (task["high"] - task["value"]))
-        mean, number = sum(scores) / len(scores), len(scores)
-        has_interval = len(below) == number
-        rows.append(
-            {
-                "language": language,
-                "value": mean,
-                "low": mean - math.hypot(*below) / number if has_interval else None,
-                "high": mean + math.hypot(*above) / number if has_interval else None,
-                "tasks": number,
-                "tested": sum(task["verdict"] is not None for task in chosen.values()),
-                "better": sum(task["verdict"] == "better" for task in chosen.values()),
-            }
-        )
-    return rows
-
-
-def _scores_of_checkpoints(checkpoints: list[Json]) -> list[Json]:
-    """Return a row for each score: its last result, and its result at each checkpoint, the first one first."""
-    by_score: dict[ScoreKey, dict[int, Json]] = {}
+    main = {score_key(task): task for task in main_scores(checkpoints[0]["tasks"]).values()}
+    of_seeds = [{score_key(task): task["value"] for task in tasks} for tasks in seeds]
+    rows: dict[ScoreKey, dict[int, Json]] = {}
     for checkpoint in checkpoints:
         for task in checkpoint["tasks"]:
-            by_score.setdefault((task["suite"], task["task"], task["metric"]), {})[checkpoint["step"]] = task
-    return [
-        {"task": next(iter(results.values())), "results": [results.get(one["step"]) for one in reversed(checkpoints)]}
-        for _, results in sorted(by_score.items())
+            rows.setdefault(score_key(task), {})[checkpoint["step"]] = task
+    last = checkpoints[0]["step"]
+    return {
+        "main": [
+            {
+                "task": task,
+                "scatter": measure_seed_scatter([values.get(key) for values in of_seeds]),
+                "detectable": detectable_score_difference(task["low"], task["high"]),
+            }
+            for key, task in main.items()
+        ],
+        "more": [
+            {
+                "task": next(iter(by_step.values())),
+                "results": [by_step.get(one["step"]) for one in reversed(checkpoints)],
+                "is_main": key in main,
+            }
+            for key, by_step in sorted(rows.items())
+            if key not in main or by_step.keys() > {last}
+        ],
+    }
+
+
+def find_seed_groups(reader: RunReader) -> dict[str, list[str]]:
+    """Return the evaluated models that differ from each model in their seed alone, with itself; none for others."""
+    evaluated = {result.content["model"] for result in reader.evaluation}
+    groups = [
+        [name for name in group if name in evaluated]
+        for result in reader.differences
+        for group in result.content.get("seeds", [])
     ]
+    return {name: group for group in groups if len(group) > 1 for name in group}
+
+
+def measure_evaluation_cost(reader: RunReader, model: str, account: EnergyAccounting) -> Json | None:
+    """Return the time and joules of a model's evaluation jobs, and their shares of those of its training.
+
+    Shares are None where a part is unknown; without a record of an evaluation there is nothing.
+    """
+    records, segments = reader.records_of("evaluate.suites", model=model), reader.segments(model=model)
+    if not records:
+        return None
+    energy, training = (
+        sum_energy(account.attempt_energy(name) for name in dict.fromkeys(one.computing_attempt for one in jobs))
+        for jobs in (records, segments)
+    )
+    seconds, training_seconds = (sum(one.wall_seconds for one in jobs) for jobs in (records, segments))
+    has_joules = energy.is_known and training.is_known and training.joules > 0
+    return {
+        "energy": energy,
+        "time_share": seconds / training_seconds if training_seconds else None,
+        "energy_share": energy.joules / training.joules if has_joules else None,
+    }
 
 
 def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) -> list[Json]:
@@ -270,32 +193,35 @@ def summarize_samples(reader: RunReader) -> list[Json]:
 
 
 def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[Json]:
-    """Return per model its checkpoints, the last one first, each with tasks and electricity, and its scores."""
+    """Return per model its checkpoints, the last one first, its mean scores by language, tables, and costs."""
     models: dict[str, list[Json]] = {}
     for results in reader.evaluation:
-        instance = {key: str(results.content[key]) for key in ("model", "step")}
-        records = reader.records_of("evaluate.suites", **instance)
-        examples_by_task = {
-            (task["suite"], task["task"]): task["examples"] + task.get("examples_without_value", 0)
-            for task in results.content["tasks"]
-        }
         entry = {
             "step": results.content["step"],
             "link": results.link,
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
             "lm_eval_version": results.content.get("lm_eval_version"),
-            "energy": sum_energy(account.attempt_energy(record.computing_attempt) for record in records),
-            "examples": sum(examples_by_task.values()),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)
+    languages = {name: aggregate_by_language(checkpoints[0]["tasks"]) for name, checkpoints in models.items()}
+    groups = find_seed_groups(reader)
+
+    def scatter(name: str, language: str) -> SeedScatter | None:
+        rows = [row for other in groups.get(name, []) for row in languages[other] if row.language == language]
+        return measure_seed_scatter([row.value for row in rows])
+
     return [
         {
             "model": name,
             "checkpoints": checkpoints,
             "costs": summarize_checkpoint_costs(reader, name, account),
-            "languages": aggregate_by_language(checkpoints[0]["tasks"]),
-            "scores": _scores_of_checkpoints(checkpoints[:SHOWN_CHECKPOINTS]),
+            "evaluation_cost": measure_evaluation_cost(reader, name, account),
+            "languages": languages[name],
+            "scatter": {row.language: scatter(name, row.language) for row in languages[name]},
+            **tabulate_scores(
+                checkpoints[:SHOWN_CHECKPOINTS], [models[one][0]["tasks"] for one in groups.get(name, [])]
+            ),
         }
         for name, checkpoints in models.items()
     ]

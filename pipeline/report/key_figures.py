@@ -156,7 +156,7 @@ def _score_figures(proofs: _FigureFactory, reader: RunReader, evaluations: Seque
             label = f"{metric} of {model}, step {step}: {name}"
             rows.append((f"score.{model}.{step}.{name}.{metric}", label, task["value"], metric, "computed"))
         for row in by_language.get((model, step), []):
-            language, value = row["language"], round(row["value"])
+            language, value = row.language, round(row.value)
             label = f"mean score of {model}, step {step}, in language {language}; 0 is guessing, 100 all right"
             rows.append((f"language.{model}.{step}.{language}", label, value, "points", "computed"))
         figures += proofs.make_figures(results, rows)

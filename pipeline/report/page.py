@@ -28,6 +28,7 @@ from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import DOCUMENT_NAMES, SPDX, write_compliance_documents
 from pipeline.report.run_reader import Json, RunReader, link_job
+from pipeline.report.score_charts import LEAST_SIGNAL_TO_NOISE, METRICS, draw_score_charts
 from pipeline.report.settings import PageSettings, ProviderStatements
 from pipeline.report.template_context import build_template_context
 from pipeline.report.translator import Translator, translator
@@ -204,6 +205,9 @@ def run(
         "homes": content["energy"].homes(words.gettext),
         "folded_from": LONG_TABLE_ROWS,
         "few": SHOWN_ENTRIES,
+        "metrics_in_words": METRICS,
+        "score_charts": draw_score_charts(reader, words),
+        "least_signal": LEAST_SIGNAL_TO_NOISE,
         "shown_checkpoints": SHOWN_CHECKPOINTS,
         "shown_samples": SHOWN_SAMPLES,
         "papers": _list_other_documents(page, "energy.json", "figures.json", "model-card.md")

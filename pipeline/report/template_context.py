@@ -22,14 +22,11 @@ from pipeline.report.data_section import (
 )
 from pipeline.report.energy_section import compare_forecast
 from pipeline.report.evaluation_section import (
-    METRICS,
     compare_contaminated_items,
-    draw_score_curves,
     list_baselines,
     summarize_checkpoint_differences,
     summarize_evaluations,
     summarize_samples,
-    summarize_score_growth,
 )
 from pipeline.report.footprint import compute_footprint, group_power_models, list_meters
 from pipeline.report.jobs_section import group_machines, list_libraries, list_library_differences, summarize_slurm_jobs
@@ -153,7 +150,6 @@ def build_template_context(
             first = base
         one["began_with"] = training_section.describe_base_model(reader, first, settings.pretrained.get(first))
     evaluated = summarize_evaluations(reader, account)
-    metrics_in_use = {row["task"]["metric"] for entry in evaluated for row in entry["scores"]}
     steps: dict[str, list[Record]] = {}
     for record in sorted(reader.records, key=lambda record: (record.started, record.file)):
         steps.setdefault(record.step, []).append(record)
@@ -190,10 +186,7 @@ def build_template_context(
         "evaluations": evaluated,
         "contaminated": compare_contaminated_items(reader, settings.corpora),
         "checkpoint_differences": summarize_checkpoint_differences(reader),
-        "growth": summarize_score_growth(reader),
-        "score_curves": draw_score_curves(reader, gettext),
         "loss_chart": training_section.draw_loss_chart(reader, gettext),
-        "shown_metrics": [(name, words) for name, words in METRICS.items() if name in metrics_in_use],
         "baselines": list_baselines(reader),
         "samples": summarize_samples(reader),
         "steps": steps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from lm_eval.api import metrics
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import ConfidenceInterval, proportion_interval, ratio_interval
 from pipeline.evaluate.differences import paired_shares_interval as interval_of_pairs
+from pipeline.evaluate.language_scores import aggregate_by_language
 from pipeline.evaluate.score_intervals import (
     CORPUS_METRICS,
     corpus_difference_interval,
@@ -105,6 +106,31 @@ def _of_function(function: Callable[..., float], values: Floats) -> ConfidenceIn
     return ConfidenceInterval(0.0, *(ends or (None, None)))
 
 
+def _language(truths: Sequence[float], chances: Sequence[float], common: float = 0.0) -> Draw:
+    """Return draws of the mean score of a language: so many items of each task, right with its probability.
+
+    Args:
+        truths: the shares of right answers, by task.
+        chances: those of guessing.
+        common: the share of items with one difficulty in all tasks, as where two tasks ask the same questions.
+    """
+    truth = float(
+        np.mean([100 * (share - chance) / (1 - chance) for share, chance in zip(truths, chances, strict=True)])
+    )
+
+    def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
+        shared, rows = random.random(units), []
+        for number, (share, chance) in enumerate(zip(truths, chances, strict=True)):
+            of_items = np.where(np.arange(units) < common * units, shared, random.random(units)) < share
+            found = proportion_interval(of_items.astype(float), np.ones(units))
+            row = {"suite": "s", "task": str(number), "language": "nl", "higher_is_better": True, "verdict": None}
+            rows.append({**row, **found._asdict(), "chance_level": chance, "examples": units})
+        (score,) = aggregate_by_language(rows)
+        return ConfidenceInterval(score.value, score.low, score.high), truth
+
+    return draw
+
+
 def _rare(random: np.random.Generator, units: int) -> Floats:
     return (random.random(units) < 0.1) * random.uniform(0.2, 1, units)
 
@@ -125,6 +151,13 @@ KINDS: dict[str, dict[str, Draw]] = {
     },
     "difference of shares": {"10 and 10 %": _pairs(0.1, 0.1), "20 and 5 %": _pairs(0.2, 0.05), "2 %": _pairs(0.02, 0)},
     "corpus-level": {"chrF about 30": _chrf(0.4), "chrF about 5": _chrf(0.1), "difference": _chrf_difference},
+    "language": {
+        "2 tasks, guessing": _language([0.25, 0.5], [0.25, 0.5]),
+        "2 tasks, 90 and 60 %": _language([0.9, 0.6], [0.25, 0.5]),
+        "2 tasks, 98 and 99 %": _language([0.98, 0.99], [0.25, 0.5]),
+        "5 tasks, 15 to 75 %": _language([0.15, 0.3, 0.45, 0.6, 0.75], [0.14, 0.25, 0.25, 0.5, 0.5]),
+    },
+    "language, same questions": {"2 tasks, guessing": _language([0.5, 0.5], [0.5, 0.5], 1.0)},
     "function": {"median, lognormal": _median, "a mean, lognormal": _mean_of_function},
 }
 

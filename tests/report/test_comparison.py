@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
-from pipeline.report.evaluation_section import aggregate_by_language
+from pipeline.evaluate.language_scores import aggregate_by_language
 from tests.report.example import HOSTILE, Run, task
 from tests.report.test_page import made, outline
 
@@ -58,9 +58,10 @@ def test_each_language_has_one_score_above_chance_with_its_interval(run_folder: 
         task("e", 0.9, 0.05, 0.5, language="en", aim=0.5),
     ]
     (row,) = aggregate_by_language(scores)
-    assert row["language"] == "nl" and row["value"] == pytest.approx(35)
-    assert (row["low"], row["high"]) == (pytest.approx(35 - 12.5), pytest.approx(35 + 12.5)), "hypot(20, 15) / 2"
-    assert (row["tasks"], row["tested"], row["better"]) == (2, 2, 1)
+    assert row.language == "nl" and row.value == pytest.approx(35)
+    assert (row.low, row.high) == (pytest.approx(35 - 12.5), pytest.approx(35 + 12.5)), "hypot(20, 15) / 2"
+    assert row.detectable == pytest.approx(2**0.5 * 12.5 * 2.8016 / 1.96, rel=1e-4)
+    assert (row.tasks, row.tested, row.better) == (2, 2, 1)
     content = {"model": "base", "step": 500, "tasks": scores}
     run_folder.write("evaluation/base/500/results.json", content)
     text = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
@@ -124,9 +125,14 @@ def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_p
 
 
 def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
-    assert "Electricity of the evaluation" not in outline(made(run_folder)["page"]).text, "no job of one is known"
+    assert "Evaluation jobs" not in outline(made(run_folder)["page"]).text, "no job of one is known"
+    # 10,000 J and 1,230 s by the account of the example; of the two segments 2,000,000 J and 2,460 s.
     run_folder.record("evaluate.suites", {"model": "base", "step": "500"}, 9)
+    share = "; 50.0 % of the time of its training jobs, 0.5 % of their electricity."
     text = outline(made(run_folder)["page"]).text
-    # Three tasks of 200 examples; 10,000 J by the account of the example.
-    assert text.count("Electricity of the evaluation at step 500: 2.78 Wh (") == 1, "of the step that is known"
-    assert "for each of its 600 examples 16.7 J (13.3 to 20.0; " in text
+    assert text.count("Evaluation jobs of this model: 2.78 Wh (") == 1 and share in text
+    run_folder.record("evaluate.suites", {"model": "base", "step": "250"}, 9)
+    text = outline(made(run_folder)["page"]).text
+    assert "; 100.0 % of the time of its training jobs, 1.0 % of their electricity." in text, "of all checkpoints"
+    record = run_folder.read("provenance/records/pretrain.segment.base.250.json")
+    run_folder.write("provenance/records/pretrain.segment.base.250.json", record | {"attempt": "unknown.json"})

@@ -45,12 +45,12 @@ def test_each_task_has_a_curve_with_a_band_and_each_checkpoint_its_cost(
     page = made(run_folder, language=language)["page"]
     found = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
     charts = re.findall(r"<svg.*?</svg>", found)
-    assert len(charts) == 2, "of each task one, and none of what one checkpoint alone was asked"
-    assert charts[0].count('class="band') == 1 and charts[1].count('class="band') == 0
-    assert "<script>" not in charts[0]
+    assert len(charts) == 3, "of the language and each task one, and none of what one checkpoint alone was asked"
+    assert [chart.count('class="band') for chart in charts] == [1, 1, 0]
+    assert "<script>" not in found
     text = outline(page).text
     assert all(sentence in text for sentence in told)
-    assert re.search("late nl acc ↑ – 0[.,]5000", text) and "tokens x <so many>" in text
+    assert re.search(r"late nl [\w ]+ \(acc ↑\) 0[.,]5000", text) and "tokens x <so many>" in text
 
 
 def test_the_joules_of_a_checkpoint_are_those_of_all_segments_up_to_it(run_folder: Run) -> None:
@@ -83,8 +83,10 @@ def test_models_share_the_chart_of_a_task(run_folder: Run) -> None:
         ]
         run_folder.write(f"evaluation/other/{step}/results.json", {"model": "other", "step": step, "tasks": asked})
     found = made(run_folder)["page"].read_text(encoding="utf-8")
-    together = found.split("Scores over the training</summary>")[1].split("</details>")[0]
-    chart, _ = re.findall(r"<svg.*?</svg>", together)
+    together = found.split("Scores over the training</h3>")[1].split("</div>\n")[0]
+    language, chart, _ = re.findall(r"<svg.*?</svg>", together)
+    assert "base: first -20.00, last 20.00; other: first -40.00, last -30.00" in language
+    assert language.count('class="band') == 2, "of the tasks that every checkpoint answered"
     assert chart.count('class="band') == 2 and "<script>" not in chart
     assert "base: first 0.4000, last 0.6000; other: first 0.3000, last 0.3500" in chart
 

@@ -1,4 +1,4 @@
-"""The page tells which tasks say something at this size, where there are checkpoints enough, and folds it away."""
+"""The page shows the tasks that say something at this size, where there are checkpoints enough, and folds the rest."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.score_trends import find_trends
-from tests.report.example import HOSTILE, Run, task
+from tests.report.example import HOSTILE, Run, metrics, task
 from tests.report.test_page import made, outline
 
 pytestmark = pytest.mark.slow
@@ -36,43 +37,63 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
         for row in scores:
             row["verdict"] = "better" if row["task"] == "completion" else "not better"
         run_folder.write(f"evaluation/base/{step}/results.json", {"model": "base", "step": step, "tasks": scores})
+    run_folder.write("models/base/metrics.jsonl", metrics(steps[-1]))
     run_folder.write("evaluation/other/10/results.json", {"model": "other", "step": 10, "tasks": []})
     run_folder.write("evaluation/differences.json", {"comparisons": [], "trends": find_trends(found)})
 
 
 @pytest.mark.parametrize(
-    ("language", "told", "verdicts"),
+    ("language", "told", "folded", "trend"),
     [
-        (
-            "en",
-            ("Scores: 3; informative: 1.", "Too few checkpoints: other."),
-            ("informative", "grows, not better than every baseline", "no growth found"),
-        ),
-        (
-            "nl",
-            ("Scores: 3; informatief: 1.", "Te weinig checkpoints: other."),
-            ("informatief", "groeit, niet beter dan elke baseline", "geen groei gevonden"),
-        ),
+        ("en", "Shown are tasks that grow by more than noise", "Tasks without a signal: 1", "base: order 1.0, signal"),
+        ("nl", "Getoond worden opgaven die", "Opgaven zonder signaal: 1", "base: volgorde 1,0, signaal"),
     ],
 )
-def test_what_says_something_stands_first_and_is_not_printed(
-    run_folder: Run, language: str, told: tuple[str, ...], verdicts: tuple[str, ...]
+def test_tasks_with_a_signal_are_shown_and_the_others_folded(
+    run_folder: Run, language: str, told: str, folded: str, trend: str
 ) -> None:
     grown(run_folder, (250, 500, 750, 1000))
     page = made(run_folder, language=language)["page"]
-    text = outline(page).text
-    assert all(sentence in text for sentence in told)
-    places = [text.index(f"base (4) {verdict} 200 ") for verdict in verdicts]
-    assert places == sorted(places)
-    names = "|".join(re.escape(name) for name in ("completion", HOSTILE, "luck"))
-    rows = re.findall(
-        rf"({names}) acc ↑ base \(4\) [^\d]+ 200 [\d.]+ (?:to|tot) [\d.]+ (-?[\d.]+) ", text.replace(",", ".")
-    )
-    assert [name for name, _ in rows] == ["completion", HOSTILE, "luck"] and rows[0][1] == rows[1][1] == "1.0000"
-    title = {"en": "Which tasks are", "nl": "Welke opgaven zijn"}[language]
-    assert f'<details class="screen"><summary>{title}' in page.read_text(encoding="utf-8")
+    found = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
+    shown, _, rest = found.partition(f'<details class="screen"><summary>{folded}</summary>')
+    assert told in shown and shown.count(trend) == 2
+    charts = [re.findall(r'aria-label="([^"]*)\. base: ', part) for part in (shown, rest.partition("</details>")[0])]
+    assert [[label.rpartition(":")[0] for label in part[-2:]] for part in charts] == [
+        [str(escape(HOSTILE)), "completion"],
+        ["luck"],
+    ]
 
 
-def test_of_two_checkpoints_nothing_is_told(run_folder: Run) -> None:
+def test_where_no_task_has_a_signal_the_page_says_so(run_folder: Run) -> None:
+    grown(run_folder, (250, 500, 750, 1000))
+    differences = run_folder.read("evaluation/differences.json")
+    for changes in ({"grows": False}, {"signal_to_noise": 1.9}, {"signal_to_noise": None}):
+        trends = [row | changes for row in differences["trends"]]
+        run_folder.write("evaluation/differences.json", differences | {"trends": trends})
+        text = outline(made(run_folder)["page"]).text
+        assert "No task does so" in text and "Tasks without a signal: 3" in text
+
+
+def test_the_chart_of_a_task_has_its_first_metric_with_a_signal(run_folder: Run) -> None:
+    """Such as bits of the right answers, which improve before the answers do."""
+    grown(run_folder, (250, 500, 750, 1000))
+    differences = run_folder.read("evaluation/differences.json")
+    luck = next(row for row in differences["trends"] if row["task"] == "luck")
+    early = luck | {"metric": "answer_bits_per_byte", "grows": True, "signal_to_noise": 8.25}
+    run_folder.write("evaluation/differences.json", differences | {"trends": [*differences["trends"], early]})
+    for step, bits in ((250, 4.0), (500, 3.5), (750, 3.2), (1000, 3.0)):
+        path = f"evaluation/base/{step}/results.json"
+        results = run_folder.read(path)
+        sign = task("luck", bits, 0.1, None, metric="answer_bits_per_byte", higher_is_better=False)
+        run_folder.write(path, results | {"tasks": [sign, *results["tasks"]]})
+    text = outline(made(run_folder)["page"]).text
+    assert "Tasks without a signal" not in text and "No task does so" not in text
+    assert "luck: bits to encode a byte of the right answer. base: first 4.000, last 3.000" in text
+    assert "signal 8.2 × noise" in text and "luck: share of right answers. base" not in text
+
+
+def test_of_two_checkpoints_all_tasks_are_shown_and_nothing_is_told(run_folder: Run) -> None:
     grown(run_folder, (250, 500))
-    assert "Which tasks are informative" not in made(run_folder)["page"].read_text(encoding="utf-8")
+    text = outline(made(run_folder)["page"]).text
+    assert "luck: share of right answers. base: first" in text
+    assert "without a signal" not in text and "more than noise" not in text

@@ -181,9 +181,13 @@ def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
 
 def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
-    assert "completion nl acc ↑ 0.6200 (0.5600 to 0.6800) 0.6200 (0.5600 to 0.6800) unigram 0.5400 0.0100 200 ✓" in text
-    assert "0.5500 (0.4900 to 0.6100) unigram 0.5400 0.4000 200 (3 more too long to read) no" in text
-    assert "1.3100 1.3100 – – 200 no baseline" in text
+    share = "nl share of right answers (acc ↑)"
+    assert f"completion {share} 0.6200 (0.5600 to 0.6800) 200 0.1213 unigram 0.5400 ✓ yes" in text
+    assert f"grammar {share} 0.5500 (0.4900 to 0.6100) 200 (3 more too long to read) 0.1213 unigram 0.5400 no" in text
+    assert "text nl bits to encode a byte of the text (bits_per_byte ↓) 1.3100 200 – – no baseline" in text
+    assert "Task Measures Step 250 Step 500" in text
+    assert "completion share of right answers (acc ↑) 0.6200 (0.5600 to 0.6800) above – –" in text, "earlier ones once"
+    assert text.count("0.6200 (0.5600 to 0.6800)") == 2, "of each checkpoint one"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,9 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
     assert " 0.0000 (" not in text, "what is not real is in the file"
 
 
-@pytest.mark.parametrize(("language", "told"), [("en", "; holds in 88 of 100)"), ("nl", "; klopt in 88 van 100)")])
+@pytest.mark.parametrize(
+    ("language", "told"), [("en", "; holds in 88 of 100 simulations)"), ("nl", "; klopt in 88 van 100 simulaties)")]
+)
 def test_an_interval_of_few_items_says_how_often_such_ones_hold(run_folder: Run, language: str, told: str) -> None:
     tasks = [
         task("few", 0.6, 0.05, None, simulated_coverage=0.88),

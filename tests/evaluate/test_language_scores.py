@@ -1,0 +1,123 @@
+"""The mean score of a language: which scores it counts, its interval, and what its items detect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.evaluate.language_scores import (
+    SeedScatter,
+    aggregate_by_language,
+    detectable_score_difference,
+    is_counted,
+    measure_seed_scatter,
+)
+from pipeline.evaluate.settings import Suite
+from tests.evaluate.coverage import KINDS, coverage
+from tests.evaluate.test_suites import CONFIG, evaluate
+
+SHARE = {
+    **{"suite": "s", "task": "a", "language": "nl", "value": 0.75, "low": 0.65, "high": 0.85, "chance_level": 0.5},
+    **{"higher_is_better": True, "aim": None, "verdict": "better", "examples": 40, "examples_without_value": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def evaluated(milestone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """The embedded Dutch and English suites, answered by a model that knows nothing."""
+    results = tmp_path_factory.mktemp("language") / "results.json"
+    suites = [
+        Suite(name=name, language=language, folder=str(CONFIG / name))
+        for name, language in (("dutch", "nl"), ("english", "en"))
+    ]
+    return evaluate(milestone, results, *suites), results.with_suffix(".parquet")
+
+
+@pytest.mark.slow
+def test_the_mean_and_its_interval_are_those_of_the_items(evaluated: tuple[dict[str, Any], Path]) -> None:
+    """Get both again from the answers of the items: by means of numpy, and by a bootstrap with the tasks fixed."""
+    results, answers = evaluated
+    items = pq.read_table(answers).to_pylist()
+    found = {row.language: row for row in aggregate_by_language(results["tasks"])}
+    assert found.keys() == {"nl", "en"}
+    random = np.random.default_rng(1)
+    for language, suite in (("nl", "dutch"), ("en", "english")):
+        drawn, means = np.zeros(20_000), []
+        tasks = sorted({item["task"] for item in items if item["suite"] == suite})
+        for task in tasks:
+            of_task = [item for item in items if item["task"] == task]
+            guess = np.mean([len(item["right_answers"]) / len(item["log_probabilities"]) for item in of_task])
+            right = np.array([item["acc"] for item in of_task], dtype=float)
+            means.append(100 * (right.mean() - guess) / (1 - guess))
+            share = random.binomial(len(right), right.mean(), len(drawn)) / len(right)
+            drawn += 100 * (share - guess) / (1 - guess) / len(tasks)
+        row = found[language]
+        assert row.tasks == row.tested == len(tasks) == 2
+        assert row.value == pytest.approx(np.mean(means), abs=1e-9)
+        assert row.low is not None and row.high is not None
+        assert (row.low, row.high) == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=2.5)
+        assert row.detectable == pytest.approx(2.8016 * np.sqrt(2) * drawn.std(), rel=0.12)
+        assert row.detectable > 15, "80 items do not tell models apart that are a few points apart"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aim": 0.5},
+        {"chance_level": None},
+        {"chance_level": 1.0},
+        {"higher_is_better": False},
+        {"higher_is_better": None},
+        {"value": None},
+        {"examples_truncated": 21},
+    ],
+)
+def test_what_is_no_share_of_right_answers_to_whole_prompts_is_left_out(changes: dict[str, Any]) -> None:
+    other = SHARE | {"task": "b"} | changes
+    assert is_counted(SHARE) and not is_counted(other)
+    (row,) = aggregate_by_language([SHARE, other])
+    assert (row.value, row.tasks) == (pytest.approx(50), 1)
+    assert is_counted(SHARE | {"examples_truncated": 20}), "half are whole"
+
+
+def test_a_task_counts_once_and_the_interval_is_that_of_independent_tasks() -> None:
+    steep = SHARE | {"task": "b", "value": 0.4, "low": 0.34, "high": 0.49, "chance_level": 0.25, "verdict": None}
+    (row,) = aggregate_by_language([SHARE, SHARE | {"metric": "acc_norm", "value": 0.9}, steep])
+    assert row.value == pytest.approx((50 + 20) / 2)
+    assert row.low is not None and row.high is not None
+    assert row.value - row.low == pytest.approx(np.hypot(20, 8) / 2)
+    assert row.high - row.value == pytest.approx(np.hypot(20, 12) / 2)
+    assert (row.tasks, row.tested, row.better) == (2, 1, 1)
+    (row,) = aggregate_by_language([SHARE, steep | {"low": None, "high": None, "verdict": "not better"}])
+    assert (row.low, row.high, row.detectable) == (None, None, None) and (row.tested, row.better) == (2, 1)
+    assert [row.language for row in aggregate_by_language([SHARE, SHARE | {"language": "en"}])] == ["en", "nl"]
+
+
+def test_the_detectable_difference_is_found_in_80_of_100_cases() -> None:
+    """Of two models that are right on items of their own, by the normal test of two shares."""
+    items, share = 400, 0.5
+    reach = 1.96 * np.sqrt(share * (1 - share) / items)
+    least = detectable_score_difference(share - reach, share + reach)
+    assert least is not None
+    random = np.random.default_rng(3)
+    one, other = (random.binomial(items, share + sign * least / 2, 20_000) / items for sign in (1, -1))
+    error = np.sqrt((one * (1 - one) + other * (1 - other)) / items)
+    assert (np.abs(one - other) > 1.96 * error).mean() == pytest.approx(0.8, abs=0.015)
+    assert detectable_score_difference(None, None) is None and detectable_score_difference(0.5, 0.5) is None
+
+
+def test_the_scatter_of_seeds_is_from_the_least_to_the_greatest() -> None:
+    scatter = measure_seed_scatter([0.2512, None, 0.2677, 0.26])
+    assert scatter == SeedScatter(0.2512, 0.2677, pytest.approx(np.std([0.2512, 0.2677, 0.26], ddof=1)), 3)  # type: ignore[arg-type]
+    assert measure_seed_scatter([0.25, None]) is None and measure_seed_scatter([]) is None
+
+
+def test_intervals_of_a_language_hold_its_truth() -> None:
+    for name, least in (("2 tasks, guessing", 0.94), ("2 tasks, 98 and 99 %", 0.89)):
+        assert least <= coverage(KINDS["language"][name], 40, 1000) <= 0.98, name
+    same = coverage(KINDS["language, same questions"]["2 tasks, guessing"], 40, 1000)
+    assert 0.8 < same < 0.9, "two tasks that ask the same questions count as independent: the interval is too narrow"
