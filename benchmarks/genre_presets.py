@@ -1,11 +1,14 @@
 """Documents and bytes that each preset keeps of each source, or a sample for a blind reading.
 
     python benchmarks/genre_presets.py CONFIG [data=DATA]
+    python benchmarks/genre_presets.py CONFIG [data=DATA] --genres
     python benchmarks/genre_presets.py CONFIG [data=DATA] --draw SEED FOLDER [--leave-out REGEX]
 
 The benchmark judges raw sources of JSON lines as a whole, with py3langid's language model; the last column is the
-corpus `main`. With --draw it writes 100 kept and 100 removed documents of `main`, mixed, to FOLDER/texts.txt, without
-the sources that match the regular expression; FOLDER/verdicts.csv holds the decisions.
+corpus `main`. With --genres it compares the genre that each source states with that of a sample of its text, and the
+documents that `standard` and the rules of both genres keep. With --draw it writes 100 kept and 100 removed documents of
+`main`, mixed, to FOLDER/texts.txt, without the sources that match the regular expression; FOLDER/verdicts.csv holds the
+decisions.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from datatrove.data import Document
 
 from benchmarks.decontaminate import texts_of
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.config.genre_defaults import sample_texts
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules
+from pipeline.corpus.text.genre_identification import estimate_genre
 from pipeline.corpus.text.language_identification import load_identifier
 from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.sources.settings import Source
@@ -98,6 +103,27 @@ def table(config: Config) -> None:
         print(f"{reason}: {', '.join(f'{name} {number}' for name, number in counts.most_common())}")
 
 
+def compare_genres(config: Config) -> None:
+    """Print the genre that each source states, that of a sample, and the documents that are kept by their rules."""
+    judges = {preset: Judge(PRESETS[preset]) for preset in PRESETS if preset != "genre"}
+    right = total = 0
+    kept_by: Counter[str] = Counter()
+    print("| source | stated | by sample | genres of its documents | documents | standard | stated | by sample |")
+    print("|---|---|---|---|---:|---:|---:|---:|")
+    for source in config.sources:
+        found = estimate_genre(sample_texts(config.source_units(source.name)))
+        shown = found.genre if found.is_clear else f"none clear: {found.genre}"
+        texts = read(config, source)
+        presets = {"standard": "standard", "stated": str(source.genre), "by sample": found.genre}
+        kept = {name: sum(judges[preset].reason(text) is None for text in texts) for name, preset in presets.items()}
+        counts = ", ".join(f"{number} {genre}" for genre, number in found.genres.items())
+        cells = (source.name, source.genre, shown, counts, len(texts), *kept.values())
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        right, total = right + (found.genre == source.genre), total + 1
+        kept_by.update({**kept, "documents": len(texts)})
+    print(f"{right} of {total} sources get the genre that they state; kept: {dict(kept_by)}")
+
+
 def excerpt(text: str) -> str:
     """Return a text, of a long one its beginning, something of its middle and its end."""
     half = len(text) // 2
@@ -128,12 +154,15 @@ def main() -> None:
     parser.add_argument("configuration", type=Path)
     parser.add_argument("pairs", nargs="*", help="key=value")
     parser.add_argument("--draw", nargs=2, metavar=("SEED", "FOLDER"))
+    parser.add_argument("--genres", action="store_true")
     parser.add_argument("--leave-out", default=r"^(noise|de|fr|fy)_")
     options = parser.parse_args()
     given = dict(pair.split("=", 1) for pair in options.pairs)
     config = parse_configuration({**yaml.safe_load(options.configuration.read_text()), **given})
     if options.draw:
         draw(config, int(options.draw[0]), Path(options.draw[1]), options.leave_out)
+    elif options.genres:
+        compare_genres(config)
     else:
         table(config)
 

@@ -31,6 +31,7 @@ from pipeline.report.plan_page import write_plan_page
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
 from pipeline.workflow.steps import step_settings
+from pipeline.workflow.text_sample_checks import describe_genre_defaults
 from pipeline.workflow.training_memory import MemoryPlan, estimate_training_memory
 
 SHOWN = {
@@ -93,14 +94,20 @@ def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, ht
     if html:
         write_plan_page(html, config.run.name, estimated, peaks, corpus)
     if as_json:
-        print_json({"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus})
+        genres = {name: one.model_dump(mode="json") for name, one in config.estimated_genres().items()}
+        found = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
+        print_json(found)
     elif details:
         print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *memory.lines()]))
         print("\n".join(format_proposals(estimated)))
         print("\n".join(["", *_format_corpus_tables(corpus)]))
     else:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
-        print(f"All figures, formulas and advice: polder plan {path} --details")
+        print(
+            "\n".join(
+                [*describe_genre_defaults(config), f"All figures, formulas and advice: polder plan {path} --details"]
+            )
+        )
     raise typer.Exit(2 if problems else 0)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
+from pipeline.config.genre_defaults import estimate_source_genre, find_older_defaults
 from pipeline.config.key_errors import format_validation_error, replace_deprecated_names
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
@@ -20,7 +21,9 @@ from pipeline.config.validation import check_retrain_models, check_sections
 from pipeline.core.command_line_text import path_hint, substitute_data_folder
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus
+from pipeline.corpus.text.genre_identification import GenreEstimate
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_file_reader import ItemFile, list_item_files
 from pipeline.experiment.cells import (
@@ -34,6 +37,7 @@ from pipeline.experiment.settings import Cell, ExperimentPage, Values
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.processes.launch_command import count_processes, count_processes_per_node
 from pipeline.pretrain.settings import Model, SegmentSettings
+from pipeline.sources.settings import Genre
 from pipeline.sources.source_units import SourceUnits
 
 
@@ -44,6 +48,9 @@ class Config(Sections):
     _experiments: dict[str, ExperimentPage] = PrivateAttr(default_factory=dict)
     _variants: dict[str, str] = PrivateAttr(default_factory=dict)
     """Corpora that experiments make, by the token set that each is of."""
+    _genres: dict[str, GenreEstimate] = PrivateAttr(default_factory=dict)
+    _older_defaults: dict[str, frozenset[str] | None] = PrivateAttr(default_factory=dict)
+    """Corpora without a preset in a run that began when the default was `standard`, with their keys if written."""
 
     @model_validator(mode="after")
     def _validate_and_add_cells(self) -> Config:
@@ -166,6 +173,28 @@ class Config(Sections):
             parts = layout.PARTS.path(self.directory, source=source)
             self._units[source] = SourceUnits(self.source(source), self.data, parts)
         return self._units[source]
+
+    def estimated_genres(self) -> dict[str, GenreEstimate]:
+        """Return the genre by a sample of each source that states none and is in a corpus with the preset `genre`."""
+        corpora = [name for name, section in self.corpus.items() if section.preset == "genre"]
+        sources = {source for name in corpora for source in self.corpus_sources(name)}
+        for source in self.sources:
+            if source.genre is None and source.name in sources and source.name not in self._genres:
+                self._genres[source.name] = estimate_source_genre(self.source_units(source.name), self.directory)
+        return self._genres
+
+    def genre(self, source: str) -> Genre | None:
+        """Return the genre that a source states, or that a sample gives it; None if it needs none."""
+        estimated = self.estimated_genres().get(source)
+        return self.source(source).genre or (estimated.genre if estimated else None)
+
+    def rules_for(self, corpus: str, source: str) -> dict[str, LanguageRules]:
+        """Return the filter rules for the documents of a source in a corpus, by language."""
+        return self.corpus[corpus].rules_for(self.source(source), self.genre(source))
+
+    def corpora_with_older_default(self) -> list[str]:
+        """Return the corpora without a preset that keep `standard`, the default when the run began."""
+        return sorted(self._older_defaults)
 
     def raw_files(self, source: str) -> dict[str, Path]:
         """Return the raw files of a source, name to path."""
@@ -310,7 +339,19 @@ class Config(Sections):
                 **{section: dict.fromkeys(names, True) for section, names in made.items()},
             },
         )
-        return {**keys, "platform": self.platform.name}
+        corpora = self._dump_corpora(keys.pop("corpus", {}))
+        return {**keys, **corpora, "platform": self.platform.name}
+
+    def _dump_corpora(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the corpora with the preset of each, but for those that began with the older default."""
+        corpora = {}
+        for name in self.corpus.keys() - self._variants.values():
+            section = written.get(name, {})
+            if name not in self._older_defaults:
+                corpora[name] = {**section, "preset": self.corpus[name].preset}
+            elif (keys := self._older_defaults[name]) is not None:
+                corpora[name] = {key: value for key, value in section.items() if key in keys}
+        return {"corpus": corpora} if corpora else {}
 
 
 def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> Config:
@@ -324,10 +365,16 @@ def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> C
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
     content, _ = replace_deprecated_names(raw)
+    older = find_older_defaults(content)
+    corpora = {"corpus": {**content.get("corpus", {}), **older}} if older else {}
+    platform = load_platform_settings(str(raw.get("platform", "local")))
     try:
-        return Config.model_validate({**content, "platform": load_platform_settings(str(raw.get("platform", "local")))})
+        config = Config.model_validate({**content, **corpora, "platform": platform})
     except ValidationError as error:
         raise InputError(format_validation_error(error, Config, "configuration", content, files[::-1])) from None
+    written = content.get("corpus", {})
+    config._older_defaults.update({name: frozenset(written[name] or {}) if name in written else None for name in older})
+    return config
 
 
 def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:

@@ -71,7 +71,7 @@ def _check_references(config: Sections) -> None:
             raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
         for source_name in config.corpus_sources(name):
             try:
-                corpus.rules_for(config.source(source_name))
+                corpus.rules_for(source := config.source(source_name), source.genre)
             except ValidationError as error:
                 problem = error.errors()[0]
                 key = ".".join(map(str, problem["loc"]))

@@ -122,18 +122,21 @@ def _threshold_origin(path: list[str], limit: Any, configuration: Any, corpus: s
         _get(configuration, ["corpus", corpus]) or {},
         _get(configuration, ["sources", source]) or {},
     )
+    sampled = _get(configuration, ["genres", source])
+    genre = source_section.get("genre") or sampled
     if path[0] == "languages":
         if _get(source_section, ["filters", *path[1:]]) is not None:
             return f"written in the configuration for {source}"
-        preset = section.get("preset", "standard")
-        preset = source_section.get("genre", preset) if preset == "genre" else preset
+        preset = section.get("preset", "standard")  # the default of runs whose snapshots state none
+        by_genre = preset == "genre" and genre is not None
+        preset = genre if by_genre else preset
         preset_rules = PRESETS.get(preset, {}).get(path[1])
         if preset_rules is not None and _get(preset_rules.model_dump(mode="json"), path[2:]) == limit:
-            return f"from the preset {preset}"
+            return f"from the preset {preset}{', the genre by a sample' if by_genre and genre == sampled else ''}"
         model = _get(section, ["language_model", "known_scores"])
         if path[2:] == ["minimum_score"] and limit == MODEL_SCORES.get(model, {}).get(path[1]):
             return f"the score that is known for {model}"
-    of_genre = {"languages": _get(section, ["genres", source_section.get("genre", "")])}
+    of_genre = {"languages": _get(section, ["genres", genre or ""])}
     written = (source_section, section, of_genre, section.get("decontamination"))
     return "written in the configuration" if any(_get(part, path) is not None for part in written) else "a default"
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, optional_later_field
 from pipeline.corpus.decontamination.settings import Decontamination
 from pipeline.corpus.rules.presets import (
+    GENRES,
     PRESETS,
     Preset,
     add_known_minimum_scores,
@@ -88,6 +89,7 @@ class PublishedSource(Settings):
     name: str
     language: str
     genre: Genre | None = None
+    sampled_genre: Genre | None = optional_later_field(None, description="by a sample, where none is stated")
     license: str
     license_key: str | None = None
     rights: Rights
@@ -239,8 +241,12 @@ SAMPLE_LICENSES = [
 class Corpus(Settings):
     """One corpus: its sources, languages and cleaning."""
 
-    preset: Preset = Field(default="standard", description="filter rules, which `languages` modifies")
-    languages: dict[str, LanguageRules] = Field(default=PRESETS["standard"], min_length=1)
+    preset: Preset = Field(
+        default="genre",
+        description="filter rules, which `languages` modifies; genre: those of each source's genre, by a sample of its "
+        "text where it states none",
+    )
+    languages: dict[str, LanguageRules] = Field(default=PRESETS["genre"], min_length=1)
     genres: dict[Genre, dict[str, LanguageRules]] = Field(
         default={}, description="with the preset `genre`: changes for the sources of a genre, by language"
     )
@@ -271,9 +277,9 @@ class Corpus(Settings):
     @classmethod
     def _complete(cls, written: Any) -> Any:
         """Complete the given rules for Dutch and English with the rules of the preset, or of each genre."""
-        if not isinstance(written, Mapping) or not {"preset", "languages"} & written.keys():
+        if not isinstance(written, Mapping) or not {"preset", "languages", "genres"} & written.keys():
             return written
-        preset = written.get("preset", "standard")
+        preset = written.get("preset", "genre")
         if not isinstance(preset, str):
             return written
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
@@ -292,16 +298,19 @@ class Corpus(Settings):
             raise ValueError(f"quality: the corpus has no language {unknown[0]!r}: add it to languages")
         return self
 
-    def rules_for(self, source: Source) -> dict[str, LanguageRules]:
-        """Return the filter rules for the documents of a source, by language.
+    def rules_for(self, source: Source, genre: Genre | None) -> dict[str, LanguageRules]:
+        """Return the filter rules for the documents of a source of a genre, by language.
 
         Raises:
-            ValueError: the preset is `genre` and the source has none, or it changes a language outside the corpus.
+            ValueError: the source changes a language outside the corpus.
         """
-        if self.preset == "genre" and source.genre is None:
-            raise ValueError(f"the preset is genre, and the source has none: write one of {', '.join(self.genres)}")
-        of_genre = None if source.genre is None else self.genres.get(source.genre)
+        of_genre = self.rules_by_genre.get(genre) if genre else None
         return rules_for_source(of_genre or self.languages, source.filters)
+
+    @property
+    def rules_by_genre(self) -> dict[Genre, dict[str, LanguageRules]]:
+        """The rules of each genre, by language; empty with another preset than `genre`."""
+        return self.genres or (GENRES if self.preset == "genre" else {})
 
 
 class UnitSettings(ReadSettings):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
+from pipeline.config.genre_defaults import SNAPSHOT_KEY
 from pipeline.core.errors import InputError
 from pipeline.job import package_environments, versions
 from pipeline.job.attempt import anonymized_git_state
@@ -130,10 +131,16 @@ class Dag(RunFiles):
             }
             for step in STEPS
         }
+        estimated = self.config.estimated_genres()
         return {
             "configuration": self.config.dump_configuration(),
             "versions": versions_of,
             "git": anonymized_git_state(Path.cwd()),
+            **(
+                {SNAPSHOT_KEY: {name: one.model_dump(mode="json") for name, one in sorted(estimated.items())}}
+                if estimated
+                else {}
+            ),
         }
 
     def record_template(self, step: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.config.genre_defaults import SNAPSHOT_KEY
 from pipeline.config.key_errors import replace_deprecated_names
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
@@ -37,6 +38,7 @@ from pipeline.workflow.snakemake_internals import (
     read_invocation,
 )
 from pipeline.workflow.stale_records import StaleRecords
+from pipeline.workflow.text_sample_checks import describe_genre_defaults
 
 TRAINING_TARGETS = {"all", "pretrain", "evaluate", "report", "provenance"}
 """Targets that need trained models."""
@@ -228,7 +230,9 @@ class Startup:
         last = run_snapshot.read_newest_snapshot(dag.config.directory)
         if not self.is_main_process:
             return {}
-        for sentence in [*replace_deprecated_names(raw)[1], *dag.finished.describe_kept_models()]:
+        known = (last or {}).get(SNAPSHOT_KEY, {})
+        defaults = describe_genre_defaults(dag.config, known)
+        for sentence in [*replace_deprecated_names(raw)[1], *dag.finished.describe_kept_models(), *defaults]:
             self.warn(sentence)
         now = dag.build_run_snapshot() | image(last)
         for difference in run_snapshot.list_changes(last or now, now):

@@ -1,7 +1,8 @@
-"""What a sample of the raw text contradicts: the license of a source, a vocabulary, the length of a sequence.
+"""What a sample of the raw text shows: the genre of a source, and settings that it contradicts.
 
-A sample is the beginning of some files. It is read before the first job of a run, and only where the raw files are so
-few or small that a vocabulary or a sequence may be too large for them, or where documents may state a license.
+Such settings are the license of a source, a vocabulary and the length of a sequence. For them, the sample is the
+beginning of some files, and it is read before the first job of a run, and only where the raw files are so few or small
+that a vocabulary or a sequence may be too large for them, or where documents may state a license.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 
 from pipeline.config.configuration import Config
+from pipeline.config.genre_defaults import OLDER_PRESET
 from pipeline.core.errors import InputError
 from pipeline.forecast.corpus_forecast import CorpusSize, estimate_corpus_size
 from pipeline.layout import MANIFEST
@@ -104,6 +106,22 @@ def _text_bytes_needed_by_settings(config: Config, corpus: str, models: Collecti
             length = max(model.training.batch_schedule.sequence_lengths)
             needed = length * token_bytes / (1 - tokens.validation_fraction)
             yield needed, f"models.{name}.training.sequence_length is {length:,}, which needs {needed / 1e6:,.3g} MB"
+
+
+def describe_genre_defaults(config: Config, known: Collection[str] = ()) -> Iterator[str]:
+    """Yield a sentence for each source that gets its genre by a sample, and each corpus that keeps an older default.
+
+    Args:
+        known: sources whose genre the user has been shown.
+    """
+    for name, estimate in config.estimated_genres().items():
+        if name not in known:
+            yield estimate.describe(name)
+    for name in config.corpora_with_older_default():
+        yield (
+            f"corpus.{name} states no preset, and this run began when the default was {OLDER_PRESET}, so it keeps it: "
+            f"write preset: {OLDER_PRESET} to state it, or preset: genre for the rules of each source's genre"
+        )
 
 
 def find_missing_source_files(config: Config) -> Iterator[str]:

@@ -42,7 +42,7 @@ EVERY: dict[str, Any] = {
     name: {key: 1 for key, field in section.model_fields.items() if field.default is None}
     for name, section in SECTIONS.items()
 } | {"mixed_language": 0.3}
-WRITTEN: dict[str, Any] = {"languages": {"nl": EVERY, "en": EVERY}, "harmful": HARMFUL}
+WRITTEN: dict[str, Any] = {"preset": "standard", "languages": {"nl": EVERY, "en": EVERY}, "harmful": HARMFUL}
 TEXT = "\n".join(
     [
         "- de een-twee; … # 12 …",
@@ -167,6 +167,11 @@ def test_the_sentence_says_where_the_threshold_is_from() -> None:
             {"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s", "genre": "prose"}]},
             "from the preset prose",
         ),
+        (
+            {"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s"}], "genres": {"s": "prose"}},
+            "from the preset prose, the genre by a sample)",
+        ),
+        ({"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s"}]}, "from the preset genre)"),
         (
             {
                 "corpus": {"main": {"preset": "genre", "genres": {"web": {"nl": {"quality": {"minimum_words": 50}}}}}},

@@ -195,6 +195,7 @@ def describe_data_set(
         source.name: {
             "language": source.language,
             "genre": source.genre,
+            "genre_by_sample": source.sampled_genre,
             "license": source.license,
             "license_told": format_licenses(
                 source.license,

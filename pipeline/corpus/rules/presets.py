@@ -93,7 +93,7 @@ def _genre_language_rules(genre: Genre, language: str) -> LanguageRules:
     )
 
 
-GENRES: dict[str, dict[str, LanguageRules]] = {
+GENRES: dict[Genre, dict[str, LanguageRules]] = {
     genre: {language: _genre_language_rules(genre, language) for language in FUNCTION_WORDS}
     for genre in get_args(Genre)
 }

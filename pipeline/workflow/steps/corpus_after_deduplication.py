@@ -114,7 +114,7 @@ def statistics_settings(config: Config, i: Wildcards) -> Settings:
         for name in config.corpus_sources(i["corpus"])
     ]
     section = config.corpus[i["corpus"]]
-    rules = [section.rules_for(config.source(name)) for name in config.corpus_sources(i["corpus"])]
+    rules = [config.rules_for(i["corpus"], name) for name in config.corpus_sources(i["corpus"])]
     return StatisticsSettings(
         corpus=i["corpus"],
         language_model=section.language_model and Path(section.language_model.path).name,
@@ -129,6 +129,7 @@ def publish_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]]
     answers = ProviderStatements(config.disclosure, None, None)
     sources = [config.source(name) for name in config.corpus_sources(i["corpus"])]
+    estimated = config.estimated_genres() if section.preset == "genre" else {}
     return PublishSettings(
         run=config.run.name,
         corpus=i["corpus"],
@@ -136,20 +137,31 @@ def publish_settings(config: Config, i: Wildcards) -> Settings:
         contact=config.run.contact,
         stated={key: text for key in DISCLOSURE_KEYS if (text := answers.text(key))},
         keep_removed=section.keep_removed,
-        filters=_filter_thresholds(section, {source.genre for source in sources}),
-        sources=[PublishedSource(**select_matching_values(PublishedSource, source)) for source in sources],
+        filters=_filter_thresholds(section, {config.genre(source.name) for source in sources}),
+        sources=[
+            PublishedSource(
+                **select_matching_values(PublishedSource, source),
+                sampled_genre=estimated[source.name].genre if source.name in estimated else None,
+            )
+            for source in sources
+        ],
     )
 
 
 def _filter_thresholds(section: Corpus, genres: Collection[Genre | None]) -> dict[str, Any]:
     """Return by what a corpus is filtered and deduplicated: the rules of its languages, or of the genres it has."""
-    rules = "genres" if section.genres else "languages"
-    shown = section.model_dump(
-        mode="json", include={rules: True, "deduplication": set(DuplicateSelection.model_fields)}
-    )
-    if not section.genres:
+    by_genre = section.rules_by_genre
+    included: dict[str, Any] = {} if by_genre else {"languages": True}
+    shown = section.model_dump(mode="json", include={**included, "deduplication": set(DuplicateSelection.model_fields)})
+    if not by_genre:
         return shown
-    return shown | {"genres": {genre: rules for genre, rules in shown["genres"].items() if genre in genres}}
+    return shown | {
+        "genres": {
+            genre: {code: rules.model_dump(mode="json") for code, rules in languages.items()}
+            for genre, languages in by_genre.items()
+            if genre in genres
+        }
+    }
 
 
 def quality_evaluation_files(run: RunFiles, w: Wildcards) -> list[str]:

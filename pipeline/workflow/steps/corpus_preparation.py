@@ -73,7 +73,10 @@ CORPUS_SHARE = JobInstances(
 def filter_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     keys = select_matching_values(FilterSettings, source, section)
-    keys |= {"languages": section.rules_for(source), "personal_data": add_names_model_hash(section.personal_data)}
+    keys |= {
+        "languages": config.rules_for(i["corpus"], source.name),
+        "personal_data": add_names_model_hash(section.personal_data),
+    }
     return FilterSettings(
         source=source.name,
         language_model_sha256=section.language_model and section.language_model.sha256,

@@ -42,13 +42,14 @@ RESERVING_RUN = JobInstances((), lambda c: [()] if c.sources_with_opt_out_list()
 
 def reserved_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    copied = map(config.source, config.corpus_sources(i["corpus"]))
     keys = select_matching_values(ReservedSettings, source, section) | {
         "personal_data": add_names_model_hash(section.personal_data)
     }
     return ReservedSettings(
         source=source.name,
-        line_rules=collect_line_rules(map(section.rules_for, copied)),
+        line_rules=collect_line_rules(
+            config.rules_for(i["corpus"], name) for name in config.corpus_sources(i["corpus"])
+        ),
         signatures=minhash_signature_settings(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         **keys,

@@ -260,7 +260,12 @@ def test_a_source_and_a_model_of_its_own() -> None:
     changed = [{**raw["sources"][0], "filters": {"nl": {"quality": {"minimum_words": 5}}}}, *raw["sources"][1:]]
     model = {"path": "{data}/lid.bin", "sha256": hashlib.sha256(b"model").hexdigest()}
     config = parse_configuration(
-        {**raw, "sources": changed, "corpus": {"main": {"language_model": model}}, "data": "there"}
+        {
+            **raw,
+            "sources": changed,
+            "corpus": {"main": {"preset": "standard", "language_model": model}},
+            "data": "there",
+        }
     )
     unit = {"corpus": "main", "source": name, "unit": next(iter(config.unit_files(name)))}
     of_source: Any = step_settings(config, "corpus.filter", unit)

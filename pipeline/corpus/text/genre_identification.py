@@ -1,0 +1,159 @@
+"""Estimates the genre of a source from a sample of its documents, by properties that a person can check.
+
+Each document gets the first genre whose criteria it meets; the most frequent one is the genre of the source.
+`benchmarks/genre_presets.py --genres` measures how often the estimate is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from pipeline.core.settings import Settings
+from pipeline.sources.settings import Genre
+
+READ_CHARACTERS = 20_000
+"""Characters at the beginning of a document that are measured."""
+GENTLEST: Genre = "web"
+"""The genre whose rules keep most of every other one's text, and remove menus, code and markup all the same."""
+CLEAR_SHARE = 0.5
+"""Least share of the documents that must have the most frequent genre."""
+CLEAR_LEAD = 0.15
+"""Least difference of the shares of the two most frequent genres."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+_STRUCTURE = re.compile(
+    r"\s*(?:#{1,6} |[-*+•] |\(?\d{1,2}[.)] |[a-z][.)] |\||`{3}|> |\.\. |[=~^-]{3,}|:::)| {4}\s*\S|\t|.*`"
+)
+_SPEAKER = re.compile(r"([A-Z][\w' ]{1,20}[.:])\s")
+_LEGAL_TERMS = (
+    "artikel artikelen lid leden onderdeel onderdelen bedoeld bedoelde krachtens ingevolge besluit besluiten wet "
+    "verordening regeling minister staatsblad staatscourant treedt inwerkingtreding vaststelling vastgesteld "
+    "bepaalde bepalingen toepassing shall pursuant section subsection paragraph subparagraph act article hereby "
+    "thereof thereto herein provisions amended regulation statute"
+)
+_FILLERS = "uh uhm eh ehm hm hmm mhm huh yeah"
+
+
+class DocumentProperties(NamedTuple):
+    """What is measured of a document; shares are of its words, or of its lines that are not blank."""
+
+    words: int
+    words_per_line: float
+    structured_lines: float
+    speaker_lines: float
+    legal_terms: float
+    fillers: float
+
+
+class Criterion(NamedTuple):
+    """The bounds of a property, both included, and how a sentence shows its value."""
+
+    measured: str
+    says: str
+    least: float = 0.0
+    most: float = float("inf")
+
+    def is_met(self, properties: DocumentProperties) -> bool:
+        """Return whether a document is within the bounds."""
+        return self.least <= float(getattr(properties, self.measured)) <= self.most
+
+
+# In the order in which they are asked. A play is recognised before a manual, because names of speakers are no headings.
+CRITERIA: dict[Genre, tuple[Criterion, ...]] = {
+    "speech": (Criterion("fillers", "{:.1%} of the words are fillers such as eh or uh", least=0.005),),
+    "drama": (
+        Criterion("speaker_lines", "{:.0%} of the lines name a speaker", least=0.06),
+        Criterion("structured_lines", "{:.0%} of them are headings, items, tables or code", most=0.1),
+        Criterion("words_per_line", "a line has {:.0f} words", most=20),
+    ),
+    "laws": (Criterion("legal_terms", "{:.1%} of the words are legal terms such as artikel or pursuant", least=0.025),),
+    "documentation": (
+        Criterion("structured_lines", "{:.0%} of the lines are headings, items, tables or code", least=0.2),
+    ),
+    "prose": (
+        Criterion("words_per_line", "a line has {:.0f} words", least=25),
+        Criterion("words", "a document has {:,.0f} words", least=250),
+    ),
+    "web": (
+        Criterion("words", "a document has {:,.0f} words"),
+        Criterion("words_per_line", "a line has {:.0f} words, and nothing marks another genre"),
+    ),
+}
+
+
+class GenreEstimate(Settings):
+    """The genre of a source by a sample of its documents, and why.
+
+    `genres` has the number of documents of each genre; `is_clear` is false where none is frequent enough, or there is
+    no document: then `genre` is GENTLEST.
+    """
+
+    genre: Genre
+    is_clear: bool
+    documents: int
+    genres: dict[Genre, int] = {}
+    reasons: list[str] = []
+
+    def describe(self, source: str) -> str:
+        """Return a sentence for a user: the rules that the source gets, why, and the line to write."""
+        write = f"write `genre: {self.genre}` into the source to state it, or another genre"
+        if self.is_clear:
+            found = f"{self.genres[self.genre]} of {self.documents} sampled documents are {self.genre}"
+            return f"source {source}: {found} ({'; '.join(self.reasons)}), so the rules of {self.genre} apply: {write}"
+        counts = ", ".join(f"{number} {genre}" for genre, number in self.genres.items())
+        found = f"{self.documents} sampled documents fit no genre clearly ({counts})" if counts else "no text to sample"
+        return f"source {source}: {found}, so the gentlest rules apply, those of {self.genre}: {write}"
+
+
+def _share(number: int, of: int) -> float:
+    return number / max(1, of)
+
+
+def _share_of_words(words: list[str], terms: str) -> float:
+    counted = frozenset(terms.split())
+    return _share(sum(word in counted for word in words), len(words))
+
+
+def measure_document(text: str) -> DocumentProperties:
+    """Return the properties of the beginning of a document."""
+    text = text[:READ_CHARACTERS]
+    lines = [line for line in text.split("\n") if line.strip()]
+    words = [word.lower() for word in _WORD.findall(text)]
+    speakers: Counter[str] = Counter()
+    for line in map(str.strip, lines):
+        if len(line.split()) <= 4:
+            speakers[line] += line[-1] in ".:" or line.isupper()
+        elif match := _SPEAKER.match(line):
+            speakers[match[1]] += 1
+    return DocumentProperties(
+        words=len(words),
+        words_per_line=_share(len(words), len(lines)),
+        structured_lines=_share(sum(bool(_STRUCTURE.match(line)) for line in lines), len(lines)),
+        speaker_lines=_share(sum(number for number in speakers.values() if number > 1), len(lines)),
+        legal_terms=_share_of_words(words, _LEGAL_TERMS),
+        fillers=_share_of_words(words, _FILLERS),
+    )
+
+
+def identify_genre(properties: DocumentProperties) -> Genre:
+    """Return the first genre whose criteria a document meets."""
+    return next(genre for genre, criteria in CRITERIA.items() if all(one.is_met(properties) for one in criteria))
+
+
+def estimate_genre(texts: Sequence[str]) -> GenreEstimate:
+    """Return the genre of a source by a sample of its documents."""
+    measured = [measure_document(text) for text in texts]
+    genres = [identify_genre(properties) for properties in measured]
+    counts = dict(Counter(genres).most_common())
+    first, second = [*counts.values(), 0, 0][:2]
+    documents = len(texts)
+    if not documents or first < CLEAR_SHARE * documents or first - second < CLEAR_LEAD * documents:
+        return GenreEstimate(genre=GENTLEST, is_clear=False, documents=documents, genres=counts)
+    genre = next(iter(counts))
+    members = [properties for properties, one in zip(measured, genres, strict=True) if one == genre]
+    reasons = [one.says.format(median(getattr(member, one.measured) for member in members)) for one in CRITERIA[genre]]
+    return GenreEstimate(genre=genre, is_clear=True, documents=documents, genres=counts, reasons=reasons)

@@ -1,0 +1,153 @@
+"""Without a genre a source gets that of a sample, once for a run; without a preset a corpus gets that of its start."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.configuration import Config, parse_configuration
+from pipeline.config.genre_defaults import sample_texts
+from pipeline.core.errors import InputError
+from pipeline.corpus.rules.presets import GENRES, PRESETS
+from pipeline.job.run_snapshot import read_newest_snapshot, write_snapshot
+from pipeline.workflow.dag import Dag
+from pipeline.workflow.steps import step_settings
+from pipeline.workflow.text_sample_checks import describe_genre_defaults
+from tests.corpus.text.test_genre_identification import TEXTS
+
+MICRO: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
+
+
+def write_source(path: Path, text: str, documents: int = 30) -> None:
+    rows = (json.dumps({"id": str(number), "text": text}) + "\n" for number in range(documents))
+    path.write_text("".join(rows), encoding="utf-8")
+
+
+def configure(tmp_path: Path, corpus: Any = None, **source: Any) -> Config:
+    """Return a run on one source, `wetten`, with results in the folder of the test."""
+    raw = copy.deepcopy(MICRO)
+    raw["run"]["results"] = str(tmp_path)
+    entry = {"name": "wetten", "path": str(tmp_path / "wetten.jsonl"), "language": "nl", "license": "CC0-1.0"}
+    raw["sources"] = [entry | {"rights": {"basis": "public-domain", "holder": "nobody"}} | source]
+    raw["corpus"] = {"main": corpus or {}}
+    return parse_configuration(raw)
+
+
+def filter_rules(config: Config) -> Any:
+    unit = next(iter(config.unit_files("wetten")))
+    settings: Any = step_settings(config, "corpus.filter", {"corpus": "main", "source": "wetten", "unit": unit})
+    return settings.languages
+
+
+def start(config: Config) -> dict[str, Any]:
+    """Write the snapshot that an invocation writes, and return it."""
+    write_snapshot(config.directory, Dag(config).build_run_snapshot())
+    return read_newest_snapshot(config.directory) or {}
+
+
+def test_a_source_gets_the_rules_of_the_genre_of_a_sample_and_keeps_them(tmp_path: Path) -> None:
+    file = tmp_path / "wetten.jsonl"
+    write_source(file, TEXTS["laws"])
+    config = configure(tmp_path)
+    assert filter_rules(config) == GENRES["laws"]
+    (said,) = describe_genre_defaults(config)
+    assert said.startswith("source wetten: 30 of 30 sampled documents are laws")
+    assert not [*tmp_path.glob("micro/**/*")], "nothing is written before a run starts"
+    snapshot = start(config)
+    assert snapshot["genres"]["wetten"]["genre"] == "laws"
+    assert "genre" not in snapshot["configuration"]["sources"][0], "the user has not stated it"
+    write_source(file, TEXTS["drama"])
+    assert filter_rules(configure(tmp_path)) == GENRES["laws"]
+    assert not [*describe_genre_defaults(configure(tmp_path), snapshot["genres"])]
+    stated = configure(tmp_path, genre="drama")
+    assert filter_rules(stated) == GENRES["drama"] and "genres" not in start(stated)
+    assert filter_rules(configure(tmp_path)) == GENRES["drama"], "it is sampled anew"
+
+
+def test_the_data_set_says_which_genre_is_stated_and_which_is_of_a_sample(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    for source, sampled in (({}, "laws"), ({"genre": "laws"}, None)):
+        settings: Any = step_settings(configure(tmp_path, **source), "corpus.publish", {"corpus": "main"})
+        assert settings.filters["genres"].keys() == {"laws"}
+        assert (settings.sources[0].genre, settings.sources[0].sampled_genre) == (source.get("genre"), sampled)
+
+
+def test_an_explicit_preset_asks_for_no_sample(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    config = configure(tmp_path, {"preset": "standard"})
+    assert config.estimated_genres() == {} and config.genre("wetten") is None
+    assert filter_rules(config) == PRESETS["standard"]
+    assert "genres" not in start(config)
+
+
+@pytest.mark.parametrize("corpus", [{}, {"languages": {"nl": {"quality": {"minimum_words": 7}}, "en": None}}, None])
+def test_a_run_that_began_with_the_older_default_keeps_it(tmp_path: Path, corpus: Any) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    old = Dag(configure(tmp_path, {**(corpus or {}), "preset": "standard"})).build_run_snapshot()
+    sections = old["configuration"]["corpus"]["main"]
+    sections.pop("preset")
+    if not corpus:
+        sections.clear()
+    write_snapshot(tmp_path / "micro", old)
+    config = configure(tmp_path, corpus)
+    rules = filter_rules(configure(tmp_path, {**(corpus or {}), "preset": "standard"}))
+    assert filter_rules(config) == rules
+    (said,) = describe_genre_defaults(config)
+    assert "write preset: standard to state it, or preset: genre" in said
+    assert start(config) == old, "no setting of the run changes, and nothing is written"
+    assert filter_rules(configure(tmp_path, {**(corpus or {}), "preset": "genre"}))["nl"].words == "lexical"
+    assert filter_rules(configure(tmp_path, {"preset": "genre"})) == GENRES["laws"]
+
+
+def test_a_run_without_a_section_corpus_keeps_the_older_default_too(tmp_path: Path) -> None:
+    raw = copy.deepcopy(MICRO) | {"run": {"name": "old", "results": str(tmp_path)}}
+    del raw["corpus"]
+    write_snapshot(tmp_path / "old", {"configuration": {"run": raw["run"]}})
+    config = parse_configuration(raw)
+    assert config.corpus["main"].preset == "standard" and "corpus" not in config.dump_configuration()
+    assert (
+        parse_configuration(raw | {"run": {"name": "new", "results": str(tmp_path)}}).corpus["main"].preset == "genre"
+    )
+
+
+def test_a_run_that_began_with_this_version_does_not_keep_a_preset_that_is_removed(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    start(configure(tmp_path, {"preset": "standard"}))
+    assert filter_rules(configure(tmp_path)) == GENRES["laws"]
+    assert start(configure(tmp_path))["configuration"]["corpus"]["main"] == {"preset": "genre"}
+    assert filter_rules(configure(tmp_path)) == GENRES["laws"]
+
+
+def test_a_snapshot_that_is_damaged_gives_no_genre(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    for content in ({"genres": {"wetten": {"genre": "poems"}}}, {"genres": 3}, {"configuration": {"corpus": 3}}):
+        write_snapshot(tmp_path / "micro", content)
+        assert configure(tmp_path).genre("wetten") == "laws"
+
+
+def test_the_sample_is_spread_over_files_and_over_the_documents_that_are_read(tmp_path: Path) -> None:
+    for number in range(120):
+        write_source(tmp_path / f"{number:03}.jsonl", str(number), 5)
+    several = configure(tmp_path, path=str(tmp_path / "*.jsonl")).source_units("wetten")
+    numbers = [int(text) for text in sample_texts(several)]
+    assert len(numbers) == 100 and len({*numbers}) == 40 and numbers == sorted(numbers) and max(numbers) == 117
+    with gzip.open(tmp_path / "wetten.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"text": str(number)}) + "\n" for number in range(1000))
+    one = configure(tmp_path, path=str(tmp_path / "wetten.jsonl.gz")).source_units("wetten")
+    assert [int(text) for text in sample_texts(one)] == [*range(0, 1000, 10)]
+
+
+def test_text_that_cannot_be_read_gives_the_gentlest_genre(tmp_path: Path) -> None:
+    config = configure(tmp_path, path=str(tmp_path / "nothing" / "*.jsonl"))
+    assert sample_texts(config.source_units("wetten")) == []
+    assert config.genre("wetten") == "web"
+    (tmp_path / "wetten.jsonl.gz").write_bytes(gzip.compress(b'{"text": "een"}\n' * 2000)[:-9])
+    assert set(sample_texts(configure(tmp_path, path=f"{tmp_path}/*.gz").source_units("wetten"))) <= {"een"}
+    with pytest.raises(InputError, match="preset"):
+        configure(tmp_path, {"preset": "poems"})

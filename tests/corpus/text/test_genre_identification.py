@@ -1,0 +1,82 @@
+"""The genre of a source is estimated by properties of a sample of its documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.corpus.text.genre_identification import (
+    CRITERIA,
+    GENTLEST,
+    READ_CHARACTERS,
+    GenreEstimate,
+    estimate_genre,
+    identify_genre,
+    measure_document,
+)
+
+SENTENCE = "De molenaar liep langs de dijk en zag hoe het water in de verte langzaam steeg, maar hij zei er niets van. "
+TEXTS = {
+    "speech": "en toen eh zei ze ja eh ik weet het niet hoor en dat was het dan eh ongeveer " * 4,
+    "drama": "ANNA.\nWat wilt gij hier zo laat?\nPIETER.\nIk zoek mijn broer.\n" * 6,
+    "laws": "Artikel 1\nDe minister stelt bij regeling nadere voorschriften als bedoeld in het eerste lid.\n" * 6,
+    "documentation": "# Installeren\n\n1. Open het venster.\n2. Kies de map.\n\nDe map is daarna beschikbaar.\n" * 6,
+    "prose": SENTENCE * 20,
+    "web": "Vandaag gegeten bij de nieuwe zaak op de markt. Lekker en snel, maar wel duur!",
+}
+
+
+@pytest.mark.parametrize("genre", CRITERIA)
+def test_a_document_has_the_genre_whose_form_it_has(genre: str) -> None:
+    assert identify_genre(measure_document(TEXTS[genre])) == genre
+
+
+def test_the_properties_are_shares_of_words_and_of_lines_that_are_not_blank() -> None:
+    text = (
+        "JAN.\nartikel een eh twee\n\nJAN.\n- drie\nPIET: vier vijf zes zeven\nPIET: negen tien elf twaalf eh\nANNA.\n"
+    )
+    measured = measure_document(text)
+    assert (measured.words, measured.words_per_line) == (19, 19 / 7)
+    assert measured.speaker_lines == 4 / 7  # ANNA. occurs once
+    assert (measured.structured_lines, measured.legal_terms, measured.fillers) == (1 / 7, 1 / 19, 2 / 19)
+    assert measure_document("") == (0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "line", ["## Kop", "- deel", "3. stap", "(2) stap", "a) lid", "| cel |", "```", "    code()", "kies `ja`", "===="]
+)
+def test_headings_items_tables_and_code_are_structure(line: str) -> None:
+    assert measure_document(f"{line}\nDe man liep.").structured_lines == 0.5
+
+
+def test_a_long_document_is_measured_at_its_beginning() -> None:
+    assert measure_document("een " * READ_CHARACTERS).words == READ_CHARACTERS // 4
+
+
+def test_the_most_frequent_genre_is_that_of_the_source_and_its_properties_are_the_reasons() -> None:
+    found = estimate_genre([TEXTS["laws"]] * 6 + [TEXTS["web"]] * 4)
+    assert (found.genre, found.is_clear, found.documents) == ("laws", True, 10)
+    assert found.genres == {"laws": 6, "web": 4}
+    share = measure_document(TEXTS["laws"]).legal_terms
+    assert found.reasons == [f"{share:.1%} of the words are legal terms such as artikel or pursuant"]
+    said = found.describe("wetten")
+    assert said.startswith("source wetten: 6 of 10 sampled documents are laws (") and "write `genre: laws`" in said
+
+
+@pytest.mark.parametrize(
+    ("laws", "web", "prose"),
+    [(49, 26, 25), (57, 43, 0), (0, 0, 0)],
+    ids=["less than half", "a small lead", "no text"],
+)
+def test_a_source_of_no_clear_genre_gets_the_gentlest_rules(laws: int, web: int, prose: int) -> None:
+    texts = [TEXTS["laws"]] * laws + [TEXTS["web"]] * web + [TEXTS["prose"]] * prose
+    found = estimate_genre(texts)
+    assert (found.genre, found.is_clear, found.reasons) == (GENTLEST, False, [])
+    said = found.describe("s")
+    assert "gentlest rules apply, those of web" in said and "write `genre: web`" in said
+    assert ("49 laws, 26 web, 25 prose" if prose else "57 laws, 43 web" if laws else "no text to sample") in said
+    assert estimate_genre([TEXTS["laws"]] * 58 + [TEXTS["web"]] * 42).is_clear
+
+
+def test_an_estimate_survives_json() -> None:
+    found = estimate_genre([TEXTS["drama"], TEXTS["web"], TEXTS["drama"]])
+    assert GenreEstimate.model_validate_json(found.model_dump_json()) == found
