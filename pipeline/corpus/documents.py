@@ -24,6 +24,7 @@ LICENSE_NOT_UNDERSTOOD: Final = "license_not_understood"
 LICENSE_NOT_ALLOWED: Final = "license_not_allowed"
 LICENSE_DIFFERS: Final = "license_differs"  # from the license of its source, which names no field for licenses
 HARMFUL: Final = "harmful"  # flagged by a list or classifier with `remove`
+LANGUAGE_DIFFERS: Final = "language_differs"  # from the language of its source, as the document states it
 LANGUAGE: Final = "language"
 MIXED_LANGUAGE: Final = "mixed_language"
 EMPTY: Final = "empty"  # no text is left to measure

@@ -29,6 +29,7 @@ from pipeline.corpus.rules.rule_block import RuleBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPileQuality
 from pipeline.corpus.settings import FilterSettings
+from pipeline.corpus.source_filters import StatedLanguageFilter
 from pipeline.corpus.text.language_identification import LanguageFilter
 from pipeline.corpus.text.text_cleaning import TextCleaner
 
@@ -115,6 +116,7 @@ def filter_blocks(
     return [
         RawTextReader(raw, removed),
         *([OptOutFilter.from_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
+        *([StatedLanguageFilter(settings.stated_language, removed)] if settings.stated_language else []),
         LicenseFilter(settings, unit["license"], removed),
         MetadataMaskingStep(fields),
         TextCleaner(settings.normalization),

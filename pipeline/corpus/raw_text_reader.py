@@ -73,6 +73,7 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
                 "date": found.date,
                 "holder": found.holder,
                 "own_license": found.license,
+                "own_language": found.language,
                 "original_id": found.original_id,
                 "withheld_id": f"{self.raw.source}/{name}/{WITHHELD_ID}-{found.number}",
                 "bytes": found.size,

@@ -55,6 +55,7 @@ REASONS: dict[str, dict[str, Reason]] = {
         documents.LICENSE_NOT_UNDERSTOOD: Reason("its license is not understood: {value}"),
         documents.LICENSE_NOT_ALLOWED: Reason("its own license is not allowed: {value}"),
         documents.LICENSE_DIFFERS: Reason("it states another license than its source: {value}"),
+        documents.LANGUAGE_DIFFERS: Reason("it states another language than its source: {value}"),
         documents.LANGUAGE: Reason(
             "its most probable language is {value}", _MINIMUM, ("languages.{language}.minimum_score",)
         ),

@@ -332,6 +332,7 @@ class FilterSettings(UnitSettings, DeduplicateSettings):
     """Settings of corpus.filter: how a source is read and filtered, and what is kept of removed documents."""
 
     license_names: dict[str, str] = {}
+    stated_language: str | None = optional_later_field(None, description="for documents with their own language")
     allowed_licenses: list[str] = Field(default=[], description="for documents with their own licenses")
     languages: dict[str, LanguageRules]
     normalization: Normalization = Normalization()

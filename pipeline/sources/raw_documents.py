@@ -43,6 +43,7 @@ class FieldNames(NamedTuple):
     title: str = "title"
     holder: str = "holder"
     license: str | None = None
+    language: str | None = None
 
     @property
     def license_fields(self) -> tuple[str, ...]:
@@ -52,9 +53,9 @@ class FieldNames(NamedTuple):
     @property
     def all_fields(self) -> list[str]:
         """All fields to read, each once."""
-        return [
-            *dict.fromkeys([self.text, self.id, self.date, self.url, self.title, self.holder, *self.license_fields])
-        ]
+        language = [self.language] if self.language else []
+        plain = [self.text, self.id, self.date, self.url, self.title, self.holder]
+        return [*dict.fromkeys([*plain, *self.license_fields, *language])]
 
 
 def get_field(fields: dict[str, Any], key: str) -> Any:
@@ -99,8 +100,8 @@ BROKEN_REASONS: tuple[Unreadable, ...] = ("broken_json", "broken_csv", "not_an_o
 class RawDocument:
     """A record with its id, SOURCE/FILE/ORIGINAL ID; without text it has `reason` and `value`.
 
-    `license` is the record's own license as written. `number` counts the records of the file from 1. `size` is the size
-    of the text, or of a record without text, in bytes.
+    `license` and `language` are the record's own, as written. `number` counts the records of the file from 1. `size` is
+    the size of the text, or of a record without text, in bytes.
     """
 
     id: str
@@ -113,6 +114,7 @@ class RawDocument:
     holder: str | None = None
     original_id: str | None = None
     license: str | None = None
+    language: str | None = None
     reason: Unreadable | None = None
     value: str | None = None
     encoding_known_by: KnownBy | None = None
@@ -158,8 +160,14 @@ def make_raw_documents(
             attributes["license"] = next(
                 filter(None, (format_license_field(get_field(fields, key)) for key in keys.license_fields)), None
             )
+            attributes["language"] = _first_text(get_field(fields, keys.language)) if keys.language else None
         attributes |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
         yield RawDocument(f"{place}/{_make_unique(name, seen)}", record.number, size, **attributes), record
+
+
+def _first_text(value: Any) -> str | None:
+    """Return the exact text of a value, or of the first one of a list, which is the most probable."""
+    return exact_text_or_none((value or [None])[0] if isinstance(value, list) else value)
 
 
 def iso_date(value: Any) -> str | None:
@@ -169,6 +177,8 @@ def iso_date(value: Any) -> str | None:
     """
     if isinstance(value, bytes):
         value = exact_text_or_none(value)
+    if isinstance(value, float) and value.is_integer():  # a column of years with missing ones
+        value = int(value)
     if isinstance(value, datetime | date):
         return value.isoformat()[:10]
     if isinstance(value, bool) or not isinstance(value, str | int):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, optional_later_field
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.url_hosts import normalize_valid_host
+from pipeline.sources.layouts import LAYOUTS, LayoutName
 from pipeline.sources.raw_documents import FieldNames, iso_date
 from pipeline.sources.spdx_licenses import canonical_license
 
@@ -111,6 +113,9 @@ class FieldKeys(Settings):
     license_key: str | None = Field(
         default=None, min_length=1, description="the field with a document's own license, which then decides"
     )
+    language_key: str | None = optional_later_field(
+        None, min_length=1, description="the field with a document's own language; another than the source's is removed"
+    )
 
     def field_names(self) -> FieldNames:
         """Return the field names as a named tuple."""
@@ -123,6 +128,7 @@ class Source(FieldKeys):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", description="the name of the source in results and reports")
     path: str | None = Field(default=None, min_length=1, description="a glob, such as data/laws/*.jsonl.gz")
     dataset: Dataset | None = None
+    layout: LayoutName | None = Field(default=None, description="the public data set whose fields the rows have")
     language: str = Field(min_length=2, description="the declared language of the source, ISO 639-1")
     genre: Genre | None = Field(default=None, description="decides the rules where the preset of a corpus is `genre`")
     license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for a license not in SPDX")
@@ -146,6 +152,12 @@ class Source(FieldKeys):
     filters: dict[str, dict[str, Any]] = Field(
         default={}, description="by language, changes to the rules of a corpus for this source"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_layout(cls, written: Any) -> Any:
+        layout = written.get("layout") if isinstance(written, Mapping) else None
+        return {**LAYOUTS[layout], **written} if isinstance(layout, str) and layout in LAYOUTS else written
 
     @field_validator("license")
     @classmethod

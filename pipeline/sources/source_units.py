@@ -30,6 +30,7 @@ PART_SCHEMA = pa.schema(
         pa.field("id", pa.string(), nullable=False),
         *(pa.field(name, pa.int64(), nullable=False) for name in ("number", "size")),
         *(pa.field(name, pa.string()) for name in ("text", "url", "title", "date", "holder", "original_id", "license")),
+        pa.field("language", pa.string()),
         *(pa.field(name, pa.string()) for name in ("reason", "value", "encoding_known_by")),
         pa.field("decoding_errors", pa.int64()),
     ]

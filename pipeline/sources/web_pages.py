@@ -124,6 +124,8 @@ def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position
         keys.date: entry.rec_headers.get_header("WARC-Date"),
         keys.id: _warc_record_id(entry),
     }
+    if keys.language:
+        fields_of_record[keys.language] = entry.rec_headers.get_header("WARC-Identified-Content-Language")
     if stated.media_type != TEXT_TYPE:
         page = decode_page(content, stated.charset, is_xml=stated.media_type != "text/html")
         return _page_record(number, len(content), page, fields_of_record, keys, position)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from babel import Locale
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
@@ -182,6 +184,17 @@ def language_from_label(label: str) -> str:
     """Return the language code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
     code = label.removeprefix(_LABEL).split("_")[0]
     return _two_letter_codes().get(code, code)
+
+
+@cache
+def _codes_by_name() -> dict[str, str]:
+    return {name: code for code, name in Locale("en").languages.items()}
+
+
+def normalize_language(stated: str) -> str:
+    """Return the language code of a statement: nl for nl, nl-BE, nld, nld_Latn, `nld,eng` and Dutch."""
+    first = re.split(r"[,;]", stated)[0].strip()
+    return _codes_by_name().get(first) or language_from_label(re.split("[-_]", first)[0].lower())
 
 
 class FastTextIdentifier:

@@ -83,6 +83,7 @@ def filter_settings(config: Config, i: Wildcards) -> Settings:
         harmful_sha256=hash_harmful_files(config, i["corpus"]),
         quarantine=source.damaged_share > 0,
         allowed_licenses=_allowed_licenses(config, source),
+        stated_language=source.language if source.language_key else None,
         **_sample_settings(source, section),
         **keys | {"harmful": section.harmful.without_folders()},
     )
