@@ -117,6 +117,31 @@ def items(
     print(f"{output}: {counts['shown']} items, {counts['altered']} with another text than what was asked")
 
 
+@command(commands, PANEL, "Scores for other tools", "polder scores results/demo base 200 --format lm-eval")
+def scores(
+    run: RunFolder,
+    model: ModelName,
+    step: Annotated[int, typer.Argument(metavar="STEP", help="The training step of an evaluated checkpoint.")],
+    kind: Annotated[
+        Literal["lm-eval", "every-eval-ever", "euroeval", "model-index"],
+        typer.Option("--format", help="The tool that reads the file; model-index is that of a model card."),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE/NAME", help="The published model; else RUN/MODEL-STEP.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write; else the name that the tool gives it.")
+    ] = None,
+) -> None:
+    """Write the scores of a checkpoint, with intervals, in the format of another tool."""
+    from pipeline.evaluate.score_files import write_scores
+
+    path, left_out = write_scores(run, model, step, kind, output, name)
+    print(path)
+    if left_out:
+        print(f"left out, because no direction is better: {', '.join(left_out)}")
+
+
 @command(commands, PANEL, "Trace a running training", "polder profile results/demo base --steps 3")
 def profile(
     run: RunFolder,

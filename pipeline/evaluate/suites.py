@@ -22,6 +22,7 @@ from pipeline.evaluate.baseline_answers import read_baseline_answers
 from pipeline.evaluate.dataset_mirror import MirrorFolders
 from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
 from pipeline.evaluate.item_results import write_items
+from pipeline.evaluate.protocol import describe_protocol
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_errors import ProcessFailure, SharedFailure, blame_items, blame_task, gather_from_processes
 from pipeline.evaluate.task_loader import (
@@ -314,9 +315,10 @@ def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: 
     if not drawn.examples:
         return SuiteAnswers([], [too_long_entry(model, suite.name, name, drawn)], {})
     blame_items(name, task, drawn.examples)
+    protocol = describe_protocol(task, seed)
     (measured,) = run_lm_eval(model, suite, {name: task}, {name: drawn.examples}, seed)
     for row in measured.rows:
-        row["examples_too_long"] = drawn.too_long
+        row |= {"examples_too_long": drawn.too_long, "protocol": protocol}
     truncated = measured.rows[0]["examples_truncated"] if measured.rows else 0
     if (truncated or drawn.too_long) and model.process_index == 0:
         print(

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
 from pipeline.energy.energy_accounting_file import validate_accounting
+from pipeline.evaluate.score_formats import format_model_index
 from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report import amount_formatting, charts, footprint, training_section
 from pipeline.report.energy_section import compute_energy_accounting
@@ -140,6 +142,17 @@ def _write_template(
     path.write_text(environment.get_template(name).render(content), encoding="utf-8", newline="\n")
 
 
+def _format_model_index(run: str, reader: RunReader) -> Markup:
+    """Return the scores of each model's last evaluated checkpoint as YAML of a model card's metadata."""
+    last = {one.content["model"]: one.content for one in reader.evaluation}
+    entries = [
+        entry
+        for model, content in last.items()
+        for entry in format_model_index(f"{run}/{model}-{content['step']}", content)
+    ]
+    return Markup(yaml.safe_dump({"model-index": entries}, sort_keys=False, allow_unicode=True) if entries else "")
+
+
 def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8", newline="\n")
 
@@ -200,6 +213,7 @@ def run(
         "stated": stated,
         "missing_answers": len(stated.missing),
         "asked_answers": stated.count,
+        "model_index": _format_model_index(settings.run, reader),
         "key_figures": compute_key_figures(everything, content, finished_cells),
         "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
         "homes": content["energy"].homes(words.gettext),

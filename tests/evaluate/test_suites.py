@@ -216,7 +216,13 @@ def test_an_example_with_an_answer_longer_than_the_model_reads_is_left_out(
         stream.write(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n")
     found = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
     assert [row["examples_too_long"] for row in fitting] == [0] * 6
+    protocols, earlier = ({row["task"]: row.pop("protocol") for row in rows} for rows in (found, fitting))
     assert found == [{**row, "examples_too_long": int(row["task"] == "polder_nl_grammatica")} for row in fitting]
+    assert protocols["polder_nl_kennis"] == earlier["polder_nl_kennis"]
+    assert protocols["polder_nl_grammatica"]["sha256"] != earlier["polder_nl_grammatica"]["sha256"], (
+        "it has an item more"
+    )
+    assert protocols["polder_nl_grammatica"]["examples_available"] == 9
     data.write_text(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n", encoding="utf-8")
     none = evaluate(milestone, tmp_path / "none.json", suite)
     assert {row["task"] for row in none["tasks"]} == {"polder_nl_kennis"}, "the others are asked"

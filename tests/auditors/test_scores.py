@@ -1,0 +1,94 @@
+"""Exported scores are read by the tools whose formats they have, with the values of the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.entry_point import main
+from tests.conftest import ROOT, Project, is_lacking
+
+READER = Path(__file__).parent / "read_scores.py"
+Read = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def read() -> Read:
+    """Reads a file with a tool of `.venv-auditors`: `read(tool, file)`."""
+    packages = next(ROOT.glob(".venv-auditors/lib/python*/site-packages"), ROOT)
+    if not (packages / "every_eval_ever").is_dir() or not (packages / "euroeval").is_dir():
+        is_lacking("the readers of scores are not installed: see tests/auditors/score_readers.lock")
+
+    def run(tool: str, file: Path) -> Any:
+        command = [sys.executable, READER, packages, tool, file]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def export(finished: Project, tool: str, file: Path) -> Path:
+    assert main(["scores", str(finished.results), "base", "8", "--format", tool, "--output", str(file)]) == 0
+    return file
+
+
+def scores_of(finished: Project) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((finished.results / "evaluation/base/8/results.json").read_text())["tasks"]
+    assert rows
+    return rows
+
+
+@pytest.mark.slow
+def test_every_eval_ever_finds_no_mistake(finished: Project, tmp_path: Path, read: Read) -> None:
+    file = export(finished, "every-eval-ever", tmp_path / "scores.json")
+    assert read("every-eval-ever", file) == []
+    content = json.loads(file.read_text())
+    content["evaluation_results"][0]["score_details"]["score"] = 1.5
+    file.write_text(json.dumps(content))
+    assert "outside" in str(read("every-eval-ever", file))
+    del content["model_info"]["id"]
+    file.write_text(json.dumps(content))
+    assert "model_info" in str(read("every-eval-ever", file))
+
+
+@pytest.mark.slow
+def test_every_eval_ever_reads_lm_evals_file(finished: Project, tmp_path: Path, read: Read) -> None:
+    logs = read("lm-eval", export(finished, "lm-eval", tmp_path / "results_2026.json"))
+    found = {
+        (result["evaluation_name"], result["metric_config"]["metric_name"].removeprefix("polder_")): result
+        for log in logs
+        for result in log["evaluation_results"]
+    }
+    for row in scores_of(finished):
+        details = found.pop((row["task"], row["metric"]))["score_details"]
+        assert details["score"] == row["value"]
+        assert details["uncertainty"].get("standard_error", {}).get("value") == row["standard_error"]
+        assert details["uncertainty"]["num_samples"] == row["examples"]
+    assert not found
+
+
+@pytest.mark.slow
+def test_euroeval_reads_its_lines(finished: Project, tmp_path: Path, read: Read) -> None:
+    found = read("euroeval", export(finished, "euroeval", tmp_path / "lines.jsonl"))
+    totals = {one["result"]["dataset"]: one["result"]["results"]["total"] for one in found}
+    left = {data_set: {**total} for data_set, total in totals.items()}
+    for row in scores_of(finished):
+        is_share = "bits" not in row["metric"]
+        name = {"acc": "accuracy", "acc_norm": "acc_norm"}.get(row["metric"], f"polder_{row['metric']}")
+        value, half = (left[row["task"]].pop(f"test_{name}{end}") for end in ("", "_se"))
+        assert value == pytest.approx(row["value"] * (100 if is_share else 1))
+        assert half == pytest.approx((row["high"] - row["low"]) / 2 * (100 if is_share else 1))
+    assert not any(left.values())
+    first = found[0]["result"]
+    assert (first["num_model_parameters"], first["vocabulary_size"], first["max_sequence_length"]) == (69280, 600, 64)
+    assert (first["languages"], first["generative_type"], first["few_shot"]) == (["nl"], "base", False)
+    assert first["euroeval_version"] is None
+    again = found[0]["written"]["evaluation_results"][0]
+    assert again["score_details"]["score"] == first["results"]["total"]["test_accuracy"]
