@@ -83,10 +83,8 @@ def _another_name(project: Project) -> None:
 
 
 def _second_corpus(project: Project) -> None:
-    main = (
-        "  main: {decontamination: {suites: [dutch, english]}, personal_data: {function_mailboxes: false}}"
-        " # its invented persons write from example.com\n"
-    )
+    main = "  main: {preset: standard, decontamination: {suites: [dutch, english]}, "
+    main += "personal_data: {function_mailboxes: false}}\n"
     project.edit(MICRO, main, main + main.replace("main", "alike"))
 
 
