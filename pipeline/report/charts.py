@@ -108,7 +108,7 @@ def draw_line_chart(
         for line in lines
     )
     description = f"{title}. {summary}"
-    parts = [html_element("title", description)]
+    parts = list[Markup]()
     for value, text in zip(y_ticks, y_texts, strict=True):
         _, y = place(x_low, value)
         parts.append(html_element("path", class_="grid", d=f"M{left:.1f} {y}H{WIDTH - right:.1f}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -114,7 +114,7 @@ def draw_score_charts(reader: RunReader, words: Translator) -> ScoreCharts:
         known = [key for key in keys if key[:2] == suite_and_task and key in trends]
         signal = [key for key in known if any(map(has_signal, trends[key].values()))]
         key = (signal or [score_key(main)])[0]
-        note = "; ".join(_describe_trend(row, words) for row in trends.get(key, {}).values())
+        note = _describe_trends(trends.get(key, {}).values(), words)
         is_shown = signal or score_key(main) not in trends
         label = gettext(METRICS.get(key[2], key[2]))
         (charts.shown if is_shown else charts.folded).extend(
@@ -153,7 +153,11 @@ def _find_score(key: ScoreKey, checkpoint: CheckpointScores) -> Json | None:
     return next((task for task in checkpoint.tasks if score_key(task) == key), None)
 
 
-def _describe_trend(trend: Json, words: Translator) -> str:
-    """Return the order and the signal over noise of a model's score in words."""
-    ratio, order = (words.number(trend[key], 2) for key in ("signal_to_noise", "rank_correlation"))
-    return words("{model}: order {order}, signal {ratio} × noise", model=trend["model"], order=order, ratio=ratio)
+def _describe_trends(trends: Iterable[Json], words: Translator) -> str:
+    """Return the order and the signal over noise of each model's score in words."""
+    figures = [
+        (one["model"], *(words.number(one[key], 2) for key in ("rank_correlation", "signal_to_noise")))
+        for one in trends
+    ]
+    texts = [f"{model} {order}, {ratio}" for model, order, ratio in figures]
+    return words("order, signal: {texts}", texts="; ".join(texts)) if texts else ""

@@ -54,6 +54,10 @@ def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_fold
 
     run_folder.write("evaluation/tiny/samples.json", written(["insults", "toxic"]))
     assert "Harmful: flagged by insults, toxic of the corpus." in outline(made(run_folder)["page"]).text
+    run_folder.write("evaluation/small/samples.json", written([]) | {"model": "small"})
+    text = outline(made(run_folder)["page"]).text
+    assert text.count("Memorization: 25 tokens") == text.count("flagged by insults") == 1, "what is common stands once"
+    assert text.count("the corpus has no list or classifier of it") == 1, "of the model whose corpus has none"
     text = outline(made(run_folder, language="nl")["page"]).text
     assert "het model, na apart gehouden documenten" in text and "Zoals het document verdergaat" in text
     assert "the model, " not in text and "Harmful" not in text
