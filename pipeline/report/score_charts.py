@@ -18,9 +18,9 @@ LEAST_SIGNAL_TO_NOISE = 2.0
 """Of a shown task. FineTasks asks for 20 by the noise over many checkpoints; pure noise of three gives 1 to 2 here."""
 TOKEN_UNITS = (("billion tokens", 1e9), ("million tokens", 1e6))
 METRICS = {
-    "acc": "share of right answers",
-    "acc_norm": "share of right answers by log-probability per character",
-    "acc_slor": "share of right sentences, corrected for word frequency",
+    "acc": "right answers",
+    "acc_norm": "right answers by log-probability per character",
+    "acc_slor": "right sentences, corrected for word frequency",
     "answer_bits_per_byte": "bits to encode a byte of the right answer",
     "bits_per_byte": "bits to encode a byte of the text",
     "claims_found": "share of sentences with most words from one given passage: copying, not truth",

@@ -83,6 +83,27 @@ def test_models_that_differ_in_their_seed_alone_are_no_better_ones(run_folder: R
     assert "their seed alone" not in outline(made(run_folder)["page"]).text
 
 
+def test_the_scatter_of_seeds_is_next_to_the_interval(run_folder: Run) -> None:
+    for model, value in (("base", 0.6), ("other", 0.7), ("third", 0.8), ("wider", 0.9)):
+        run_folder.write(f"evaluation/{model}/500/results.json", results(model, 500, value))
+    run_folder.write("evaluation/base/250/results.json", results("base", 250, 0.1))
+    seeds = [["base", "other", "third", "of an experiment"]]
+    run_folder.write("evaluation/differences.json", {"comparisons": [], "seeds": seeds})
+    text = outline(made(run_folder)["page"]).text
+    scatter = "0.6000 to 0.8000(3 seeds, SD 0.1000)"
+    assert text.count(scatter) == 3 and "completion 0.6000 (0.5800 to 0.6200) no " + scatter in text
+    assert "completion 0.9000 (0.8800 to 0.9200) ✓ yes 0.0404 200 " in text, (
+        "no other model differs from it in its seed alone"
+    )
+    assert "only_base 0.5000 (0.3000 to 0.7000) no – " in text, "one seed answered it"
+    first = text.partition("1. Summary")[0]
+    assert "base Dutch (nl) 10 (-10 to 30) 10 to 30 (3) 0 of 2 tasks" in first, "half of 20, 40 and 60 by chance"
+    assert "wider Dutch (nl) 40 (20 to 60) – 1 of 2 tasks" in first
+    assert "Over seeds: the lowest and highest" in first
+    run_folder.write("evaluation/differences.json", {"comparisons": [], "seeds": [["base"], ["gone", "wider"]]})
+    assert "Over seeds" not in outline(made(run_folder)["page"]).text
+
+
 def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> None:
     item = TaskItem(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
     items = [replace(item, number=n, prompt_sha256=str(n), correct={"acc": n != 3}) for n in range(8)]

@@ -50,7 +50,7 @@ def test_each_task_has_a_curve_with_a_band_and_each_checkpoint_its_cost(
     assert "<script>" not in found
     text = outline(page).text
     assert all(sentence in text for sentence in told)
-    assert re.search(r"late nl [\w ]+ \(acc ↑\) 0[.,]5000", text) and "tokens x <so many>" in text
+    assert re.search(r"late 0[.,]5000 \(0[.,]3000", text) and "tokens x <so many>" in text
 
 
 def test_the_joules_of_a_checkpoint_are_those_of_all_segments_up_to_it(run_folder: Run) -> None:

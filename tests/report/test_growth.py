@@ -96,12 +96,12 @@ def test_the_chart_of_a_task_has_its_first_metric_with_a_signal(run_folder: Run)
     labels = " ".join(str(image["aria-label"]) for image in page.all("svg"))
     assert "luck: bits to encode a byte of the right answer. base: first 4.000, last 3.000" in labels
     assert "order, signal: base " in page.text and ", 8.2" in page.text
-    assert "luck: share of right answers. base" not in labels
+    assert "luck: right answers. base" not in labels
 
 
 def test_of_two_checkpoints_all_tasks_are_shown_and_nothing_is_told(run_folder: Run) -> None:
     grown(run_folder, (250, 500))
     page = outline(made(run_folder)["page"])
     text, labels = page.text, " ".join(str(image["aria-label"]) for image in page.all("svg"))
-    assert "luck: share of right answers. base: first" in labels
+    assert "luck: right answers. base: first" in labels
     assert "without a signal" not in text and "more than noise" not in text

@@ -181,13 +181,13 @@ def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
 
 def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
-    share = "nl share of right answers (acc ↑)"
-    assert f"completion {share} 0.6200 (0.5600 to 0.6800) 200 0.1213 unigram 0.5400 ✓ yes" in text
-    assert f"grammar {share} 0.5500 (0.4900 to 0.6100) 200 (3 more too long to read) 0.1213 unigram 0.5400 no" in text
-    assert "text nl bits to encode a byte of the text (bits_per_byte ↓) 1.3100 200 – – no baseline" in text
+    share = "unigram 0.5400 right answers (acc ↑) nl"
+    assert f"completion 0.6200 (0.5600 to 0.6800) ✓ yes 0.1213 200 {share}" in text
+    assert f"grammar 0.5500 (0.4900 to 0.6100) no 0.1213 200 (3 more too long to read) {share}" in text
+    assert "text 1.3100 no baseline – 200 – bits to encode a byte of the text (bits_per_byte ↓) nl" in text
     assert "Task Measures Step 250 Step 500" in text
     assert "completion acc ↑ 0.6200 above – –" in text, "earlier ones are in the figure with their intervals"
-    assert "acc: share of right answers; bits_per_byte: bits to encode a byte of the text; †" in text
+    assert "acc: right answers; bits_per_byte: bits to encode a byte of the text; †" in text
     assert text.count("0.6200 (0.5600 to 0.6800)") == 1
 
 
