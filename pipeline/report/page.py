@@ -28,7 +28,7 @@ from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS
 from pipeline.report.experiment_page import FINISHED, summarize_experiment
 from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
-from pipeline.report.papers.write import DOCUMENT_NAMES, SPDX, write_compliance_documents
+from pipeline.report.papers.write import CYCLONEDX, DOCUMENT_NAMES, SPDX, write_compliance_documents
 from pipeline.report.run_reader import Json, RunReader, link_job
 from pipeline.report.score_charts import LEAST_SIGNAL_TO_NOISE, METRICS, draw_score_charts
 from pipeline.report.settings import PageSettings, ProviderStatements
@@ -226,7 +226,7 @@ def run(
         "shown_samples": SHOWN_SAMPLES,
         "papers": _list_other_documents(page, "energy.json", "figures.json", "model-card.md")
         + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in DOCUMENT_NAMES]
-        + [f"papers/{SPDX}"],
+        + [f"papers/{SPDX}", f"papers/{CYCLONEDX}"],
         "css_hash": markup.content_security_hash(css),
         "script": Markup(script),
         "script_hash": markup.content_security_hash(script),

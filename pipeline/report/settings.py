@@ -194,6 +194,7 @@ class PageSettings(Settings):
     price_euros_per_device_hour: float | None = Field(default=None, ge=0)
     price_source: str | None = None
     provider: str | None = None
+    provider_url: str | None = None
     contact: str | None = None
     disclosure: Disclosure = Disclosure()
     corpora: dict[str, str] = Field(default={}, description="by model, the corpus that it is trained on")

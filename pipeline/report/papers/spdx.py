@@ -97,14 +97,23 @@ def _energy(model: ModelFacts) -> Json | None:
     return {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [described]}
 
 
-def _weight_hashes(reader: RunReader, model: ModelFacts) -> list[Json]:
-    outputs = [
-        entry
+def hash_weights(reader: RunReader, model: ModelFacts) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model's final weights by its path in the run."""
+    return {
+        entry.path: entry.sha256
         for record in reader.records_of("pretrain.export", model=model.name)
         for entry in record.outputs
         if entry.path.endswith(".safetensors")
-    ]
-    return [{"type": "Hash", "algorithm": "sha256", "hashValue": entry.sha256} for entry in outputs]
+    }
+
+
+def describe_training(model: ModelFacts) -> str:
+    """Return operations, tokens, seconds and hardware of a training in one sentence."""
+    return (
+        f"{model.flops(6):.3e} floating-point operations by 6ND, "
+        f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}"
+        + _describe_previous_training(model)
+    )
 
 
 def build_spdx_document(
@@ -156,6 +165,7 @@ def build_spdx_document(
         document.relate(corpora[corpus["name"]], "descendantOf", used)
     for model in models:
         shown = next(entry for entry in page["models"] if entry["name"] == model.name)
+        weights = [*hash_weights(reader, model).values()]
         identifier = document.add(
             "ai_AIPackage",
             f"model/{model.name}",
@@ -165,8 +175,8 @@ def build_spdx_document(
             if page["settings"].disclosure.placed_on_market
             else None,
             software_primaryPurpose="model",
-            software_packageVersion=next((h["hashValue"][:16] for h in _weight_hashes(reader, model)), None),
-            verifiedUsing=_weight_hashes(reader, model),
+            software_packageVersion=next((sha256[:16] for sha256 in weights), None),
+            verifiedUsing=[{"type": "Hash", "algorithm": "sha256", "hashValue": sha256} for sha256 in weights],
             ai_typeOfModel=["decoder-only transformer"],
             ai_hyperparameter=_dictionary_entries(shown["settings"]),
             ai_metric=_dictionary_entries(
@@ -179,9 +189,7 @@ def build_spdx_document(
                 ]
             ),
             ai_energyConsumption=_energy(model),
-            ai_informationAboutTraining=f"{model.flops(6):.3e} floating-point operations by 6ND, "
-            f"{model.tokens} tokens, {model.seconds:.0f} s on {' + '.join(model.hardware)}"
-            + _describe_previous_training(model),
+            ai_informationAboutTraining=describe_training(model),
             ai_informationAboutApplication=stated.text("intended_use"),
             ai_limitation=stated.text("limitations"),
         )

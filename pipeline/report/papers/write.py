@@ -1,4 +1,4 @@
-"""Fill the forms of `forms.yaml` with the answers of a run, and write its papers as JSON, HTML, Markdown and SPDX."""
+"""Fill the forms of `forms.yaml` with the answers of a run, and write its papers and bills of materials."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pipeline.core import markup
 from pipeline.core.settings import Settings
 from pipeline.core.yaml_files import load_yaml
 from pipeline.report.papers.answers import Answers, is_answer, is_table
+from pipeline.report.papers.cyclonedx import build_cyclonedx_document
 from pipeline.report.papers.facts import collect_model_facts, collect_source_facts
 from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, ComplianceDocument, Point, Section, build_assessment
 from pipeline.report.papers.spdx import build_spdx_document
@@ -70,12 +71,14 @@ def read_forms() -> dict[str, DocumentForm]:
 
 
 DOCUMENT_NAMES = (*read_forms(), ASSESSMENT)
-SPDX = "spdx.json"
+SPDX, CYCLONEDX = "spdx.json", "cyclonedx.json"
 HTML, MARKDOWN, STYLE = "paper.html.jinja", "paper.md.jinja", "paper.css"
 
 
-def _fill_documents(reader: RunReader, page: Json, stated: ProviderStatements) -> tuple[list[ComplianceDocument], Json]:
-    """Return every paper in every language, and the document of SPDX."""
+def _fill_documents(
+    reader: RunReader, page: Json, stated: ProviderStatements
+) -> tuple[list[ComplianceDocument], dict[str, Json]]:
+    """Return every paper in every language, and the documents of SPDX and CycloneDX by their files."""
     disclosure, run = page["settings"].disclosure, page["settings"].run
     sources = collect_source_facts(reader, page["sources"], disclosure.data_categories)
     lost = [one.attempt for one in find_lost_attempts(reader)]
@@ -88,7 +91,8 @@ def _fill_documents(reader: RunReader, page: Json, stated: ProviderStatements) -
         answers = Answers(page, stated, sources, models, words)
         filled = [form.fill(name, answers) for name, form in read_forms().items()]
         papers += [*filled, build_assessment(filled, run, words)]
-    return papers, build_spdx_document(reader, page, stated, sources, models)
+    builders = {SPDX: build_spdx_document, CYCLONEDX: build_cyclonedx_document}
+    return papers, {name: build(reader, page, stated, sources, models) for name, build in builders.items()}
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -108,7 +112,7 @@ def write_compliance_documents(
     Args:
         page: what the report's page shows, as `view.build_context` returns it.
     """
-    papers, spdx = _fill_documents(reader, page, stated)
+    papers, bills = _fill_documents(reader, page, stated)
     templates = {
         "html": _load_environment(html=True).get_template(HTML),
         "md": _load_environment(html=False).get_template(MARKDOWN),
@@ -127,7 +131,8 @@ def write_compliance_documents(
         for format, template in templates.items():
             text = template.render(content)
             (folder / f"{name}.{format}").write_text(text, encoding="utf-8", newline="\n")
-    _write_json(folder / SPDX, spdx)
+    for file, bill in bills.items():
+        _write_json(folder / file, bill)
     english = [paper for paper in papers if paper.language == "en" and paper.name != ASSESSMENT]
     return {
         "points": sum(len(paper.points) for paper in english),

@@ -62,6 +62,7 @@ def page_settings(config: Config, i: Wildcards) -> Settings:
         platform=config.platform.name,
         language=config.report.language,
         provider=config.run.provider,
+        provider_url=config.run.provider_url,
         contact=config.run.contact,
         disclosure=config.disclosure,
         corpora={name: config.tokens[model.tokens].corpus for name, model in config.models.items()},

@@ -53,7 +53,7 @@ def test_each_paper_is_there_in_every_language_and_format(run_folder: Run) -> No
         for language in ("en", "nl")
         for kind in ("html", "json", "md")
     }
-    assert {path.name for path in folder.iterdir()} == expected | {"spdx.json"}
+    assert {path.name for path in folder.iterdir()} == expected | {"spdx.json", "cyclonedx.json"}
     for name in DOCUMENT_NAMES:
         english, dutch = paper(folder, name), paper(folder, name, "nl")
         assert [len(part["points"]) for part in english["sections"]] == [
