@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -44,6 +45,29 @@ def mirror(
             raise InputError(f"--revision {given}: write NAMESPACE/DATASET=REVISION")
     pairs = (given.partition("=") for given in revision or ())
     mirror_data_sets(folder, names, {name: commit for name, _, commit in pairs})
+
+
+@command(commands, PANEL, "List web reservations", "polder reservations data/robots/*.warc.gz --out data/opt-out.json")
+def reservations(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="WARC, JSON lines, Parquet, or a folder.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The list, for opt_out of a source.")],
+    agent: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="An agent that counts, instead of Polder's list.")
+    ] = None,
+    unnamed: Annotated[bool, typer.Option(help="Rules for * count for agents that a robots.txt does not name.")] = True,
+    fetched: Annotated[
+        str | None, typer.Option(metavar="DATE", help="When the files of a folder were fetched.")
+    ] = None,
+    opt_out: Annotated[Path | None, typer.Option(metavar="LIST", help="Keep the entries of this list too.")] = None,
+) -> None:
+    """Make an opt-out list of what robots.txt, ai.txt and tdmrep.json reserve, from files that you have fetched."""
+    from pipeline.opt_out.web_captures import AI_AGENTS, collect_reservations
+
+    listed = collect_reservations(files, agents=agent or AI_AGENTS, unnamed=unnamed, fetched=fetched, opt_out=opt_out)
+    out.write_text(listed.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+    counted = Counter(reservation.file for reservation in listed.reservations)
+    shown = ", ".join(f"{file} of {number} hosts" for file, number in sorted(counted.items()))
+    print(f"{out}: {shown or 'nothing is reserved'}")
 
 
 @command(model, PANEL, "Import a model", "polder model import downloads/qwen3 imported/qwen3", name="import")

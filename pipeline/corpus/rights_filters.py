@@ -23,6 +23,7 @@ from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
+from pipeline.sources.web_reservations import WebReservations
 
 SHOWN_CHARACTERS = 200
 CACHED_LICENSES = 10_000  # different license texts
@@ -95,7 +96,8 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
     """Removes documents on an opt-out list with the reason `opt_out`; the value is the matching entry.
 
     A domain matches all its subdomains. An id matches the id of a document, its original id after SOURCE/FILE/, or the
-    replacement of an id with personal data. A holder matches the holder of the document or of its source.
+    replacement of an id with personal data. A holder matches the holder of the document or of its source. A file of its
+    host, such as robots.txt, matches a document by its URL.
     """
 
     name = "Opt-out"
@@ -108,11 +110,13 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
         self.domains = set(opt_out.domains)
         self.ids = set(opt_out.ids)
         self.holders = set(opt_out.holders)
+        self.reservations = WebReservations(opt_out.reservations)
 
     @classmethod
     def from_unit(cls, listed: dict[str, Any], exclusion_writer: RemovedDocuments | None = None) -> OptOutFilter:
         """Return the filter for the opt-outs in a unit's entry of the manifest."""
-        return cls(OptOut(**{kind: listed[kind] for kind in OPT_OUT_KINDS}), listed["holder"], exclusion_writer)
+        fields = {key: listed[key] for key in (*OPT_OUT_KINDS, "reservations") if key in listed}
+        return cls(OptOut(**fields), listed["holder"], exclusion_writer)
 
     def matching_entries(self, document: Document) -> Iterator[str]:
         """Yield the entries of the list that match a document, the deciding one first."""
@@ -123,6 +127,8 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
         if self.domains:
             suffixes = domain_suffixes(extract_host(document.metadata.get("url")))
             yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)
+        if self.reservations:
+            yield from self.reservations.matching_entries(metadata.get("url"))
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         entry = next(self.matching_entries(document), None)

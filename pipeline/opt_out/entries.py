@@ -183,7 +183,10 @@ class ListedEntries:
         chosen = {kind: self._matched(kind, entries) for kind in OPT_OUT_KINDS}
         if normalize_nfc(self.holder) in self.opt_out.holders:
             chosen["holders"] = sorted({*chosen["holders"], normalize_nfc(self.holder)})
-        return self.opt_out.model_copy(update=chosen)
+        hosts = np.array(_hash_values("domain", (one.host for one in self.opt_out.reservations)), dtype=np.uint64)
+        is_there = contains_hashes(entries, hosts).tolist()
+        reservations = [one for one, there in zip(self.opt_out.reservations, is_there, strict=True) if there]
+        return self.opt_out.model_copy(update={**chosen, "reservations": reservations})
 
     def unmatched_ids(self, units: Iterable[Path]) -> list[str]:
         """Return the ids of the list that name nothing in any of the units, whose entries these files hold."""

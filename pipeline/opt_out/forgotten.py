@@ -28,9 +28,20 @@ from pipeline.opt_out.settings import ForgottenSettings
 from pipeline.sources.settings import OPT_OUT_KINDS
 
 
+def _count_by_file(reservations: list[dict[str, Any]], hits: Counter[str]) -> dict[str, dict[str, int]]:
+    """Return hosts by the file in which they reserve rights, and the documents that it covers, of several in each."""
+    hosts = Counter(reservation["file"] for reservation in reservations)
+    documents: Counter[str] = Counter()
+    for entry, number in hits.items():
+        documents[entry.partition(" ")[0]] += number
+    return {file: {"hosts": number, "documents": documents[file]} for file, number in sorted(hosts.items())}
+
+
 def _summarize_list(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, Any]:
     """Return date, hash and entry counts of a list, and the entries without documents."""
+    reservations = opt_out.get("reservations")
     return {
+        **({"reservations": _count_by_file(reservations, hits)} if reservations else {}),
         "date": opt_out["date"],
         "sha256": opt_out["sha256"],
         "entries": {kind: len(opt_out[kind]) for kind in OPT_OUT_KINDS},

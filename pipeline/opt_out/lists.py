@@ -22,14 +22,18 @@ def mask_personal_data(entry: str) -> str:
 def publishable_list(opt_out: OptOut) -> dict[str, Any]:
     """Return a list with personal data masked, for publication."""
     ids, holders = map(mask_personal_data, opt_out.ids), map(mask_personal_data, opt_out.holders)
-    return {"date": opt_out.date, "domains": opt_out.domains, "ids": [*ids], "holders": [*holders]}
+    reservations = [one.model_dump(exclude={"rules"}) for one in opt_out.reservations]
+    return {
+        **{"date": opt_out.date, "domains": opt_out.domains, "ids": [*ids], "holders": [*holders]},
+        **({"reservations": reservations} if reservations else {}),
+    }
 
 
 def read_opt_out_list(path: Path) -> OptOut:
     """Return the entries of a list.
 
-    YAML and JSON (.yaml, .yml, .json) have the keys date, domains, ids and holders. In any other file a line is a
-    domain, or begins with `id:`, `holder:`, `domain:` or `date:`; `#` begins a comment line.
+    YAML and JSON (.yaml, .yml, .json) have the keys date, domains, ids, holders and reservations. In any other file a
+    line is a domain, or begins with `id:`, `holder:`, `domain:` or `date:`; `#` begins a comment line.
 
     Raises:
         InputError: the file cannot be read, or does not hold what it should.

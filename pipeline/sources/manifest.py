@@ -28,10 +28,12 @@ def _find_unit_opt_outs(listed: ListedEntries | None, entries: Path | None) -> d
     if entries is None:
         raise InputError("a source with an opt-out list needs --input entries with the file of each unit")
     opt_out = listed.entries_in_unit(read_identity_hashes(entries))
-    if not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
+    reservations = [reservation.model_dump() for reservation in opt_out.reservations]
+    if not reservations and not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
         return None
     holder = listed.holder if normalize_nfc(listed.holder) in opt_out.holders else None
-    return {kind: getattr(opt_out, kind) for kind in OPT_OUT_KINDS} | {"holder": holder}
+    listed_here = {kind: getattr(opt_out, kind) for kind in OPT_OUT_KINDS} | {"holder": holder}
+    return listed_here | ({"reservations": reservations} if reservations else {})
 
 
 def _check_unmatched_ids(settings: ManifestSettings, listed: ListedEntries, path: Path, entries: list[Path]) -> None:

@@ -16,17 +16,19 @@ from pipeline.core.url_hosts import normalize_valid_host
 from pipeline.sources.layouts import LAYOUTS, LayoutName
 from pipeline.sources.raw_documents import FieldNames, iso_date
 from pipeline.sources.spdx_licenses import canonical_license
+from pipeline.sources.web_reservations import WebReservation
 
 OPT_OUT_KINDS = ("domains", "ids", "holders")
 
 
 class OptOut(Settings):
-    """An opt-out list: `domains` with all their subdomains, `ids` of documents, and rights `holders`."""
+    """An opt-out list: `domains` with all their subdomains, `ids` of documents, `holders`, and `reservations`."""
 
     date: str | None = Field(default=None, description="when the list was made, ISO 8601")
     domains: list[str] = []
     ids: list[str] = []
     holders: list[str] = []
+    reservations: list[WebReservation] = Field(default=[], description="files of hosts, by `polder reservations`")
 
     @field_validator("date", mode="before")
     @classmethod

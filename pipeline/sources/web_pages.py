@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,22 @@ def read_archive_ids(source: Iterator[Chunk], path: Path) -> Iterator[tuple[str,
     for entry in _read_entries(ChunkReader(source), path):
         if entry.rec_type in PAGE_RECORDS:
             yield _warc_record_id(entry), entry.rec_headers.get_header("WARC-Target-URI")
+
+
+def read_responses(
+    source: Iterator[Chunk], path: Path, limit: int
+) -> Iterator[tuple[str, str | None, int, Callable[[], bytes]]]:
+    """Yield URL, date, status and a function that reads the body, at most slightly more than `limit` bytes of it.
+
+    Raises:
+        DamagedFile: the archive is no WARC file.
+    """
+    for entry in _read_entries(ChunkReader(source), path):
+        url = entry.rec_headers.get_header("WARC-Target-URI")
+        if entry.rec_type in ("response", "resource") and url:
+            status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
+            date = entry.rec_headers.get_header("WARC-Date")
+            yield url.strip("<>"), date, int(status) if status.isdigit() else 0, partial(_read_payload, entry, limit)
 
 
 def _warc_record_id(entry: Any) -> str:

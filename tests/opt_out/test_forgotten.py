@@ -33,6 +33,7 @@ class Corpus:
         self.folder = folder
         folder.mkdir()
         self.listed = LISTED
+        self.entries = {"id 1": 1, "domain weg.nl": 1}
         self.left_out = ["s/x/1"]
         self.final = {"s": {"s/x/2": "https://blijft.nl/weg.nl"}, "t": {"t/y/2": "https://weg.nl", "t/y/3": None}}
         self.keys = {"s/x/2": (2, 0), "t/y/1": (1, 8), "t/y/2": (3, 9), "t/y/3": (4, 0)}
@@ -82,11 +83,10 @@ class Corpus:
         """Run the step on the files and return what it wrote."""
         rights = {"source": {"name": "s", "rights": {"holder": "De Krant"}}, "opt_out": self.listed}
         (self.folder / "manifest.json").write_text(json.dumps(rights))
-        entries = {"id 1": 1, "domain weg.nl": 1}
         forgotten.run(
             ForgottenSettings(corpus="main", signatures=SIGNED),
             manifests=[self.folder / "manifest.json"],
-            reserved=[self.signatures("s.reserved", ["s/x/1"], documents=1, bytes=5, entries=entries)],
+            reserved=[self.signatures("s.reserved", ["s/x/1"], documents=1, bytes=5, entries=self.entries)],
             removed=[
                 self.removed("s", "filter", {name: ("opt_out", "id 1") for name in self.left_out}),
                 self.removed("t", "filter", {"t/y/0": ("language", "de")}),
@@ -123,6 +123,16 @@ def test_what_was_there_is_counted_and_what_is_left_is_searched(made: Corpus) ->
         "before": {"documents": 1, "copies": 1},
         "after": {"documents": 0, "copies": 0},
         "searched": {"documents": 3, "bytes": 15, "units": 2},
+    }
+
+
+def test_hosts_and_documents_are_counted_by_the_file_that_reserves(made: Corpus) -> None:
+    files = ("robots.txt", "robots.txt", "ai.txt")
+    made.listed = {**LISTED, "reservations": [{"host": f"{n}.nl", "file": file} for n, file in enumerate(files)]}
+    made.entries = {"robots.txt 0.nl of 2024-05-02: *": 1, "robots.txt 0.nl of 2024-05-02: GPTBot": 2, "id 1": 1}
+    assert made.prove()["sources"]["s"]["reservations"] == {
+        "ai.txt": {"hosts": 1, "documents": 0},
+        "robots.txt": {"hosts": 2, "documents": 3},
     }
 
 

@@ -117,7 +117,8 @@ class Source:
     ) -> dict[str, Any]:
         """Return the manifest with an opt-out list, or without one."""
         rights = Rights(basis="license", holder=holder)
-        paths = [] if listed is None else [self.folder / "list.txt"]
+        name = "list.json" if listed and listed.startswith("{") else "list.txt"
+        paths = [] if listed is None else [self.folder / name]
         shutil.rmtree(self.folder / "units", ignore_errors=True)
         for path in paths:
             path.write_text(listed or "")

@@ -49,6 +49,20 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
     assert "17 reserved documents and 3 copies of them were left out; a search of the 1,581 used documents" in summary
 
 
+def test_files_by_which_hosts_reserve_are_counted_in_page_and_papers(run_folder: Run) -> None:
+    counted = {"ai.txt": {"hosts": 1, "documents": 0}, "robots.txt": {"hosts": 1200, "documents": 16}}
+    sources = {"tales": {**PROOF["sources"]["tales"], "reservations": counted}, "laws": PROOF["sources"]["tales"]}
+    run_folder.write("corpus/main/forgotten.json", {**PROOF, "sources": sources})
+    run_folder.write("report/remains.json", SEARCH)
+    written = made(run_folder)
+    assert (
+        "Files by which hosts of the source tales reserve rights: ai.txt of 1 hosts, for 0 documents; "
+        "robots.txt of 1,200 hosts, for 16 documents." in outline(written["page"]).text
+    )
+    summary = (written["papers"] / "training-content-summary.en.md").read_text()
+    assert "source tales: robots.txt of 1,200 hosts reserves rights, for 16 documents" in summary
+
+
 def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     assert "Forgetting" not in text and "Left out on request" not in text

@@ -264,10 +264,26 @@ class Answers:
             )
             for proof in self.page["reader"].forgotten
         ]
+        sentences += [
+            w(
+                "source {name}: {file} of {hosts} hosts reserves rights, for {documents} documents",
+                name=name,
+                file=file,
+                hosts=w.number(count["hosts"]),
+                documents=w.number(count["documents"]),
+            )
+            for name, part in sorted(self._listed_sources().items())
+            for file, count in sorted(part.get("reservations", {}).items())
+        ]
         origin = tuple(
             layout.FORGOTTEN.relative_path(corpus=proof.content["corpus"]) for proof in self.page["reader"].forgotten
         )
         return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics_files())
+
+    def _listed_sources(self) -> dict[str, Any]:
+        return {
+            name: part for proof in self.page["reader"].forgotten for name, part in proof.content["sources"].items()
+        }
 
     def evidence(self) -> Answer:
         """Files that show licenses, by their hashes."""

@@ -1,0 +1,142 @@
+"""Reservations of rights that hosts publish in robots.txt, ai.txt and tdmrep.json, and which URLs they cover.
+
+- robots.txt: RFC 9309. A URL is reserved if a listed agent may not fetch it.
+- ai.txt: the same grammar, for uses by AI alone, so that `*` counts; it names types of files (`Disallow: *.txt`).
+- tdmrep.json: the TDM Reservation Protocol of a W3C community group (2024-05-10): the first rule whose `location`
+  matches.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote
+
+from pydantic import Field, field_validator
+
+from pipeline.core.settings import Settings
+from pipeline.core.url_hosts import normalize_host, split_url
+
+if TYPE_CHECKING:
+    from protego import Protego
+
+ReservationFile = Literal["robots.txt", "ai.txt", "tdmrep.json"]
+ANY_AGENT = "*"
+PARSED_FILES = 10_000  # that are held in memory
+# A page at /news/1 is text too, so ai.txt is also asked for files that it can name by their type.
+_TEXT_FILES = ("/page.html", "/page.txt")
+_ROBOTS_LINE = re.compile(r"[ \t]*(user-?agent|allow|disallow)[ \t]*:[ \t]*([^#\r\n]*)", re.IGNORECASE)
+
+
+class WebReservation(Settings):
+    """A file by which a host reserves rights: where it was, when it was fetched, and its rules without comments."""
+
+    host: str
+    file: ReservationFile
+    url: str = Field(description="where the file was")
+    sha256: str = Field(description="of the file as it was fetched")
+    fetched: str | None = Field(default=None, description="when, ISO 8601")
+    agents: list[str] = Field(
+        default=[], description="the agents that are asked about; * for those that it does not name"
+    )
+    rules: str
+
+    @field_validator("host")
+    @classmethod
+    def _normal(cls, host: str) -> str:
+        return normalize_host(host)
+
+    @field_validator("agents")
+    @classmethod
+    def _ordered(cls, agents: list[str]) -> list[str]:
+        return sorted(set(agents))
+
+
+def robots_rules(body: str) -> str:
+    """Return the agents, permissions and prohibitions of a robots.txt or ai.txt, without comments and other lines."""
+    found = (_ROBOTS_LINE.match(line) for line in re.split(r"[\r\n]+", body.removeprefix("\ufeff")))
+    return "\n".join(f"{line[1].capitalize()}: {line[2].strip()}" for line in found if line)
+
+
+def tdm_rules(body: str) -> str | None:
+    """Return the rules of a tdmrep.json as JSON, pairs of location and reservation; None if it has none.
+
+    A rule with another reservation than 0 or 1 is an error of the protocol and does not count.
+    """
+    try:
+        content = json.loads(body.removeprefix("\ufeff"))
+    except ValueError:
+        return None
+    rules = [
+        (rule["location"], int(rule["tdm-reservation"]))
+        for rule in (content if isinstance(content, list) else [])
+        if isinstance(rule, dict)
+        and isinstance(rule.get("location"), str)
+        and str(rule.get("tdm-reservation")) in ("0", "1")
+    ]
+    return json.dumps(rules, ensure_ascii=False) if any(reserved for _, reserved in rules) else None
+
+
+@lru_cache(PARSED_FILES)
+def _parse_robots(rules: str) -> Protego:
+    from protego import Protego
+
+    return Protego.parse(rules)
+
+
+@lru_cache(PARSED_FILES)
+def _parse_tdm(rules: str) -> list[tuple[re.Pattern[str], str, bool]]:
+    parsed = []
+    for location, reserved in json.loads(rules):
+        begin, end = unquote(location).removesuffix("$"), r"\Z" if location.endswith("$") else ""
+        parsed.append(
+            (re.compile(".*".join(map(re.escape, begin.split("*"))) + end, re.DOTALL), location, bool(reserved))
+        )
+    return parsed
+
+
+class WebReservations:
+    """The reservations of hosts, asked by URL. A host is compared as browsers read it, and has no subdomains."""
+
+    def __init__(self, reservations: Iterable[WebReservation]) -> None:
+        self._by_host: dict[str, list[WebReservation]] = defaultdict(list)
+        for reservation in reservations:
+            self._by_host[reservation.host].append(reservation)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_host)
+
+    def matching_entries(self, url: str | None, *, is_tdm_stated: bool = False) -> Iterator[str]:
+        """Yield each file that reserves a URL, with its date and the agents, or the rule, that decide.
+
+        Args:
+            is_tdm_stated: the page itself states a TDM reservation of 0 or 1, which supersedes tdmrep.json.
+        """
+        parts = split_url(url or "")
+        path = "/" + parts.rest.partition("#")[0].lstrip("/")
+        for reservation in self._by_host.get(parts.host, ()):
+            if reservation.file == "tdmrep.json":
+                decided_by = None if is_tdm_stated else _reserving_location(reservation, path)
+            else:
+                decided_by = ", ".join(_refused_agents(reservation, path))
+            if decided_by:
+                dated = f" of {reservation.fetched}" if reservation.fetched else ""
+                yield f"{reservation.file} {reservation.host}{dated}: {decided_by}"
+
+
+def _refused_agents(reservation: WebReservation, path: str) -> list[str]:
+    robots = _parse_robots(reservation.rules)
+    paths = (path, *_TEXT_FILES) if reservation.file == "ai.txt" else (path,)
+    urls = [f"https://{reservation.host}{path}" for path in paths]
+    return [agent for agent in reservation.agents if not all(robots.can_fetch(url, agent) for url in urls)]
+
+
+def _reserving_location(reservation: WebReservation, path: str) -> str | None:
+    for pattern, location, is_reserved in _parse_tdm(reservation.rules):
+        if pattern.match(unquote(path)):
+            return location if is_reserved else None
+    return None

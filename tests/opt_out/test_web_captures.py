@@ -1,0 +1,222 @@
+"""Files in which hosts reserve rights become an opt-out list, and the list decides by URL."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+from pipeline.core.errors import InputError
+from pipeline.opt_out.lists import publishable_list, read_opt_out_list
+from pipeline.opt_out.web_captures import AI_AGENTS, collect_reservations
+from pipeline.sources.settings import OptOut
+from pipeline.sources.web_reservations import WebReservations
+from tests.opt_out.test_opt_out import Source
+
+AGENTS = "User-agent: GPTBot\nUser-agent: ccbot # of Common Crawl\n"
+ROBOTS = f"# bel 06-12345678\n{AGENTS}Disallow: /nieuws\nAllow: /nieuws/vrij\n"
+TDM = [{"location": "/open/", "tdm-reservation": 0}, {"location": "/", "tdm-reservation": 1}]
+
+
+def row(host: str, body: object, file: str = "robots.txt", **fields: Any) -> dict[str, Any]:
+    written = body if isinstance(body, str) else json.dumps(body)
+    place = f".well-known/{file}" if file == "tdmrep.json" else file
+    return {"url": f"https://{host}/{place}", "fetched": "2024-05-02", "status": 200, "body": written} | fields
+
+
+def collected(folder: Path, *rows: dict[str, Any], **options: Any) -> OptOut:
+    path = folder / "captures.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return collect_reservations([path], **options)
+
+
+def entries(listed: OptOut, *urls: str, **stated: bool) -> list[list[str]]:
+    reservations = WebReservations(listed.reservations)
+    return [[*reservations.matching_entries(url, **stated)] for url in urls]
+
+
+def test_a_url_is_reserved_that_a_listed_agent_may_not_fetch(tmp_path: Path) -> None:
+    listed = collected(tmp_path, row("krant.nl", ROBOTS))
+    (reservation,) = listed.reservations
+    assert (reservation.host, reservation.file, reservation.agents) == (
+        "krant.nl",
+        "robots.txt",
+        ["*", "CCBot", "GPTBot"],
+    )
+    assert reservation.sha256 == hashlib.sha256(ROBOTS.encode()).hexdigest()
+    assert reservation.rules == ("User-agent: GPTBot\nUser-agent: ccbot\nDisallow: /nieuws\nAllow: /nieuws/vrij"), (
+        "comments may hold personal data"
+    )
+    reserved = ["robots.txt krant.nl of 2024-05-02: CCBot, GPTBot"]
+    assert entries(
+        listed,
+        "https://krant.nl/nieuws/1?page=2",
+        "HTTP://Krant.NL:80/nieuws/1#top",
+        "krant.nl/nieuws",
+        "https://krant.nl/nieuws/vrij/1",
+        "https://krant.nl/sport",
+        "https://www.krant.nl/nieuws/1",
+        "",
+    ) == [reserved, reserved, reserved, [], [], [], []]
+
+
+@pytest.mark.parametrize(
+    ("robots", "unnamed", "reserved"),
+    [
+        ("User-agent: *\nDisallow: /", True, "*"),
+        ("User-agent: *\nDisallow: /", False, None),
+        ("User-agent: *\nDisallow: /\n\nUser-agent: GPTBot\nDisallow:", True, "*"),
+        ("User-agent: *\nDisallow: /\n\nUser-agent: GPTBot\nDisallow: /", False, "GPTBot"),
+        ("User-agent: Googlebot\nDisallow: /", True, None),
+        ("User-agent: CCBot\nDisallow:", True, None),
+        ("User-agent: CCBot\nCrawl-delay: 5", True, None),
+        ("\ufeffUSER-AGENT : gptbot\r\nDISALLOW : /", True, "GPTBot"),
+        ("<!DOCTYPE html><p>User-agent: *\nDisallow: /", True, None),
+    ],
+)
+def test_agents_that_count(robots: str, unnamed: bool, reserved: str | None, tmp_path: Path) -> None:
+    listed = collected(tmp_path, row("krant.nl", robots), unnamed=unnamed)
+    shown = f"robots.txt krant.nl of 2024-05-02: {reserved}"
+    assert entries(listed, "https://krant.nl/a") == [[shown] if reserved else []]
+
+
+def test_the_user_may_name_other_agents(tmp_path: Path) -> None:
+    robots = "User-agent: MyBot\nDisallow: /"
+    assert entries(collected(tmp_path, row("a.nl", robots), unnamed=False), "https://a.nl/") == [[]]
+    listed = collected(tmp_path, row("a.nl", robots), agents=["mybot"])
+    assert entries(listed, "https://a.nl/") == [["robots.txt a.nl of 2024-05-02: mybot"]]
+    assert {"GPTBot", "CCBot", "ClaudeBot", "Google-Extended", "anthropic-ai", "Bytespider"} <= {*AI_AGENTS}
+
+
+@pytest.mark.parametrize(
+    ("path", "reserved"),
+    [
+        ("/a", "/"),
+        ("/open/a", None),
+        ("/op%65n/a", None),
+        ("/Open/a", "/"),
+        ("/exact", None),
+        ("/exact/a", "/"),
+        ("/x/1/y", "/x/*/y"),
+    ],
+)
+def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: str | None, tmp_path: Path) -> None:
+    more = [{"location": "/exact$", "tdm-reservation": 0}, {"location": "/x/*/y", "tdm-reservation": "1"}, *TDM]
+    listed = collected(tmp_path, row("krant.nl", more, "tdmrep.json"))
+    shown = f"tdmrep.json krant.nl of 2024-05-02: {reserved}"
+    assert entries(listed, f"https://krant.nl{path}") == [[shown] if reserved else []]
+    assert entries(listed, f"https://krant.nl{path}", is_tdm_stated=True) == [[]], "what the page states supersedes it"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[", {"tdm-reservation": 1}, [{"location": "/", "tdm-reservation": 2}], [{"tdm-reservation": 1}], [3], TDM[:1]],
+)
+def test_a_tdmrep_with_an_error_of_the_protocol_reserves_nothing(content: object, tmp_path: Path) -> None:
+    assert collected(tmp_path, row("krant.nl", content, "tdmrep.json")).reservations == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "reserved"),
+    [("Disallow: /", True), ("Disallow: *.txt\nDisallow: *.html", True), ("Disallow: *.jpg\nDisallow: *.png", False)],
+)
+def test_an_ai_txt_names_types_of_files(rules: str, reserved: bool, tmp_path: Path) -> None:
+    listed = collected(tmp_path, row("kunst.nl", f"# Spawning AI\nUser-Agent: *\n{rules}", "ai.txt"), unnamed=False)
+    assert entries(listed, "https://kunst.nl/werk/1") == [["ai.txt kunst.nl of 2024-05-02: *"] if reserved else []]
+
+
+def test_the_last_answer_of_a_server_counts(tmp_path: Path) -> None:
+    closed = row("krant.nl", "User-agent: *\nDisallow: /")
+
+    def is_reserved(*rows: dict[str, Any]) -> bool:
+        return entries(collected(tmp_path, *rows), "https://krant.nl/a") != [[]]
+
+    assert is_reserved(closed)
+    assert is_reserved(closed, row("krant.nl", "", fetched="2024-04-01"))
+    assert not is_reserved(row("krant.nl", "", fetched="2024-06-01T10:00:00Z"), closed)
+    assert not is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=404))
+    assert is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=503)), "it said nothing"
+    assert is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=429)), "it said nothing"
+    assert is_reserved(closed, row("krant.nl", "", status=404)), "of one day, the file counts"
+
+
+def test_archives_parquet_and_folders_hold_the_same(tmp_path: Path) -> None:
+    rows = [row("a.nl", ROBOTS), row("b.nl", TDM, "tdmrep.json")]
+    wanted = collected(tmp_path, *rows)
+    table = pa.Table.from_pylist([one | {"body": one["body"].encode()} for one in rows])
+    pq.write_table(table, tmp_path / "captures.parquet")
+    stream = io.BytesIO()
+    writer = WARCWriter(stream, gzip=True)
+    for one in [*rows, row("a.nl", "geen bestand", "index.html")]:
+        headers = StatusAndHeaders("200 OK", [("Content-Type", "text/plain"), ("Content-Encoding", "gzip")], "HTTP/1.1")
+        body = io.BytesIO(gzip.compress(one["body"].encode()))
+        warc = writer.create_warc_record(
+            one["url"], "response", payload=body, http_headers=headers, warc_headers_dict={"WARC-Date": "2024-05-02"}
+        )
+        writer.write_record(warc)
+    (tmp_path / "captures.warc.gz").write_bytes(stream.getvalue())
+    for one in rows:
+        path = tmp_path / "folder" / one["url"].removeprefix("https://")
+        path.parent.mkdir(parents=True)
+        path.write_text(one["body"])
+    assert collect_reservations([tmp_path / "captures.parquet"]) == wanted
+    assert collect_reservations([tmp_path / "captures.warc.gz"]) == wanted
+    assert collect_reservations([tmp_path / "folder"], fetched="2024-05-02") == wanted
+    assert {one.fetched for one in collect_reservations([tmp_path / "folder"]).reservations} == {None}
+
+
+def test_the_list_is_read_again_and_published_without_rules(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("ander.nl\nid: 7\n")
+    listed = collected(tmp_path, row("krant.nl", ROBOTS), opt_out=tmp_path / "own.txt")
+    assert (listed.domains, listed.ids, listed.date) == (["ander.nl"], ["7"], "2024-05-02")
+    (tmp_path / "list.json").write_text(listed.model_dump_json())
+    assert read_opt_out_list(tmp_path / "list.json") == listed
+    (published,) = publishable_list(listed)["reservations"]
+    assert published.keys() == {"host", "file", "url", "sha256", "fetched", "agents"}
+
+
+def test_documents_that_a_file_of_their_host_reserves_are_gone(tmp_path: Path, texts: dict[str, str]) -> None:
+    source = Source(tmp_path / "source", {name: texts[name] for name in ("nl_water", "nl_fiets", "en_garden")})
+    robots = "User-agent: CCBot\nDisallow: /nl_fiets\n"
+    listed = collected(tmp_path, row("www.nl.nl", robots), row("www.elders.nl", robots))
+    content = source.manifest(listed.model_dump_json())
+    assert [one["host"] for one in content["opt_out"]["reservations"]] == ["www.elders.nl", "www.nl.nl"]
+    unit = json.loads((tmp_path / "source/units/0.json").read_text())
+    assert [one["host"] for one in unit["opt_out"]["reservations"]] == ["www.nl.nl"], "what is elsewhere reads nothing"
+    kept, removed = source.filter()
+    assert {one["id"] for one in kept} == {"s/x.jsonl/nl_water", "s/x.jsonl/en_garden"}
+    assert [(one["id"], one["reason"], one["value"]) for one in removed] == [
+        ("s/x.jsonl/nl_fiets", "opt_out", "robots.txt www.nl.nl of 2024-05-02: CCBot")
+    ]
+    without = source.manifest(collected(tmp_path, row("www.elders.nl", robots)).model_dump_json())
+    assert without["units"] == source.manifest(None)["units"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "a", r"captures are \.warc"),
+        ("x.jsonl", "{", "line 1 is no JSON"),
+        ("x.jsonl", '{"body": ""}', "line 1: a capture needs url and body"),
+        ("x.jsonl", '{"url": "https://a.nl/robots.txt", "body": "", "status": "ok"}', "status is 'ok'"),
+        ("x.jsonl", '{"url": "https://a.nl/robots.txt", "body": "", "fetched": "mei"}', "fetched is 'mei'"),
+        ("x.jsonl", '{"url": "https://a.nl/", "body": ""}', "no robots.txt, ai.txt or tdmrep.json"),
+        ("x.parquet", "no", "no Parquet file"),
+        ("x.warc", "no WARC at all", "no WARC file"),
+    ],
+)
+def test_files_without_captures_are_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        collect_reservations([tmp_path / name])
+    with pytest.raises(InputError, match="check the path"):
+        collect_reservations([tmp_path / "missing.jsonl"])
