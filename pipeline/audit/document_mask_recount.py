@@ -49,7 +49,8 @@ def _find_raw_file(run_directory: Path, entry: FileEntry) -> Path:
 
 def _refilter_document(run_directory: Path, record: Record, document_id: str, name: str) -> Document | None:
     """The document as the filter gives it."""
-    given = {kind: [entry for entry in record.inputs if entry.name == kind] for kind in ("files", "model", "harmful")}
+    kinds = ("files", "model", "harmful", "url_lists")
+    given = {kind: [entry for entry in record.inputs if entry.name == kind] for kind in kinds}
     parts = [entry for entry in given["files"] if not entry.is_outside]
     raw = [entry for entry in given["files"] if f"/{entry.path.removeprefix('data:')}".endswith(f"/{name}")]
     try:
@@ -58,12 +59,14 @@ def _refilter_document(run_directory: Path, record: Record, document_id: str, na
         raise InputError("the settings in its record are of another version") from None
     for entry in parts or raw:
         file = _find_raw_file(run_directory, entry)
-        model = [_find_raw_file(run_directory, one) for one in given["model"]]
-        harmful = [_find_raw_file(run_directory, one) for one in given["harmful"]]
+        model, harmful, lists = (
+            [_find_raw_file(run_directory, one) for one in given[kind]] for kind in ("model", "harmful", "url_lists")
+        )
         raw_files = RawFiles(
             settings.source, [(name, file)], settings.field_names(), settings.document_bytes, is_part=bool(parts)
         )
-        reader, *rest = filter_blocks(settings, raw_files, model=model[0] if model else None, harmful=harmful)
+        found_model = model[0] if model else None
+        reader, *rest = filter_blocks(settings, raw_files, model=found_model, harmful=harmful, url_lists=lists)
         documents: Iterator[Document] = (one for one in reader.run() if one.id == document_id)
         documents = islice(documents, 1)  # the reader judges a file at its end, which is not reached
         for block in rest:

@@ -285,6 +285,27 @@ class Config(Sections):
             paths.append(path)
         return paths
 
+    def url_list_files(self, corpus: str, source: str) -> tuple[list[Path], list[Path]]:
+        """Return the files of the block and of the allow lists of a source in a corpus, those of the corpus first.
+
+        Raises:
+            InputError: a file is missing, or a folder has neither `domains` nor `urls`.
+        """
+        found: tuple[list[Path], list[Path]] = ([], [])
+        for what, lists in ((f"corpus.{corpus}", self.corpus[corpus]), (f"source {source}", self.source(source))):
+            for kind, files in zip(("block", "allow"), found, strict=True):
+                for written in getattr(lists.url_lists, kind):
+                    path = Path(self.resolve_data_path(f"{what}: url_lists", written))
+                    listed = [path / name for name in ("domains", "urls")] if path.is_dir() else [path]
+                    there = [file for file in listed if file.is_file()]
+                    if not there:
+                        raise InputError(
+                            f"{what}: url_lists.{kind} names {path}{path_hint(path)}, which is neither a file nor a "
+                            "folder with a file `domains` or `urls`: correct its path"
+                        )
+                    files.extend(there)
+        return found
+
     def quality_training_files(self, corpus: str) -> list[Path]:
         """Return the files that a corpus's classifiers are trained on, by language, the good ones first.
 

@@ -25,6 +25,8 @@ LICENSE_NOT_ALLOWED: Final = "license_not_allowed"
 LICENSE_DIFFERS: Final = "license_differs"  # from the license of its source, which names no field for licenses
 HARMFUL: Final = "harmful"  # flagged by a list or classifier with `remove`
 LANGUAGE_DIFFERS: Final = "language_differs"  # from the language of its source, as the document states it
+URL_BLOCKED: Final = "url_blocked"
+URL_NOT_ALLOWED: Final = "url_not_allowed"
 LANGUAGE: Final = "language"
 MIXED_LANGUAGE: Final = "mixed_language"
 EMPTY: Final = "empty"  # no text is left to measure
@@ -37,6 +39,7 @@ DUPLICATE_PARAGRAPHS: Final = "duplicate_paragraphs"  # all its paragraphs occur
 CONTAMINATED: Final = "contaminated"
 LICENSE_REASONS = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
 RIGHTS_REASONS = (OPT_OUT, *LICENSE_REASONS)
+STATED_REASONS = (LANGUAGE_DIFFERS, URL_BLOCKED, URL_NOT_ALLOWED)  # what a source states, not the text
 
 
 def required_fields(**columns: pa.DataType) -> list[pa.Field]:

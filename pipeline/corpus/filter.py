@@ -29,7 +29,7 @@ from pipeline.corpus.rules.rule_block import RuleBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPileQuality
 from pipeline.corpus.settings import FilterSettings
-from pipeline.corpus.source_filters import StatedLanguageFilter
+from pipeline.corpus.source_filters import StatedLanguageFilter, UrlListFilter
 from pipeline.corpus.text.language_identification import LanguageFilter
 from pipeline.corpus.text.text_cleaning import TextCleaner
 
@@ -99,6 +99,7 @@ def filter_blocks(
     unit: Mapping[str, Any] = NO_UNIT,
     model: Path | None = None,
     harmful: list[Path] = NO_FILES,
+    url_lists: list[Path] = NO_FILES,
     texts: RemovedTexts | None = None,
 ) -> list[PipelineStep]:
     """Return the blocks of this step, the reader first, for any datatrove pipeline.
@@ -108,6 +109,7 @@ def filter_blocks(
             licenses without a `license_key`.
         model: the file of the language model; None uses py3langid.
         harmful: the files of the word lists and classifiers.
+        url_lists: the files of `settings.blocked_urls`, then those of `settings.allowed_urls`.
         texts: collects the texts of removed documents.
     """
     fields = MetadataMasker(settings.personal_data)
@@ -117,6 +119,7 @@ def filter_blocks(
         RawTextReader(raw, removed),
         *([OptOutFilter.from_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
         *([StatedLanguageFilter(settings.stated_language, removed)] if settings.stated_language else []),
+        *([UrlListFilter(settings, url_lists, removed)] if settings.blocked_urls or settings.allowed_urls else []),
         LicenseFilter(settings, unit["license"], removed),
         MetadataMaskingStep(fields),
         TextCleaner(settings.normalization),
@@ -154,6 +157,7 @@ def run(
     files: list[Path],
     model: list[Path] = NO_FILES,
     harmful: list[Path] = NO_FILES,
+    url_lists: list[Path] = NO_FILES,
     documents: Path,
     removed: Path,
     private: Path | None = None,
@@ -166,6 +170,7 @@ def run(
         unit: the unit's file of the manifest: names and sizes of the files, and opt-outs.
         model: the file of the language model, if the settings name one.
         harmful: the files of the word lists and classifiers of `settings.harmful`, in order.
+        url_lists: the files of `settings.blocked_urls` and `settings.allowed_urls`, in order.
         private: file for removed documents with their masked texts, written if `keep_removed` is set.
 
     Raises:
@@ -181,7 +186,10 @@ def run(
     def judge(chosen: RawFiles) -> list[PipelineStep]:
         texts = open_removed_texts(settings, private)
         return run_blocks(
-            [*filter_blocks(settings, chosen, content, language_model, harmful, texts), KeptDocumentCollector()]
+            [
+                *filter_blocks(settings, chosen, content, language_model, harmful, url_lists, texts),
+                KeptDocumentCollector(),
+            ]
         )
 
     executed, quarantined = raw.run_undamaged(judge, quarantine=settings.quarantine)

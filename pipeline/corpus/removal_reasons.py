@@ -56,6 +56,8 @@ REASONS: dict[str, dict[str, Reason]] = {
         documents.LICENSE_NOT_ALLOWED: Reason("its own license is not allowed: {value}"),
         documents.LICENSE_DIFFERS: Reason("it states another license than its source: {value}"),
         documents.LANGUAGE_DIFFERS: Reason("it states another language than its source: {value}"),
+        documents.URL_BLOCKED: Reason("its address is on a block list, {value}"),
+        documents.URL_NOT_ALLOWED: Reason("its address is on no allow list: {value}"),
         documents.LANGUAGE: Reason(
             "its most probable language is {value}", _MINIMUM, ("languages.{language}.minimum_score",)
         ),

@@ -12,12 +12,12 @@ from datatrove.data import Document
 
 from pipeline.core import output_lease
 from pipeline.core.hashing import hash_file
-from pipeline.corpus.documents import HARMFUL, LANGUAGE_DIFFERS, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, id_hash
+from pipeline.corpus.documents import HARMFUL, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, STATED_REASONS, id_hash
 from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
 from pipeline.corpus.settings import DeduplicateSettings, PersonalData
 from pipeline.sources.spdx_licenses import is_allowed
 
-REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, HARMFUL, LANGUAGE_DIFFERS)  # reasons for which no text is kept
+REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, *STATED_REASONS, HARMFUL)  # reasons for which no text is kept
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 300
 SCHEMA = REMOVED_SCHEMA.append(pa.field("text", pa.string()))

@@ -19,7 +19,7 @@ from pipeline.corpus.rules.presets import (
     rules_for_source,
 )
 from pipeline.corpus.rules.settings import Harmful, LanguageRules
-from pipeline.sources.settings import Genre, ReadSettings, Rights, Source
+from pipeline.sources.settings import Genre, ReadSettings, Rights, Source, UrlLists
 from pipeline.sources.spdx_licenses import canonical_license
 
 Label = Literal["good", "bad"]
@@ -253,6 +253,7 @@ class Corpus(Settings):
     normalization: Normalization = Normalization()
     language_model: LanguageModel | None = Field(default=None, description="fastText model instead of py3langid")
     harmful: Harmful = Harmful()
+    url_lists: UrlLists = Field(default=UrlLists(), description="of all sources of the corpus")
     personal_data: PersonalData = PersonalData()
     deduplication: Deduplication = Deduplication()
     decontamination: Decontamination = Decontamination()
@@ -328,11 +329,20 @@ class DeduplicateSettings(Settings):
     own_sample_licenses: list[str] | None = Field(default=None, description="if documents have their own licenses")
 
 
+class UrlListFile(Settings):
+    """A file of domains and addresses, identified by name and content; its folder does not matter."""
+
+    name: str
+    sha256: str
+
+
 class FilterSettings(UnitSettings, DeduplicateSettings):
     """Settings of corpus.filter: how a source is read and filtered, and what is kept of removed documents."""
 
     license_names: dict[str, str] = {}
     stated_language: str | None = optional_later_field(None, description="for documents with their own language")
+    blocked_urls: list[UrlListFile] = optional_later_field([], description="lists of what is removed")
+    allowed_urls: list[UrlListFile] = optional_later_field([], description="lists of all that is kept")
     allowed_licenses: list[str] = Field(default=[], description="for documents with their own licenses")
     languages: dict[str, LanguageRules]
     normalization: Normalization = Normalization()

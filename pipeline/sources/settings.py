@@ -124,6 +124,13 @@ class FieldKeys(Settings):
         return FieldNames(*(getattr(self, f"{name}_key") for name in FieldNames._fields))
 
 
+class UrlLists(Settings):
+    """Lists of domains and addresses, one per line; a path is a file, or a folder with `domains` and `urls` (UT1)."""
+
+    block: list[str] = Field(default=[], description="documents of these are removed")
+    allow: list[str] = Field(default=[], description="only documents of these are kept")
+
+
 class Source(FieldKeys):
     """A named collection of raw files with one license, divided into units."""
 
@@ -136,6 +143,7 @@ class Source(FieldKeys):
     license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for a license not in SPDX")
     rights: Rights
     opt_out: str | None = Field(default=None, description="a file with domains, ids and holders to exclude")
+    url_lists: UrlLists = Field(default=UrlLists(), description="added to those of the corpus")
     allowed_unmatched_ids: int = Field(
         default=0, ge=0, description="ids of the opt-out list that may match no document; more stop the run"
     )

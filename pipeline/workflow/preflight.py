@@ -274,6 +274,8 @@ def _missing_files(config: Config) -> Iterator[str]:
                 yield f"corpus.{name}.language_model: there is no file {path}{path_hint(path)}: correct its path"
         try:
             config.harmful_content_files(name)
+            for source_name in config.corpus_sources(name):
+                config.url_list_files(name, source_name)
             config.quality_training_files(name)
         except InputError as error:
             yield str(error)

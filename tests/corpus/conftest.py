@@ -106,6 +106,7 @@ class Chain:
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
     harmful: list[Path] = field(default_factory=list)
+    url_lists: list[Path] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
     damaged_share: float = 0.0
     scored: bool = False
@@ -151,6 +152,7 @@ class Chain:
             files=paths,
             model=self.model,
             harmful=self.harmful,
+            url_lists=self.url_lists,
             documents=self.folder / f"{source}.filtered",
             removed=self.folder / f"{source}.filter",
         )

@@ -30,7 +30,7 @@ RULES = [(block, rule) for block in MEASURING for rule in block.filter_rules]
 WITHOUT_THRESHOLD = {
     *get_args(Unreadable),
     *RIGHTS_REASONS,
-    documents.LANGUAGE_DIFFERS,
+    *documents.STATED_REASONS,
     documents.EMPTY,
     documents.EXACT_DUPLICATE,
 } - {"too_large"}

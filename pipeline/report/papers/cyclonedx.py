@@ -184,7 +184,7 @@ def _model_component(
         "primaryPurpose": "model",
         "suppliedBy": provider,
         "domain": stated.text("content_types") or "natural language",
-        "autonomyType": "no",  # it writes text and starts no action
+        "autonomyType": "noAssertion",
         "hyperparameter": "; ".join(f"{name}={value}" for name, value in settings.items() if value is not None),
         "energyQuantity": f"{model.energy.joules / JOULES_PER_KWH:.9f}" if model.energy.is_known else None,
         "energyUnit": "kilowattHour" if model.energy.is_known else None,

@@ -17,6 +17,7 @@ from pipeline.corpus.settings import (
     PerplexitySettings,
     QualitySettings,
     SeedFile,
+    UrlListFile,
 )
 from pipeline.sources.settings import Source
 from pipeline.sources.spdx_licenses import is_allowed, licenses_in
@@ -73,6 +74,10 @@ CORPUS_SHARE = JobInstances(
 def filter_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     keys = select_matching_values(FilterSettings, source, section)
+    blocked, allowed = (
+        [UrlListFile(name="/".join(file.parts[-2:]), sha256=file_sha256(file)) for file in files]
+        for files in config.url_list_files(i["corpus"], source.name)
+    )
     keys |= {
         "languages": config.rules_for(i["corpus"], source.name),
         "personal_data": add_names_model_hash(section.personal_data),
@@ -84,6 +89,8 @@ def filter_settings(config: Config, i: Wildcards) -> Settings:
         quarantine=source.damaged_share > 0,
         allowed_licenses=_allowed_licenses(config, source),
         stated_language=source.language if source.language_key else None,
+        blocked_urls=blocked,
+        allowed_urls=allowed,
         **_sample_settings(source, section),
         **keys | {"harmful": section.harmful.without_folders()},
     )
@@ -150,6 +157,11 @@ def language_id_model_file(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.config.resolve_data_path("the language model", model.path)] if model is not None else []
 
 
+def url_list_files(run: RunFiles, w: Wildcards) -> list[str]:
+    """Return the files of the block lists, then of the allow lists, each once."""
+    return [str(file) for files in run.config.url_list_files(w["corpus"], w["source"]) for file in files]
+
+
 def equal_keys_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the files of the jobs that share the keys of a corpus; none where finding the copies compares them."""
     jobs = run.config.corpus[w["corpus"]].deduplication.jobs
@@ -191,6 +203,7 @@ STEPS = (
             Input(
                 "harmful", lambda run, w: [*map(str, run.config.harmful_content_files(w["corpus"]))], is_ancient=True
             ),
+            Input("url_lists", url_list_files, is_ancient=True),
         ),
         outputs=(Output("documents", layout.FILTERED), Output("removed", layout.REMOVED.fill(step="filter"))),
         need=UNIT_NEEDS,

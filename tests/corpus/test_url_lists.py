@@ -1,0 +1,211 @@
+"""Documents are removed by the domains and addresses of lists, however their hosts are written."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datatrove.data import Document
+
+from pipeline.config.configuration import Config, parse_configuration
+from pipeline.core.errors import InputError
+from pipeline.corpus.settings import FilterSettings, UrlListFile
+from pipeline.corpus.source_filters import UrlListFilter
+from pipeline.corpus.url_lists import UrlList, address_candidates, normalize_entry, read_url_list
+from pipeline.workflow.preflight import find_problems
+from pipeline.workflow.steps import step_settings
+
+RIGHTS = {"basis": "license", "holder": "iemand"}
+SOURCE = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0", "rights": RIGHTS}
+LIST = """# een lijst
+voorbeeld.nl
+blog.platform.nl
+straße.de
+HOOFDLETTERS.NL.
+www.kranten.nl/sport
+https://www.winkel.nl:443/caf%C3%A9/?q=1
+forum.nl/a/
+94.142.241.111
+xn--mnchen-3ya.de/
+"""
+
+
+def found(tmp_path: Path, *urls: str, content: str = LIST) -> list[str | None]:
+    (tmp_path / "domains").write_text(content)
+    listed = UrlList(tmp_path / "domains")
+    return [listed.find_entry(list(address_candidates(url))) for url in urls]
+
+
+@pytest.mark.parametrize(
+    ("url", "entry"),
+    [
+        ("https://voorbeeld.nl/", "voorbeeld.nl"),
+        ("http://a.b.VOORBEELD.nl:8080/x", "voorbeeld.nl"),
+        ("voorbeeld.nl", "voorbeeld.nl"),
+        ("https://nietvoorbeeld.nl/", None),
+        ("https://voorbeeld.nl.example.com/", None),
+        ("https://blog.platform.nl/x", "blog.platform.nl"),
+        ("https://ander.platform.nl/x", None),
+        ("https://strasse.de/", None),
+        ("https://xn--strae-oqa.de/", "xn--strae-oqa.de"),
+        ("https://STRAẞE.de/", "xn--strae-oqa.de"),
+        ("https://hoofdletters.nl/", "hoofdletters.nl"),
+        ("https://kranten.nl/sport", "kranten.nl/sport"),
+        ("http://www.kranten.nl/sport/voetbal?id=2#boven", "kranten.nl/sport"),
+        ("http://www.kranten.nl/sport?id=2", "kranten.nl/sport"),
+        ("https://www.kranten.nl/sporten", None),
+        ("https://www.kranten.nl/", None),
+        ("https://sub.kranten.nl/sport", None),
+        ("https://winkel.nl/café/?q=1", "winkel.nl/café/?q=1"),
+        ("https://winkel.nl/caf%c3%a9/?q=2", None),
+        ("https://forum.nl/a/b/c", "forum.nl/a"),
+        ("https://forum.nl/ab", None),
+        ("http://94.142.241.111/x", "94.142.241.111"),
+        ("http://0x5e8ef16f/", "94.142.241.111"),
+        ("https://münchen.de/rathaus", "xn--mnchen-3ya.de"),
+        ("mailto:a@voorbeeld.nl", None),
+        ("", None),
+    ],
+)
+def test_an_address_matches_a_domain_with_its_subdomains_or_the_beginning_of_a_path(
+    tmp_path: Path, url: str, entry: str | None
+) -> None:
+    assert found(tmp_path, url) == [entry]
+
+
+def test_a_line_that_is_neither_is_left_out_and_a_file_of_them_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "domains"
+    path.write_bytes(b"\n".join(b"a%d.nl" % number for number in range(200)) + b"\ntwee woorden\n\xff\xfe.nl\n")
+    listed = UrlList(path)
+    assert (listed.entries, listed.invalid) == (200, [201, 202])
+    path.write_text("een gewone zin\nvoorbeeld.nl\n")
+    with pytest.raises(
+        InputError, match=r"domains is no list of domains and addresses: 1 of its lines .* first line 1;"
+    ):
+        UrlList(path)
+    path.write_text("")
+    assert UrlList(path).find_entry(["a.nl"]) is None
+    with pytest.raises(InputError, match=r"gone cannot be read"):
+        UrlList(tmp_path / "gone")
+
+
+def test_a_normal_line_is_what_the_whole_normalization_makes_of_it() -> None:
+    for line in ("voorbeeld.nl", "a_b.c-d.com", "xn--strae-oqa.de", "a.b.c.nl"):
+        assert normalize_entry(line) == line
+    assert normalize_entry("*.voorbeeld.nl") == normalize_entry("voorbeeld.nl.") == "voorbeeld.nl"
+
+
+def test_a_list_that_changed_is_refused_and_one_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "domains").write_text(LIST)
+    sha256 = hashlib.sha256(LIST.encode()).hexdigest()
+    assert read_url_list(tmp_path / "domains", sha256) is read_url_list(tmp_path / "domains", sha256)
+    with pytest.raises(InputError, match="domains changed after the run was planned: run snakemake again"):
+        read_url_list(tmp_path / "domains", "0" * 64)
+
+
+def configured(corpus: dict[str, Any], source: dict[str, Any]) -> Config:
+    return parse_configuration(
+        {
+            "run": {"name": "t"},
+            "sources": [{**SOURCE, "url_lists": source}],
+            "corpus": {"main": {"url_lists": corpus}},
+        }
+    )
+
+
+def filter_settings(config: Config) -> FilterSettings:
+    settings = step_settings(config, "corpus.filter", {"source": "s", "corpus": "main"})
+    assert isinstance(settings, FilterSettings)
+    return settings
+
+
+def test_the_lists_of_a_source_are_added_to_those_of_its_corpus(tmp_path: Path) -> None:
+    adult = tmp_path / "adult"
+    adult.mkdir()
+    (adult / "domains").write_text("a.nl\n")
+    (adult / "urls").write_text("b.nl/x\n")
+    (adult / "expressions").write_text("(porn)")
+    (tmp_path / "own.txt").write_text("c.nl\n")
+    config = configured({"block": [str(adult)]}, {"block": [str(tmp_path / "own.txt")], "allow": [str(adult)]})
+    settings = filter_settings(config)
+    assert [file.name for file in settings.blocked_urls] == ["adult/domains", "adult/urls", f"{tmp_path.name}/own.txt"]
+    assert [file.name for file in settings.allowed_urls] == ["adult/domains", "adult/urls"]
+    assert settings.blocked_urls[0].sha256 == hashlib.sha256(b"a.nl\n").hexdigest()
+    none = filter_settings(configured({}, {}))
+    assert not {"blocked_urls", "allowed_urls"} & none.result_settings().keys()
+    (adult / "domains").rename(adult / "domeinen")
+    (adult / "urls").unlink()
+    problems = [problem for problem in find_problems(config, {}, slurm=False) if "url_lists" in problem]
+    assert len(problems) == 1 and "corpus.main: url_lists.block names" in problems[0]
+    assert "a folder with a file `domains` or `urls`: correct its path" in problems[0]
+
+
+def lists(tmp_path: Path, **contents: str) -> tuple[dict[str, list[dict[str, str]]], list[Path]]:
+    """Return the settings and files of a block and an allow list."""
+    keys, files = {}, []
+    for key in ("blocked_urls", "allowed_urls"):
+        if key in contents:
+            files.append(tmp_path / key)
+            files[-1].write_text(contents[key])
+            keys[key] = [{"name": key, "sha256": hashlib.sha256(contents[key].encode()).hexdigest()}]
+    return keys, files
+
+
+def test_the_filter_removes_what_is_blocked_and_what_is_not_allowed(
+    chain: Any, texts: dict[str, str], tmp_path: Path
+) -> None:
+    keys, files = lists(tmp_path, blocked_urls="slecht.nl\ngoed.nl/weg\n", allowed_urls="goed.nl\nslecht.nl\n")
+    chain.reading, chain.url_lists = keys, files
+    urls = ["https://goed.nl/x", "https://www.goed.nl/weg/1", "https://a.slecht.nl/", "https://elders.nl/a", None]
+    kinds = ["nl_water", "nl_bakker", "nl_fiets", "en_garden", "en_lighthouse"]
+    rows = [
+        {"id": str(n), "text": texts[kind], "url": url} for n, (kind, url) in enumerate(zip(kinds, urls, strict=True))
+    ]
+    counts = chain.filter("s", {"x.jsonl.gz": gzip.compress("\n".join(map(json.dumps, rows)).encode())})
+    assert {row["id"][-1]: (row["reason"], row["value"]) for row in chain.rows("s.filter")} == {
+        "1": ("url_blocked", "blocked_urls: goed.nl/weg"),
+        "2": ("url_blocked", "blocked_urls: slecht.nl"),
+        "3": ("url_not_allowed", "elders.nl"),
+        "4": ("url_not_allowed", "it has none"),
+    }
+    assert [row["id"] for row in chain.rows("s.filtered")] == ["s/x.jsonl.gz/0"]
+    assert counts["documents_in"] == counts["documents_out"] + sum(counts["removed"].values()) == 5
+    chain.reading, chain.url_lists = lists(tmp_path, blocked_urls="slecht.nl\n")
+    assert chain.filter("s", {"x.jsonl": "\n".join(map(json.dumps, rows)).encode()})["removed"] == {"url_blocked": 1}
+
+
+def test_decisions_are_those_of_datatrove_on_registered_domains_hosts_and_whole_addresses(tmp_path: Path) -> None:
+    """Where only one of them removes: domains below a listed subdomain, and addresses below a listed one."""
+    tldextract = pytest.importorskip("tldextract")
+    pytest.importorskip("ahocorasick")
+    pytest.importorskip("fasteners")
+    from datatrove.pipeline.filters import URLFilter
+
+    domains = ["slecht.nl", "blog.platform.nl", "site.co.uk", "xn--strae-oqa.de"]
+    addresses = ["https://krant.nl/weg", "https://www.forum.nl/a?b=1"]
+    peer = URLFilter(extra_domains=domains, extra_urls=addresses, use_integrated_lists=False)
+    peer.tldextractor = tldextract.TLDExtract(suffix_list_urls=())  # the list of public suffixes in the package
+    settings = FilterSettings(
+        **{"source": "s", "broken_share": 0, "languages": {}, "personal_data": {}},
+        blocked_urls=[
+            UrlListFile(name="x", sha256=hashlib.sha256("\n".join([*domains, *addresses]).encode()).hexdigest())
+        ],
+    )
+    (tmp_path / "x").write_text("\n".join([*domains, *addresses]))
+    own = UrlListFilter(settings, [tmp_path / "x"])
+    hosts = ["slecht.nl", "www.slecht.nl", "a.b.slecht.nl", "goedslecht.nl", "slecht.nl.com", "platform.nl"]
+    hosts += ["blog.platform.nl", "x.site.co.uk", "co.uk", "xn--strae-oqa.de", "krant.nl", "www.forum.nl"]
+    paths = ["", "/", "/weg", "/wegen", "/a?b=1", "/a?b=2", "/a"]
+    different = set()
+    for url in [f"https://{host}{path}" for host in hosts for path in paths]:
+        document = Document(text="x", id="0", metadata={"url": url})
+        if (own.filter(document) is True) != (peer.filter(document) is True):
+            different.add(url)
+    assert not different
+    for url in ("https://x.blog.platform.nl/", "https://krant.nl/weg/1", "http://krant.nl/weg"):
+        document = Document(text="x", id="0", metadata={"url": url})
+        assert own.filter(document) == (False, "url_blocked") and peer.filter(document) is True
