@@ -162,7 +162,7 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["full_shard", "zero3"])
+@pytest.mark.parametrize("strategy", ["full_shard", pytest.param("zero3", marks=pytest.mark.thorough)])
 def test_two_processes_agree_with_one(strategy: str, undisturbed: Callable[[str, str], Path]) -> None:
     """The whole segment of both backends; all strategies are compared in test_parity."""
     one, two = undisturbed("full_shard", ""), undisturbed(strategy, TWO)

@@ -48,7 +48,7 @@ def test_a_file_of_one_process_is_plain_safetensors(given: Path) -> None:
     assert {name.split(".")[0] for name in tensors} == {"model", "exp_avg", "exp_avg_sq"}
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize("processes", [1, 2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_every_save_is_the_canonical_state_and_every_load_starts_from_it(
     processes: int, given: Path, tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", CASES)
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_processes_agree_with_one(
     processes: int,
     settings: Callable[..., SegmentSettings],

@@ -38,7 +38,7 @@ def outcome(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["second-tiny", "qwen3"])
+@pytest.mark.parametrize("preset", ["second-tiny", pytest.param("qwen3", marks=pytest.mark.thorough)])
 def test_another_architecture_trains_everywhere_alike(
     preset: str,
     settings: Callable[..., SegmentSettings],
