@@ -13,6 +13,7 @@ import yaml
 
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
+from pipeline.evaluate.differences import detectable_share_difference
 from pipeline.model.huggingface import save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
@@ -230,6 +231,14 @@ def test_open_text_needs_its_folder() -> None:
     config = parse_configuration(yaml.safe_load(Path("config/open-text.yaml").read_text()))
     with pytest.raises(InputError, match="--config data=FOLDER"):
         config.raw_files("nl_laws")
+
+
+def test_open_text_asks_items_enough_to_detect_two_points() -> None:
+    """Of models that differ in one item of ten; the files of the suites have 1,004 to 67,000 items."""
+    config = parse_configuration(yaml.safe_load(Path("config/open-text.yaml").read_text()) | {"data": "folder"})
+    limits = {suite.name: suite.limit or 2099 for suite in config.suites()}
+    for name in ("dutch_open", "english_open"):
+        assert detectable_share_difference(limits[name] // 20, limits[name] // 20, limits[name]) < 0.02
 
 
 def test_a_step_is_told_only_what_it_reads() -> None:
