@@ -218,6 +218,23 @@ def keygen(
     print(f"public key: {public} (publish it, and its sha256 {sha256})")
 
 
+@command(provenance, PANEL, "For others' verifiers", "polder provenance export results/demo --to attestations")
+def export(
+    run: RunFolder,
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The run's private key; signs in-toto's layout.")
+    ] = None,
+) -> None:
+    """Write a signed run's attestations as Sigstore bundles, and with the key as layout and links of in-toto."""
+    from pipeline.provenance.attestation_export import BUNDLES, LAYOUT, export_attestations
+
+    done = export_attestations(run, to, key)
+    print(f"{to / BUNDLES}: {done.jobs} bundles, for cosign verify-blob-attestation")
+    if done.has_layout:
+        print(f"{to / LAYOUT}: the layout of {done.jobs} jobs and their links, for in-toto-verify")
+
+
 @command(provenance, PANEL, "Attest new evidence", "polder provenance attest results/demo")
 def attest(run: RunFolder) -> None:
     """Attest evidence that is new or has changed, in the run's log of attestations."""

@@ -17,10 +17,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def auditor() -> Run:
     """Runs a tool of `.venv-auditors`: `auditor(name, *arguments)`; without it the test skips, and fails under CI."""
 
-    def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def run(name: str, *arguments: str | Path, folder: str | Path = "/") -> subprocess.CompletedProcess[str]:
         tool = ROOT / ".venv-auditors/bin" / name
         if not tool.exists():
             is_lacking(f"{tool.relative_to(ROOT)} is not installed: see tests/auditors/requirements.in")
-        return subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True, check=False, cwd="/")
+        return subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=folder)
 
     return run

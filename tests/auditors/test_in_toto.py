@@ -11,11 +11,19 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.provenance import signing
+from pipeline.provenance.attestation_export import (
+    build_link,
+    describe_key,
+    export_attestations,
+    list_job_attestations,
+    write_signed,
+)
 from pipeline.provenance.settings import Provenance
 from tests.auditors.conftest import Run
 from tests.provenance.conftest import build
 from tests.stored import read_records
 
+FOLLOW = Path(__file__).parent / "follow_chain.py"
 CHECK = """
 import json, sys
 from google.protobuf.json_format import Parse
@@ -77,3 +85,69 @@ def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, mon
     assert verified(public, run) == 0
     (run / "models/base/final/model.safetensors").write_text("other")
     assert verified(public, run) != 0
+
+
+@pytest.fixture(params=["p256", "ed25519"])
+def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    """A finished run with a final model, and the key that signed it."""
+    signing_keys.generate_key_pair(tmp_path / "key.pem", request.param)
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / "key.pem"))
+    run = build(tmp_path / "run")
+    weights = {"models/own/final/model.safetensors": b"weights", "models/own/final/config.json": b"{}"}
+    run.job("pretrain.export", {"model": "own"}, ["models/base/milestones/10/model.safetensors"], weights)
+    return run.folder, tmp_path / "key.pem"
+
+
+def test_a_chain_leads_from_the_final_model_to_raw_data_without_polder(signed: tuple[Path, Path], auditor: Run) -> None:
+    run, key = signed
+    command = ("python", FOLLOW, run / layout.ATTESTATION_LOG, key.with_name("key.pem.pub"), run)
+    done = auditor(*command)
+    assert done.returncode == 0, done.stderr
+    jobs, raw = map(int, done.stdout.split())
+    assert (jobs, raw) == (7, 2), "two manifests, two filters, a shard, a segment, an export"
+    (run / "models/own/final/model.safetensors").write_bytes(b"other")
+    assert "is not what a job wrote" in auditor(*command).stderr
+
+
+def test_in_toto_s_own_verifier_follows_the_layout(signed: tuple[Path, Path], tmp_path: Path, auditor: Run) -> None:
+    run, key = signed
+    exported = tmp_path / "exported"
+    export_attestations(run, exported, key)
+
+    def verify() -> tuple[int, str]:
+        folders = ("--layout", exported / "root.layout", "--link-dir", exported)
+        done = auditor("in-toto-verify", *folders, "--verification-keys", key.with_name("key.pem.pub"), folder=run)
+        (run / "final-models.link").unlink(missing_ok=True)
+        return done.returncode, done.stdout + done.stderr
+
+    assert verify() == (0, ""), verify()
+    (run / "models/own/final/config.json").write_text("changed")
+    code, said = verify()
+    assert code != 0 and "models/own/final/config.json" in said
+    (run / "models/own/final/config.json").write_text("{}")
+    (link,) = exported.glob("corpus.filter.main.laws.*.link")
+    text = link.read_text()
+    link.write_text(text.replace('"payload": "ey', '"payload": "eX'))
+    assert verify()[0] != 0, "a link that was changed"
+    link.unlink()
+    code, said = verify()
+    assert code != 0 and "corpus.filter.main.laws" in said, "a job without its link"
+    link.write_text(text)
+    assert verify()[0] == 0
+
+
+def test_the_layout_refuses_what_was_read_but_not_made_by_a_job(
+    signed: tuple[Path, Path], tmp_path: Path, auditor: Run
+) -> None:
+    run, key = signed
+    jobs = list_job_attestations(run)
+    shard = next(job for job in jobs if job.name.startswith("tokens.shard"))
+    entry = next(one for one in shard.statement.dependencies if one.name.startswith("corpus/"))
+    entry.digest["sha256"] = "0" * 64
+    private, exported = signing_keys.load_private_key(key), tmp_path / "exported"
+    export_attestations(run, exported, key)
+    identifier = describe_key(private.public_key())["keyid"]
+    write_signed(exported / f"{shard.name}.{identifier[:8]}.link", build_link(shard), private)
+    folders = ("--layout", exported / "root.layout", "--link-dir", exported)
+    done = auditor("in-toto-verify", *folders, "--verification-keys", key.with_name("key.pem.pub"), folder=run)
+    assert done.returncode != 0 and entry.name in done.stdout + done.stderr

@@ -1,0 +1,116 @@
+"""Bundles hold the lines of the log as they are; the layout names what each job may read and what it wrote."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sigstore_models.bundle.v1 import Bundle
+
+from pipeline import layout
+from pipeline.cli.application import main
+from pipeline.core import attestation_log, signing_keys
+from pipeline.core.errors import InputError
+from pipeline.provenance.attestation_export import export_attestations
+from tests.provenance.conftest import RunBuilder, build
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / "key.pem"))
+    return tmp_path / "key.pem"
+
+
+@pytest.fixture
+def run(key: Path, tmp_path: Path) -> RunBuilder:
+    return build(tmp_path / "run")
+
+
+def payload(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(base64.b64decode(json.loads(path.read_text())["payload"]))
+    return content
+
+
+def test_a_bundle_is_the_line_of_the_log_in_the_form_of_sigstore(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+    done = export_attestations(run.folder, tmp_path / "out")
+    assert not done.has_layout and {path.name for path in (tmp_path / "out").iterdir()} == {"bundles"}
+    lines = [json.loads(line) for line in (run.folder / layout.ATTESTATION_LOG).read_text().splitlines()]
+    bundles = {path.name: path for path in (tmp_path / "out/bundles").iterdir()}
+    assert len(bundles) == done.jobs >= 9
+    public = signing_keys.load_public_key(key.with_name("key.pem.pub"))
+    for path in bundles.values():
+        bundle = Bundle.from_json(path.read_text())
+        envelope = json.loads(path.read_text())["dsseEnvelope"]
+        assert envelope in lines
+        signed = attestation_log.pre_authentication_encoding(base64.b64decode(envelope["payload"]))
+        (signature,) = bundle.dsse_envelope.signatures
+        assert signing_keys.verify_signature(public, base64.b64decode(envelope["signatures"][0]["sig"]), signed)
+        hint = bundle.verification_material.public_key.hint
+        assert hint == signature.keyid == signing_keys.key_sha256(public)
+
+
+def test_a_job_that_ran_again_has_the_bundle_of_the_last_time(run: RunBuilder, tmp_path: Path) -> None:
+    metrics = "models/base/metrics.jsonl"
+    run.job("pretrain.export", {"model": "base"}, [metrics], {metrics: b'{"step": 11}\n'})
+    export_attestations(run.folder, tmp_path / "out")
+    bundle = json.loads((tmp_path / "out/bundles/pretrain.export.base.sigstore.json").read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    (read,) = [
+        one["name"]
+        for one in statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+        if one["name"].startswith("models/")
+    ]
+    assert read == metrics
+
+
+def test_the_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+    run.job("pretrain.export", {"model": "own"}, [], {"models/own/final/a[1].safetensors": b"w"})
+    done = export_attestations(run.folder, tmp_path / "out", key)
+    content = payload(tmp_path / "out/root.layout")
+    steps = {step["name"]: step for step in content["steps"]}
+    assert done.has_layout and len(steps) == done.jobs == len(list((tmp_path / "out").glob("*.link")))
+    rules = steps["tokens.shard.main.0"]["expected_materials"]
+    place = "corpus/main/filtered/laws.0.parquet"
+    assert ["MATCH", place, "WITH", "PRODUCTS", "FROM", "corpus.filter.main.laws.0"] in rules
+    assert rules[-1] == ["DISALLOW", "*"] and not [rule for rule in rules if rule[0] == "ALLOW" and "corpus" in rule[1]]
+    raw = [rule[1] for rule in steps["sources.manifest.laws"]["expected_materials"] if rule[0] == "ALLOW"]
+    raw += [rule[1] for rule in steps["corpus.filter.main.laws.0"]["expected_materials"] if rule[0] == "ALLOW"]
+    assert any(name.startswith("data:") for name in raw)
+    assert ["CREATE", "models/own/final/a[[]1].safetensors"] in steps["pretrain.export.own"]["expected_products"]
+    (inspection,) = content["inspect"]
+    assert ["REQUIRE", "models/own/final/a[1].safetensors"] in inspection["expected_materials"]
+    assert ["DISALLOW", "models/*/final/*"] in inspection["expected_materials"]
+    assert content["expires"].startswith("2036-01-")  # ten years after the last job of the example
+
+
+def test_what_cannot_be_exported_is_refused_in_a_sentence(
+    run: RunBuilder, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = signing_keys.generate_key_pair(tmp_path / "other.pem", "p256").with_suffix("")
+    with pytest.raises(InputError, match=r"other\.pem is not the key that signed .*run: give that one"):
+        export_attestations(run.folder, tmp_path / "out", other)
+    with pytest.raises(InputError, match="run exists: name a new folder"):
+        export_attestations(run.folder, run.folder)
+    monkeypatch.delenv(attestation_log.SIGNING_KEY_VARIABLE)
+    unsigned = build(tmp_path / "unsigned")
+    with pytest.raises(InputError, match="has 0 signatures, and a bundle has one: sign the run from its beginning"):
+        export_attestations(unsigned.folder, tmp_path / "out")
+    (tmp_path / "empty/provenance").mkdir(parents=True)
+    (tmp_path / "empty" / layout.ATTESTATION_LOG).write_text("")
+    with pytest.raises(InputError, match="no job has been attested yet"):
+        export_attestations(tmp_path / "empty", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_names_the_tools_that_read_what_it_writes(
+    run: RunBuilder, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    assert main(["provenance", "export", str(run.folder), "--to", out, "--key", str(key)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{out}/bundles: " in printed and "for cosign verify-blob-attestation" in printed
+    assert f"{out}/root.layout: " in printed and "for in-toto-verify" in printed
