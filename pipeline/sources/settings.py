@@ -68,7 +68,7 @@ def normalize_domain(domain: str) -> str:
         raise ValueError(f"{domain!r} is no domain: write it like voorbeeld.nl") from None
 
 
-Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech"]
+Genre = Literal["prose", "laws", "drama", "documentation", "web", "speech", "historical"]
 
 
 class Rights(Settings):

@@ -17,6 +17,8 @@ from pipeline.sources.settings import Genre
 
 READ_CHARACTERS = 20_000
 """Characters at the beginning of a document that are measured."""
+LEAST_WORDS = 20
+"""Documents with fewer words say nothing of the genre, where there are longer ones."""
 GENTLEST: Genre = "web"
 """The genre whose rules keep most of every other one's text, and remove menus, code and markup all the same."""
 CLEAR_SHARE = 0.5
@@ -35,6 +37,11 @@ _LEGAL_TERMS = (
     "bepaalde bepalingen toepassing shall pursuant section subsection paragraph subparagraph act article hereby "
     "thereof thereto herein provisions amended regulation statute"
 )
+_PERIOD_SPELLINGS = (
+    "ende ofte oft vande vanden aende metten sulcx sulcke alsoo sijn sijne sijnen wy gy ghy ghij myn myne zyn zyne syn "
+    "uyt oock nae naer maer aen daer waer haer haere soo dese desen deselve sal sullen soude souden hadde welcke "
+    "gelijck ick hy wt vnto vpon vs hath hast doth dost thou thee thy hee shee haue doe owne selfe ſhall ſo theſe firſt"
+)
 _FILLERS = "uh uhm eh ehm hm hmm mhm huh yeah"
 
 
@@ -47,6 +54,7 @@ class DocumentProperties(NamedTuple):
     speaker_lines: float
     legal_terms: float
     fillers: float
+    period_spellings: float
 
 
 class Criterion(NamedTuple):
@@ -62,13 +70,16 @@ class Criterion(NamedTuple):
         return self.least <= float(getattr(properties, self.measured)) <= self.most
 
 
-# In the order in which they are asked. A play is recognised before a manual, because names of speakers are no headings.
+# In the order in which they are asked. A play in old spelling is a play, and an old law historical.
 CRITERIA: dict[Genre, tuple[Criterion, ...]] = {
     "speech": (Criterion("fillers", "{:.1%} of the words are fillers such as eh or uh", least=0.005),),
     "drama": (
         Criterion("speaker_lines", "{:.0%} of the lines name a speaker", least=0.06),
         Criterion("structured_lines", "{:.0%} of them are headings, items, tables or code", most=0.1),
         Criterion("words_per_line", "a line has {:.0f} words", most=20),
+    ),
+    "historical": (
+        Criterion("period_spellings", "{:.1%} of the words are function words such as ende or hath", least=0.015),
     ),
     "laws": (Criterion("legal_terms", "{:.1%} of the words are legal terms such as artikel or pursuant", least=0.025),),
     "documentation": (
@@ -136,6 +147,7 @@ def measure_document(text: str) -> DocumentProperties:
         speaker_lines=_share(sum(number for number in speakers.values() if number > 1), len(lines)),
         legal_terms=_share_of_words(words, _LEGAL_TERMS),
         fillers=_share_of_words(words, _FILLERS),
+        period_spellings=_share_of_words(words, _PERIOD_SPELLINGS),
     )
 
 
@@ -146,11 +158,12 @@ def identify_genre(properties: DocumentProperties) -> Genre:
 
 def estimate_genre(texts: Sequence[str]) -> GenreEstimate:
     """Return the genre of a source by a sample of its documents."""
-    measured = [measure_document(text) for text in texts]
+    all_measured = [measure_document(text) for text in texts]
+    measured = [properties for properties in all_measured if properties.words >= LEAST_WORDS] or all_measured
     genres = [identify_genre(properties) for properties in measured]
     counts = dict(Counter(genres).most_common())
     first, second = [*counts.values(), 0, 0][:2]
-    documents = len(texts)
+    documents = len(measured)
     if not documents or first < CLEAR_SHARE * documents or first - second < CLEAR_LEAD * documents:
         return GenreEstimate(genre=GENTLEST, is_clear=False, documents=documents, genres=counts)
     genre = next(iter(counts))

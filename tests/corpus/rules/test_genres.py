@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,41 @@ def test_a_genre_keeps_prose_and_removes_menus_code_and_tables_of_numbers(genre:
     numbers = "\n".join(f"| {year} | {year * 7} | {year % 9},{year % 7} | de |" for year in range(1900, 1990))
     for junk in (MENU * 2, code, numbers):
         assert not kept(junk), junk
+
+
+LETTERS = {  # written for this test, in the spelling of about 1620
+    "nl": "Soo hebben wy ghesien dat het schip den 12en aldaer ghecomen was ende dat d'onse met grooter moeyte alle "
+    "goederen uyt het schip aen landt ghebracht hebben. Den Coninck heeft oock syne luyden ghesonden, die seyden datse "
+    "gheen peper wilden leveren voor ende aleer sy haere betalinghe souden ontfangen, 't welck ons niet geraden docht.",
+    "en": "Sweete hart, I haue receiued thy letter, and am glad to heare that thou and the little ones bee well. "
+    "I pray thee let the hay bee brought in before the raine, and giue vnto the poore what is owing, for wee haue had "
+    "a good yeere. The Kinge is gone to Theobalds, and hath taken ſuch of his ſeruants as ſhall ſtay the winter.",
+}
+
+
+def _keeps(genre: Any, text: str, language: str) -> bool:
+    document = Document(text=text, id="", metadata={"language": language})
+    return all(block.filter(document) is True for block in rule_blocks(GENRES[genre]))
+
+
+@pytest.mark.parametrize("language", LETTERS)
+def test_old_spelling_is_text_and_noise_of_ocr_is_not(language: str) -> None:
+    letter = LETTERS[language]
+    assert _keeps("historical", letter, language)
+    assert _keeps("prose", letter, language) is (language == "en"), "English of then spells most of them as today"
+    draw = random.Random(4)
+    noise = "".join(draw.choice("il1.,;rnm ") if draw.random() < 0.25 else sign for sign in letter)
+    assert not _keeps("historical", noise, language)
+    register = ", ".join(f"{name} {page}, {page + 7}" for page, name in enumerate(letter.title().split(), 100))
+    assert not _keeps("historical", register, language)
+
+
+def test_a_long_s_is_never_the_last_letter_of_a_word() -> None:
+    words = {language: rules.quality.stop_words for language, rules in GENRES["historical"].items() if rules.quality}
+    assert {"ſhall", "theſe", "is", "his", "vpon", "hath"} <= {*words["en"]} and {"ende", "ſoude"} <= {*words["nl"]}
+    assert not [word for listed in words.values() for word in listed if word.endswith("ſ")]
+    assert all(len({*listed}) == len(listed) for listed in words.values())
+    assert {rules.minimum_score for rules in GENRES["historical"].values()} == {0.4}
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "filter-presets.md"

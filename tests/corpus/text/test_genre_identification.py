@@ -18,10 +18,12 @@ SENTENCE = "De molenaar liep langs de dijk en zag hoe het water in de verte lang
 TEXTS = {
     "speech": "en toen eh zei ze ja eh ik weet het niet hoor en dat was het dan eh ongeveer " * 4,
     "drama": "ANNA.\nWat wilt gij hier zo laat?\nPIETER.\nIk zoek mijn broer.\n" * 6,
+    "historical": "Soo is den brief ende oock het schip aldaer uyt Bantam gecomen, ende wy hebben dese sake gehoort. "
+    * 6,
     "laws": "Artikel 1\nDe minister stelt bij regeling nadere voorschriften als bedoeld in het eerste lid.\n" * 6,
     "documentation": "# Installeren\n\n1. Open het venster.\n2. Kies de map.\n\nDe map is daarna beschikbaar.\n" * 6,
     "prose": SENTENCE * 20,
-    "web": "Vandaag gegeten bij de nieuwe zaak op de markt. Lekker en snel, maar wel duur!",
+    "web": "Vandaag gegeten bij een zaak op de markt. Lekker en snel, maar wel duur! Volgende keer nemen we de soep.",
 }
 
 
@@ -38,7 +40,7 @@ def test_the_properties_are_shares_of_words_and_of_lines_that_are_not_blank() ->
     assert (measured.words, measured.words_per_line) == (19, 19 / 7)
     assert measured.speaker_lines == 4 / 7  # ANNA. occurs once
     assert (measured.structured_lines, measured.legal_terms, measured.fillers) == (1 / 7, 1 / 19, 2 / 19)
-    assert measure_document("") == (0, 0, 0, 0, 0, 0)
+    assert measure_document("") == (0, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,13 @@ def test_a_source_of_no_clear_genre_gets_the_gentlest_rules(laws: int, web: int,
     assert "gentlest rules apply, those of web" in said and "write `genre: web`" in said
     assert ("49 laws, 26 web, 25 prose" if prose else "57 laws, 43 web" if laws else "no text to sample") in said
     assert estimate_genre([TEXTS["laws"]] * 58 + [TEXTS["web"]] * 42).is_clear
+
+
+def test_short_documents_count_only_where_there_are_no_longer_ones() -> None:
+    stub, law = "<redoc></redoc> " * 3, TEXTS["laws"]
+    found = estimate_genre([stub] * 9 + [law])
+    assert (found.genre, found.documents) == ("laws", 1)
+    assert estimate_genre([stub] * 9).documents == 9
 
 
 def test_an_estimate_survives_json() -> None:
