@@ -204,7 +204,7 @@ PRESETS: dict[str, dict[str, LanguageRules]] = {
     "gptnl": {"nl": _DUTCH_GPTNL, "en": _GPTNL},
     "fineweb2": {"nl": _DUTCH_FINEWEB2, "en": _ENGLISH_FINEWEB},
     "genre": GENRES["prose"],
-    **GENRES,
+    **{str(genre): rules for genre, rules in GENRES.items()},
 }
 
 
