@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 # Reasons for removing documents, besides those of filter rules and of the raw text reader.
 OPT_OUT: Final = "opt_out"  # its rights holder opted out, or it is a copy of such a document
+RESERVED_BY_PAGE: Final = "reserved_by_page"  # a header or meta tag of the page reserves rights
 LICENSE_NOT_STATED: Final = "license_not_stated"  # the source names a field for licenses, and it is empty
 LICENSE_NOT_UNDERSTOOD: Final = "license_not_understood"
 LICENSE_NOT_ALLOWED: Final = "license_not_allowed"
@@ -38,7 +39,7 @@ NEAR_DUPLICATE: Final = "near_duplicate"
 DUPLICATE_PARAGRAPHS: Final = "duplicate_paragraphs"  # all its paragraphs occur in other documents
 CONTAMINATED: Final = "contaminated"
 LICENSE_REASONS = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
-RIGHTS_REASONS = (OPT_OUT, *LICENSE_REASONS)
+RIGHTS_REASONS = (OPT_OUT, RESERVED_BY_PAGE, *LICENSE_REASONS)
 STATED_REASONS = (LANGUAGE_DIFFERS, URL_BLOCKED, URL_NOT_ALLOWED)  # what a source states, not the text
 
 

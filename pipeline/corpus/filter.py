@@ -22,7 +22,7 @@ from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep, P
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments, RemovedTexts, open_removed_texts
-from pipeline.corpus.rights_filters import LicenseFilter, OptOutFilter, check_license_differences
+from pipeline.corpus.rights_filters import LicenseFilter, OptOutFilter, PageReservationFilter, check_license_differences
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition
 from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
 from pipeline.corpus.rules.rule_block import RuleBlock
@@ -118,6 +118,7 @@ def filter_blocks(
     return [
         RawTextReader(raw, removed),
         *([OptOutFilter.from_unit(unit["opt_out"], removed)] if unit["opt_out"] else []),
+        *([PageReservationFilter(removed)] if settings.page_reservations else []),
         *([StatedLanguageFilter(settings.stated_language, removed)] if settings.stated_language else []),
         *([UrlListFilter(settings, url_lists, removed)] if settings.blocked_urls or settings.allowed_urls else []),
         LicenseFilter(settings, unit["license"], removed),

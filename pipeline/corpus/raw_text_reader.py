@@ -74,6 +74,7 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
                 "holder": found.holder,
                 "own_license": found.license,
                 "own_language": found.language,
+                "reservation": found.reservation,
                 "original_id": found.original_id,
                 "withheld_id": f"{self.raw.source}/{name}/{WITHHELD_ID}-{found.number}",
                 "bytes": found.size,

@@ -51,6 +51,7 @@ REASONS: dict[str, dict[str, Reason]] = {
         "http_status": Reason("the server answered {value} and not 200"),
         "trailing_bytes": Reason("it is trailing data after the end of the archive, {value}"),
         documents.OPT_OUT: Reason("its rights holder opted out: {value}"),
+        documents.RESERVED_BY_PAGE: Reason("its page reserves rights: {value}"),
         documents.LICENSE_NOT_STATED: Reason("the field for its license is empty"),
         documents.LICENSE_NOT_UNDERSTOOD: Reason("its license is not understood: {value}"),
         documents.LICENSE_NOT_ALLOWED: Reason("its own license is not allowed: {value}"),

@@ -18,12 +18,13 @@ from pipeline.corpus.documents import (
     LICENSE_NOT_STATED,
     LICENSE_NOT_UNDERSTOOD,
     OPT_OUT,
+    RESERVED_BY_PAGE,
 )
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
-from pipeline.sources.web_reservations import WebReservations
+from pipeline.sources.web_reservations import STATES_TDM, WebReservations
 
 SHOWN_CHARACTERS = 200
 CACHED_LICENSES = 10_000  # different license texts
@@ -128,7 +129,8 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
             suffixes = domain_suffixes(extract_host(document.metadata.get("url")))
             yield from (f"domain {suffix}" for suffix in suffixes if suffix in self.domains)
         if self.reservations:
-            yield from self.reservations.matching_entries(metadata.get("url"))
+            is_tdm_stated = STATES_TDM in (metadata.get("reservation") or "")
+            yield from self.reservations.matching_entries(metadata.get("url"), is_tdm_stated=is_tdm_stated)
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         entry = next(self.matching_entries(document), None)
@@ -136,3 +138,19 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
             return True
         document.metadata["filter_value"] = entry
         return False, OPT_OUT
+
+
+class PageReservationFilter(BaseFilter):  # type: ignore[misc]
+    """Removes pages whose HTTP header or meta tag reserves rights; the value is what it says.
+
+    Copies on other pages stay: the page speaks for itself. The copies of what an opt-out list names are removed.
+    """
+
+    name = "Reserved by the page"
+
+    def filter(self, document: Document) -> bool | tuple[bool, str]:
+        stated = document.metadata.get("reservation")
+        if stated is None or stated.endswith(": 0"):
+            return True
+        document.metadata["filter_value"] = stated
+        return False, RESERVED_BY_PAGE

@@ -344,6 +344,7 @@ class FilterSettings(UnitSettings, DeduplicateSettings):
     blocked_urls: list[UrlListFile] = optional_later_field([], description="lists of what is removed")
     allowed_urls: list[UrlListFile] = optional_later_field([], description="lists of all that is kept")
     allowed_licenses: list[str] = Field(default=[], description="for documents with their own licenses")
+    page_reservations: bool = True
     languages: dict[str, LanguageRules]
     normalization: Normalization = Normalization()
     language_model_sha256: str | None = None

@@ -73,7 +73,8 @@ class RawRecord:
 
     `number` counts from 1, `size` is in bytes. `fields` is None if the record has no usable text, with `reason` and
     `value`. `position` is about the number of bytes of the file before the record. For a web page, `encoding_known_by`
-    is how its encoding was detected, and `decoding_errors` the number of undecodable characters.
+    is how its encoding was detected, `decoding_errors` the number of undecodable characters, and `reservation` what the
+    page or its HTTP headers say of reserved rights.
     """
 
     number: int
@@ -84,6 +85,7 @@ class RawRecord:
     position: int = 0
     encoding_known_by: KnownBy | None = None
     decoding_errors: int = 0
+    reservation: str | None = None
 
 
 def oversized_record(number: int, size: int, position: int = 0) -> RawRecord:
@@ -119,6 +121,7 @@ class RawDocument:
     value: str | None = None
     encoding_known_by: KnownBy | None = None
     decoding_errors: int = 0
+    reservation: str | None = None
 
 
 def make_raw_documents(
@@ -162,6 +165,7 @@ def make_raw_documents(
             )
             attributes["language"] = _first_text(get_field(fields, keys.language)) if keys.language else None
         attributes |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
+        attributes["reservation"] = record.reservation
         yield RawDocument(f"{place}/{_make_unique(name, seen)}", record.number, size, **attributes), record
 
 

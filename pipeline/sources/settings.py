@@ -144,6 +144,9 @@ class Source(FieldKeys):
     rights: Rights
     opt_out: str | None = Field(default=None, description="a file with domains, ids and holders to exclude")
     url_lists: UrlLists = Field(default=UrlLists(), description="added to those of the corpus")
+    page_reservations: bool = Field(
+        default=True, description="remove pages whose header or meta tag reserves rights (tdm-reservation, noai)"
+    )
     allowed_unmatched_ids: int = Field(
         default=0, ge=0, description="ids of the opt-out list that may match no document; more stop the run"
     )

@@ -33,6 +33,7 @@ PART_SCHEMA = pa.schema(
         pa.field("language", pa.string()),
         *(pa.field(name, pa.string()) for name in ("reason", "value", "encoding_known_by")),
         pa.field("decoding_errors", pa.int64()),
+        pa.field("reservation", pa.string()),
     ]
 )
 ROWS_PER_GROUP = 1000

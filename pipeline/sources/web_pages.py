@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from warcio.exceptions import ArchiveLoadFailed
 from pipeline.sources.character_encodings import DecodedText, decode_page, decode_text, parse_content_type
 from pipeline.sources.decompression import Chunk, ChunkReader, DamagedFile, read_whole
 from pipeline.sources.raw_documents import FieldNames, RawRecord, Unreadable, oversized_record
+from pipeline.sources.web_reservations import read_page_reservation
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"
@@ -57,12 +58,19 @@ def read_page(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int)
 
 
 def _page_record(
-    number: int, size: int, page: DecodedText, known: dict[str, Any], keys: FieldNames, position: int = 0
+    number: int,
+    size: int,
+    page: DecodedText,
+    known: dict[str, Any],
+    keys: FieldNames,
+    position: int = 0,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> RawRecord:
     text, title = extract_main_text(page.text)
     fields = None if text is None else {keys.title: title, **known, keys.text: text}
     reason: Unreadable | None = "no_main_text" if text is None else None
-    return RawRecord(number, size, fields, reason, None, position, page.known_by, page.errors)
+    reservation = read_page_reservation(headers, page.text)
+    return RawRecord(number, size, fields, reason, None, position, page.known_by, page.errors, reservation)
 
 
 def read_archive(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
@@ -145,12 +153,13 @@ def _warc_record(entry: Any, number: int, keys: FieldNames, limit: int, position
         fields_of_record[keys.language] = entry.rec_headers.get_header("WARC-Identified-Content-Language")
     if stated.media_type != TEXT_TYPE:
         page = decode_page(content, stated.charset, is_xml=stated.media_type != "text/html")
-        return _page_record(number, len(content), page, fields_of_record, keys, position)
+        return _page_record(number, len(content), page, fields_of_record, keys, position, headers.headers)
     text = decode_text(content, stated.charset)
     if text is None:
         return RawRecord(number, len(content), None, "invalid_utf8", position=position)
     fields = {**fields_of_record, keys.text: text.text}
-    return RawRecord(number, len(content), fields, None, None, position, text.known_by, text.errors)
+    reservation = read_page_reservation(headers.headers)
+    return RawRecord(number, len(content), fields, None, None, position, text.known_by, text.errors, reservation)
 
 
 def _read_payload(entry: Any, limit: int) -> bytes:

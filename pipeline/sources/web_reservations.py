@@ -29,6 +29,9 @@ ANY_AGENT = "*"
 PARSED_FILES = 10_000  # that are held in memory
 # A page at /news/1 is text too, so ai.txt is also asked for files that it can name by their type.
 _TEXT_FILES = ("/page.html", "/page.txt")
+_PAGE_SIGNAL = re.compile(r"<meta[^>]*(?:tdm-reservation|noai)", re.IGNORECASE)
+_NO_AI = re.compile(r"(?:^|[\s,:])noai(?:$|[\s,])", re.IGNORECASE)
+STATES_TDM = "tdm-reservation"
 _ROBOTS_LINE = re.compile(r"[ \t]*(user-?agent|allow|disallow)[ \t]*:[ \t]*([^#\r\n]*)", re.IGNORECASE)
 
 
@@ -97,6 +100,33 @@ def _parse_tdm(rules: str) -> list[tuple[re.Pattern[str], str, bool]]:
             (re.compile(".*".join(map(re.escape, begin.split("*"))) + end, re.DOTALL), location, bool(reserved))
         )
     return parsed
+
+
+def read_page_reservation(headers: Iterable[tuple[str, str]], page: str = "") -> str | None:
+    """Return the HTTP header or meta tag by which a page reserves rights, or says that it does not; None without one.
+
+    A meta tag `tdm-reservation` supersedes the header, and other values than 0 and 1 do not count (TDM Reservation
+    Protocol). `noai` of X-Robots-Tag and of `<meta name="robots">` reserves besides; `noimageai` says nothing of text.
+    """
+    stated: dict[str, str] = {}
+    named = [("header", name.lower(), value) for name, value in headers]
+    if _PAGE_SIGNAL.search(page):
+        named += [
+            ("meta", meta.get("name", "").strip().lower(), meta.get("content", "")) for meta in _read_meta_tags(page)
+        ]
+    for place, name, value in named:
+        if name == "tdm-reservation" and value.strip() in ("0", "1"):
+            stated["tdm"] = f"{place} tdm-reservation: {value.strip()}"
+        elif (place, name) in (("header", "x-robots-tag"), ("meta", "robots")) and _NO_AI.search(value):
+            stated["noai"] = f"{place} {name}: noai"
+    return stated.get("noai") or stated.get("tdm")
+
+
+def _read_meta_tags(page: str) -> list[dict[str, str]]:
+    from trafilatura import load_html  # half a second to import
+
+    tree = load_html(page)
+    return [] if tree is None else [{**meta.attrib} for meta in tree.iter("meta")]
 
 
 class WebReservations:

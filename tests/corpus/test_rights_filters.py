@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
-from pipeline.corpus.rights_filters import LicenseFilter
+from pipeline.corpus.rights_filters import LicenseFilter, OptOutFilter
 from pipeline.corpus.settings import Corpus
+from pipeline.sources.settings import OptOut
 from pipeline.workflow.steps import step_settings
 
 ALLOWED = ["CC-BY-4.0", "CC-BY-SA-4.0", "LicenseRef-Public-Domain"]
@@ -189,3 +190,33 @@ def test_a_license_in_another_order_is_no_other_license() -> None:
         assert LicenseFilter(told, "MIT OR Apache-2.0").filter(document) == expected
         with pytest.raises(RuntimeError, match="0 states a license"):
             LicenseFilter(told, None).filter(document)
+
+
+def test_a_page_that_reserves_rights_is_removed_unless_its_source_says_otherwise(
+    chain: Any, texts: dict[str, str]
+) -> None:
+    def page(meta: str) -> bytes:
+        return f"<html><head>{meta}</head><body><article><p>{texts['nl_water']}</p></article></body></html>".encode()
+
+    tag = '<meta name="tdm-reservation" content="{}">'
+    files = {"open.html": page(""), "no.html": page(tag.format(1)), "yes.html": page(tag.format(0))}
+    counts = chain.filter("s", files)
+    (row,) = chain.rows("s.filter")
+    assert (row["id"], row["reason"]) == ("s/no.html/0", "reserved_by_page")
+    assert row["value"] == "meta tdm-reservation: 1" and counts["removed"] == {"reserved_by_page": 1}
+    chain.reading = {"page_reservations": False}
+    assert chain.filter("s", files)["documents_out"] == 3
+    assert of_filter(configured()).page_reservations
+    assert not of_filter(configured(page_reservations=False)).page_reservations
+
+
+def test_what_a_page_states_supersedes_the_tdmrep_of_its_host() -> None:
+    rules = {"host": "a.nl", "url": "https://a.nl/.well-known/tdmrep.json", "sha256": "0", "rules": '[["/", 1]]'}
+    listed = OptOutFilter(OptOut(reservations=[{"file": "tdmrep.json", **rules}]))
+
+    def entries(stated: str | None) -> list[str]:
+        metadata = {"url": "https://a.nl/1", "reservation": stated}
+        return [*listed.matching_entries(Document(text="x", id="1", metadata=metadata))]
+
+    assert entries(None) == entries("meta robots: noai") == ["tdmrep.json a.nl: /"]
+    assert entries("header tdm-reservation: 0") == []

@@ -73,7 +73,7 @@ def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
     metadata = pq.ParquetFile(tmp_path / source_units.part_name(0)).metadata
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == groups
     assert (writer.documents, writer.bytes) == (7, 700)
-    page = RawDocument("1", 1, 100, "x", encoding_known_by="meta", decoding_errors=2)
+    page = RawDocument("1", 1, 100, "x", encoding_known_by="meta", decoding_errors=2, reservation="header x")
     writer = source_units.PartWriter(tmp_path, 1)
     writer.write(0, page)
     writer.finish(0)

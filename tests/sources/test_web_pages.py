@@ -255,3 +255,40 @@ def test_an_archive_gives_its_pages_with_address_and_date(tmp_path: Path, name: 
 def test_a_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(InputError, match=rf"{name} (is truncated or damaged|is no \.gz file)"):
         records(tmp_path, name, content)
+
+
+TDM = '<meta name="tdm-reservation" content="%s">'
+
+
+@pytest.mark.parametrize(
+    ("headers", "meta", "stated"),
+    [
+        ([], "", None),
+        ([("TDM-Reservation", " 1 ")], "", "header tdm-reservation: 1"),
+        ([("tdm-reservation", "1")], TDM % 0, "meta tdm-reservation: 0"),
+        ([("tdm-reservation", "0")], TDM % 1, "meta tdm-reservation: 1"),
+        ([("tdm-reservation", "1")], TDM % 2, "header tdm-reservation: 1"),
+        ([("tdm-reservation", "yes")], "", None),
+        ([], "<META content='1' NAME='TDM-Reservation'/>", "meta tdm-reservation: 1"),
+        ([], f"<!-- {TDM % 1} -->", None),
+        ([("X-Robots-Tag", "noai, noimageai")], "", "header x-robots-tag: noai"),
+        ([("X-Robots-Tag", "noindex"), ("x-robots-tag", "otherbot: NOAI")], TDM % 0, "header x-robots-tag: noai"),
+        ([("X-Robots-Tag", "noimageai")], "", None),
+        ([], '<meta name="robots" content="index,noai">', "meta robots: noai"),
+        ([], '<meta name="robots" content="noimageai">', None),
+        ([], '<meta name="description" content="noai and tdm-reservation">', None),
+    ],
+)
+def test_a_page_may_reserve_rights(
+    tmp_path: Path, headers: list[tuple[str, str]], meta: str, stated: str | None
+) -> None:
+    page = PAGE.replace(b"<title>", meta.encode() + b"<title>")
+    (record,) = records(tmp_path, "x.warc", response(page, HTML, *headers))
+    assert record.reservation == stated
+    assert record.fields is not None and record.fields["text"] == "\n".join(SENTENCES)
+    if not headers:
+        (record,) = records(tmp_path, "x.html", page)
+        assert record.reservation == stated
+    if not meta:
+        (record,) = records(tmp_path, "x.warc", response(b"Een tekst.", ("Content-Type", "text/plain"), *headers))
+        assert record.reservation == stated
