@@ -21,7 +21,7 @@ from pipeline.core.url_hosts import split_url
 from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.decompression import DamagedFile, DecompressedChunks, read_lines
 from pipeline.sources.raw_documents import iso_date
-from pipeline.sources.record_formats import split_compression
+from pipeline.sources.record_formats import split_format
 from pipeline.sources.settings import OptOut
 from pipeline.sources.web_reservations import ANY_AGENT, ReservationFile, WebReservation, robots_rules, tdm_rules
 
@@ -119,11 +119,11 @@ def read_captures(path: Path, fetched: str | None = None) -> Iterator[Capture]:
     if path.is_dir():
         yield from _read_folder(path, fetched)
         return
-    stem, compression = split_compression(path.name)
+    kind, compression = split_format(path, path.name)
     try:
-        if stem.endswith(".warc"):
+        if kind == "archive":
             yield from _read_warc(path, compression)
-        elif stem.endswith((".jsonl", ".ndjson")):
+        elif kind == "json":
             yield from _read_json_lines(path, compression)
         elif path.suffix == ".parquet":
             yield from _read_parquet(path)
