@@ -64,6 +64,7 @@ def found(tmp_path: Path, *urls: str, content: str = LIST) -> list[str | None]:
         ("https://winkel.nl/caf%c3%a9/?q=2", None),
         ("https://forum.nl/a/b/c", "forum.nl/a"),
         ("https://forum.nl/ab", None),
+        ("https://forum.nl/a#boven", "forum.nl/a"),
         ("http://94.142.241.111/x", "94.142.241.111"),
         ("http://0x5e8ef16f/", "94.142.241.111"),
         ("https://münchen.de/rathaus", "xn--mnchen-3ya.de"),

@@ -143,6 +143,8 @@ def test_frames_of_zstd_in_a_row_are_one_content() -> None:
     for raw in (one + two, SKIPPED + one + SKIPPED + two, one + zstandard.compress(b"") + two + SKIPPED):
         assert content(raw, "zst") == (b"een" * 100, 0)
     assert content(one + with_window(31) + bytes(512), "zst") == (b"een" * 100, 0)
+    long = bytes(range(256)) * 4000  # a piece of input expands to many chunks
+    assert content(zstandard.compress(long) + two, "zst") == (long + b"een" * 99, 0)
     with pytest.raises(DamagedFile, match="is truncated") as caught:
         content(one + SKIPPED[:-1], "zst")
     assert caught.value.damage == "truncated"

@@ -22,7 +22,7 @@ from pipeline.sources import table_formats
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import FieldNames, RawRecord
 from pipeline.sources.record_formats import read_csv, read_records
-from pipeline.sources.table_formats import get_column, present_keys
+from pipeline.sources.table_formats import get_column, open_table, present_keys
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": 'Zij zei: "ja",\n\nen liep; verder\tweg.', "url": "https://a.nl/1"},
@@ -113,6 +113,24 @@ def test_a_table_is_read_by_its_columns_and_places_ascend(tmp_path: Path, monkey
         assert places == sorted(places) and len({*places}) == 16 and places[-1] < (tmp_path / "x.arrow").stat().st_size
     records = read(tmp_path / "x.arrow", arrow_bytes(pa.ipc.new_stream, rows), limit=500)
     assert {record.reason for record in records} == {None, "too_large"}
+
+
+def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    row = {"text": "a", "meta": {"url": "u"}, "large": "x"}
+    (tmp_path / "x.arrow").write_bytes(arrow_bytes(pa.ipc.new_stream, [row]))
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "x.parquet")
+    for name in ("x.arrow", "x.parquet"):
+        with open_table(tmp_path / name) as table:
+            ((batch, position),) = table.batches(["text", "meta.url"])
+        assert sorted(batch.schema.names) == ["meta", "text"] and position < (tmp_path / name).stat().st_size
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    with pa.ipc.new_stream(tmp_path / "x.arrow", batch.schema) as stream:
+        stream.write_batch(batch)
+    with pytest.raises(InputError, match=r"x\.arrow has two columns of one name \(text\): rename one"):
+        list(read_records(tmp_path / "x.arrow", "x.arrow", FieldNames(), 99))
 
 
 def test_the_first_feather_format_is_refused(tmp_path: Path) -> None:
