@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.sources.record_formats import states_license
 from pipeline.sources.source_units import PART_SCHEMA
+from tests.conftest import fingerprinted
 
 LIMIT = 10_000
 ROWS: dict[str, tuple[dict[str, Any], bool]] = {
@@ -63,6 +64,14 @@ def test_a_column_of_csv_states_licenses(tmp_path: Path, content: str, expected:
     path = tmp_path / "x.csv"
     path.write_text(content)
     assert states_license(path, path.name, LIMIT) == expected
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.csv", "x.tsv"])
+def test_the_fingerprint_of_a_unit_says_whether_a_file_of_it_states_licenses(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text('{"text": "t", "license": "MIT"}' if "json" in name else "text\tlicense\nt\tMIT\n")
+    found = json.loads(fingerprinted(tmp_path / "hashed", "s", {name: path}).read_text())
+    assert found["states_license"] is True
 
 
 def test_a_field_is_found_however_json_spells_its_name(tmp_path: Path) -> None:
