@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline import layout
-from pipeline.config.genre_defaults import SNAPSHOT_KEY
+from pipeline.config.genre_defaults import add_estimated_genres
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import escape_to_one_line
 from pipeline.core.job_records import Record, load_records
@@ -198,9 +198,7 @@ class _DocumentLineage:
         path = self.run_directory / record.frozen.path if record.frozen else None
         if path is None or not path.is_file():
             return None
-        snapshot = json.loads(path.read_text(encoding="utf-8"))
-        estimated = {name: one["genre"] for name, one in snapshot.get(SNAPSHOT_KEY, {}).items()}
-        return snapshot["configuration"] | {SNAPSHOT_KEY: estimated}
+        return add_estimated_genres(json.loads(path.read_text(encoding="utf-8")))
 
     def _describe_opt_out(self, corpus: str, reserved: str) -> None:
         """Describe the entry of an opt-out list that matches the document, or the document that it is a copy of."""

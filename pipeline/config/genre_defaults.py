@@ -63,6 +63,12 @@ def estimate_source_genre(listed: SourceUnits, run_directory: Path) -> GenreEsti
         return estimate_genre(sample_texts(listed))
 
 
+def add_estimated_genres(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a snapshot, and by source the genres that samples gave it."""
+    genres = {name: estimate["genre"] for name, estimate in snapshot.get(SNAPSHOT_KEY, {}).items()}
+    return {**snapshot["configuration"], SNAPSHOT_KEY: genres}
+
+
 def find_older_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the corpora that state no preset in a run that began when the default was `standard`, by name.
 

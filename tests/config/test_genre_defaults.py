@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.cli.entry_point import main
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.genre_defaults import sample_texts
+from pipeline.config.genre_defaults import add_estimated_genres, sample_texts
 from pipeline.core.errors import InputError
 from pipeline.corpus.rules.presets import GENRES, PRESETS
 from pipeline.job.run_snapshot import read_newest_snapshot, write_snapshot
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.text_sample_checks import describe_genre_defaults
 from tests.corpus.text.test_genre_identification import TEXTS
@@ -57,17 +59,45 @@ def test_a_source_gets_the_rules_of_the_genre_of_a_sample_and_keeps_them(tmp_pat
     config = configure(tmp_path)
     assert filter_rules(config) == GENRES["laws"]
     (said,) = describe_genre_defaults(config)
-    assert said.startswith("source wetten: 30 of 30 sampled documents are laws")
+    assert said.startswith("source wetten: 30 of 30 sampled documents have the genre laws")
     assert not [*tmp_path.glob("micro/**/*")], "nothing is written before a run starts"
     snapshot = start(config)
     assert snapshot["genres"]["wetten"]["genre"] == "laws"
     assert "genre" not in snapshot["configuration"]["sources"][0], "the user has not stated it"
+    assert add_estimated_genres(snapshot) == snapshot["configuration"] | {"genres": {"wetten": "laws"}}
+    assert add_estimated_genres({"configuration": {"run": {}}}) == {"run": {}, "genres": {}}
     write_source(file, TEXTS["drama"])
     assert filter_rules(configure(tmp_path)) == GENRES["laws"]
     assert not [*describe_genre_defaults(configure(tmp_path), snapshot["genres"])]
     stated = configure(tmp_path, genre="drama")
     assert filter_rules(stated) == GENRES["drama"] and "genres" not in start(stated)
     assert filter_rules(configure(tmp_path)) == GENRES["drama"], "it is sampled anew"
+
+
+def test_the_first_start_shows_the_genre_of_a_source_and_a_dry_run_each_time(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+
+    def said(*words: str) -> list[str]:
+        sentences: list[str] = []
+        startup = Startup([*words], is_main_process=True, warn=sentences.append)
+        dag = Dag(configure(tmp_path))
+        snapshot = startup.take_snapshot(dag, {}, lambda last: {})
+        if startup.executes:
+            write_snapshot(dag.config.directory, snapshot)
+        return sentences
+
+    assert [len(said(word)) for word in ("-n", "-n", "all", "all", "-n")] == [1, 1, 1, 0, 0]
+
+
+def test_a_plan_shows_the_genres_of_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"], documents=400)
+    raw = configure(tmp_path).dump_configuration() | {"tokenizer": {"main": {"vocabulary_size": 300}}, "models": {}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
+    assert main(["plan", str(tmp_path / "run.yaml")]) == 0
+    assert "source wetten: 100 of 100 sampled documents have the genre laws" in capsys.readouterr().out
+    assert main(["plan", str(tmp_path / "run.yaml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["genres"]["wetten"]["genre"] == "laws"
+    assert not [*tmp_path.glob("micro/**/*")]
 
 
 def test_the_data_set_says_which_genre_is_stated_and_which_is_of_a_sample(tmp_path: Path) -> None:

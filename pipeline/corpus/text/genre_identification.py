@@ -113,7 +113,7 @@ class GenreEstimate(Settings):
         """Return a sentence for a user: the rules that the source gets, why, and the line to write."""
         write = f"write `genre: {self.genre}` into the source to state it, or another genre"
         if self.is_clear:
-            found = f"{self.genres[self.genre]} of {self.documents} sampled documents are {self.genre}"
+            found = f"{self.genres[self.genre]} of {self.documents} sampled documents have the genre {self.genre}"
             return f"source {source}: {found} ({'; '.join(self.reasons)}), so the rules of {self.genre} apply: {write}"
         counts = ", ".join(f"{number} {genre}" for genre, number in self.genres.items())
         found = f"{self.documents} sampled documents fit no genre clearly ({counts})" if counts else "no text to sample"

@@ -61,7 +61,10 @@ def test_the_most_frequent_genre_is_that_of_the_source_and_its_properties_are_th
     share = measure_document(TEXTS["laws"]).legal_terms
     assert found.reasons == [f"{share:.1%} of the words are legal terms such as artikel or pursuant"]
     said = found.describe("wetten")
-    assert said.startswith("source wetten: 6 of 10 sampled documents are laws (") and "write `genre: laws`" in said
+    assert (
+        said.startswith("source wetten: 6 of 10 sampled documents have the genre laws (")
+        and "write `genre: laws`" in said
+    )
 
 
 @pytest.mark.parametrize(
