@@ -80,7 +80,7 @@ def test_a_url_is_reserved_that_a_listed_agent_may_not_fetch(tmp_path: Path) -> 
         ("User-agent: CCBot\nDisallow:", True, None),
         ("User-agent: CCBot\nCrawl-delay: 5", True, None),
         ("\ufeffUSER-AGENT : gptbot\r\nDISALLOW : /", True, "GPTBot"),
-        ("<!DOCTYPE html><p>User-agent: *\nDisallow: /", True, None),
+        ("<!DOCTYPE html>\nUser-agent: *\nDisallow: /", True, None),
     ],
 )
 def test_agents_that_count(robots: str, unnamed: bool, reserved: str | None, tmp_path: Path) -> None:
@@ -94,6 +94,8 @@ def test_the_user_may_name_other_agents(tmp_path: Path) -> None:
     assert entries(collected(tmp_path, row("a.nl", robots), unnamed=False), "https://a.nl/") == [[]]
     listed = collected(tmp_path, row("a.nl", robots), agents=["mybot"])
     assert entries(listed, "https://a.nl/") == [["robots.txt a.nl of 2024-05-02: mybot"]]
+    assert listed.reservations[0].agents == ["mybot"], "no agent is left for the rules of *"
+    assert collected(tmp_path, row("a.nl", robots), agents=["x"], unnamed=False).reservations == []
     assert {"GPTBot", "CCBot", "ClaudeBot", "Google-Extended", "anthropic-ai", "Bytespider"} <= {*AI_AGENTS}
 
 
@@ -123,6 +125,13 @@ def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: st
 )
 def test_a_tdmrep_with_an_error_of_the_protocol_reserves_nothing(content: object, tmp_path: Path) -> None:
     assert collected(tmp_path, row("krant.nl", content, "tdmrep.json")).reservations == []
+
+
+def test_addresses_and_hosts_are_compared_as_browsers_read_them(tmp_path: Path) -> None:
+    (made,) = collected(tmp_path, row("krant.nl", TDM, "tdmrep.json")).reservations
+    listed = OptOut(reservations=[made.model_dump() | {"host": "KRANT.nl."}])
+    reserved = ["tdmrep.json krant.nl of 2024-05-02: /"]
+    assert entries(listed, "https://krant.nl", "krant.nl?a=1", "https://krant.nl#top") == [reserved] * 3
 
 
 @pytest.mark.parametrize(
