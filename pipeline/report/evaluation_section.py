@@ -98,7 +98,7 @@ def find_seed_groups(reader: RunReader) -> dict[str, list[str]]:
         for result in reader.differences
         for group in result.content.get("seeds", [])
     ]
-    return {name: group for group in groups if len(group) > 1 for name in group}
+    return {name: group for group in groups for name in group}
 
 
 def measure_evaluation_cost(reader: RunReader, model: str, account: EnergyAccounting) -> Json | None:

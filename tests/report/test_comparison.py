@@ -98,7 +98,7 @@ def test_the_scatter_of_seeds_is_next_to_the_interval(run_folder: Run) -> None:
     assert "only_base 0.5000 (0.3000 to 0.7000) no – " in text, "one seed answered it"
     first = text.partition("1. Summary")[0]
     assert "base Dutch (nl) 10 (-10 to 30) 10 to 30 (3) 0 of 2 tasks" in first, "half of 20, 40 and 60 by chance"
-    assert "wider Dutch (nl) 40 (20 to 60) – 1 of 2 tasks" in first
+    assert "wider Dutch (nl) 40 (20 to 60) – 1 of 2 tasks 41" in first
     assert "Over seeds: the lowest and highest" in first
     run_folder.write("evaluation/differences.json", {"comparisons": [], "seeds": [["base"], ["gone", "wider"]]})
     assert "Over seeds" not in outline(made(run_folder)["page"]).text
@@ -155,5 +155,7 @@ def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
     run_folder.record("evaluate.suites", {"model": "base", "step": "250"}, 9)
     text = outline(made(run_folder)["page"]).text
     assert "; 100.0 % of the time of its training jobs, 1.0 % of their electricity." in text, "of all checkpoints"
-    record = run_folder.read("provenance/records/pretrain.segment.base.250.json")
-    run_folder.write("provenance/records/pretrain.segment.base.250.json", record | {"attempt": "unknown.json"})
+    first, last = (run_folder.read(f"provenance/records/pretrain.segment.base.{step}.json") for step in (250, 500))
+    run_folder.write("provenance/records/pretrain.segment.base.500.json", last | {"attempt": first["attempt"]})
+    text = outline(made(run_folder)["page"]).text
+    assert "; 100.0 % of the time of its training jobs, 2.0 % of their electricity." in text, "of an attempt once"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.job_records import Record
+from pipeline.report.score_charts import main_scores
 from pipeline.report.training_section import find_parent_checkpoint
 from tests.record_content import record_content
 from tests.report.example import HOSTILE, Run, task
@@ -88,7 +89,19 @@ def test_models_share_the_chart_of_a_task(run_folder: Run) -> None:
     assert "base: first -20.00, last 20.00; other: first -40.00, last -30.00" in language
     assert language.count('class="band') == 2, "of the tasks that every checkpoint answered"
     assert chart.count('class="band') == 2 and "<script>" not in chart
+    alone = {"model": "third", "step": 500, "tasks": [task("late", 0.5, 0.1, 0.5)]}
+    run_folder.write("evaluation/third/500/results.json", alone)
+    shutil.copytree(run_folder.root / "models/base", run_folder.root / "models/third")
+    assert "Mean score: Dutch (nl). base: first" in made(run_folder)["page"].read_text(encoding="utf-8"), (
+        "it has no line"
+    )
     assert "base: first 0.4000, last 0.6000; other: first 0.3000, last 0.3500" in chart
+
+
+def test_the_score_that_stands_for_a_task_is_the_one_that_counts_in_the_mean() -> None:
+    rows = [task("a", 0.5, None, None, metric="a_rate"), task("a", 3.0, None, None, metric="answer_bits_per_byte")]
+    assert [row["metric"] for row in main_scores(rows[::-1]).values()] == ["a_rate"]
+    assert [row["metric"] for row in main_scores([*rows, task("a", 0.5, 0.1, 0.25)]).values()] == ["acc"]
 
 
 def branch(run_folder: Run) -> None:
