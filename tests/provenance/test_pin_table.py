@@ -1,0 +1,107 @@
+"""The table of the page Provenance: what each hash or key that a reader has finds, by an attack on each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline import layout
+from pipeline.core import attestation_log, signing_keys
+from pipeline.core.hashing import hash_file
+from pipeline.provenance import signing
+from pipeline.provenance.settings import Provenance
+from pipeline.provenance.verify_run import TrustAnchors, verify_run
+from tests.conftest import ROOT
+from tests.provenance.authority import Authority
+from tests.provenance.conftest import RunBuilder, Signed
+from tests.provenance.test_attacks import BETTER, FAILED, rewrite
+
+pytestmark = pytest.mark.slow
+
+PAGE = ROOT / "docs/explanation/provenance.md"
+HEAD = "| Attack | nothing |"
+
+
+def _write_again(run: Signed, key: Path) -> None:
+    rewrite(run.folder, BETTER, key)
+    shutil.rmtree(run.folder / layout.TIMESTAMPS)
+
+
+def _write_again_unsigned(run: Signed) -> None:
+    def change(folder: Path) -> None:
+        BETTER(folder)
+        for name in (layout.SIGNER, layout.PUBLIC_KEY):
+            (folder / name).unlink()
+
+    rewrite(run.folder, change, None)
+    shutil.rmtree(run.folder / layout.TIMESTAMPS)
+
+
+def _write_again_with_own_key(run: Signed) -> None:
+    own = run.house / "own.pem"
+    signing_keys.generate_key_pair(own, "p256")
+    _write_again(run, own)
+
+
+def _drop_the_end(run: Signed) -> None:
+    """Put the log and all that its last invocation attests back to what they were after the crate."""
+    shutil.rmtree(run.folder)
+    shutil.copytree(run.house / "after the crate", run.folder, symlinks=True)
+
+
+ATTACKS: dict[str, Callable[[Signed], object]] = {
+    "a file is changed": lambda run: BETTER(run.folder),
+    "a failed attempt is removed": lambda run: (run.folder / FAILED).unlink(),
+    "the end of the log is cut off, with what it attests": _drop_the_end,
+    "everything is written again, unsigned": _write_again_unsigned,
+    "everything is written again, with another key": _write_again_with_own_key,
+    "everything is written again, with the owner's key": lambda run: _write_again(run, run.key),
+}
+
+
+def read_table() -> dict[str, list[bool]]:
+    """Return for each attack of the page whether each pin finds it, in the order of the columns."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith(HEAD))
+    rows = [line.strip("| ").split(" | ") for line in lines[begin + 2 : begin + 2 + len(ATTACKS)]]
+    return {row[0]: [cell == "found" for cell in row[1:]] for row in rows}
+
+
+@pytest.fixture
+def failed_later(original: Signed, authority: Authority, tmp_path: Path) -> Signed:
+    """A signed, stamped and published run with a later invocation that failed, stamped and published as well."""
+    house = shutil.copytree(original.house, tmp_path / "house", symlinks=True)
+    run = Signed(house / "run", house)
+    shutil.copytree(run.folder, house / "after the crate", symlinks=True)
+    stamps = {"url": authority.url, "certificates": str(authority.certificate)}
+    settings = {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
+        signing.begin_signing(run.folder, Provenance.model_validate(settings), print)
+        RunBuilder(run.folder).fail("corpus.filter.later", "failed")
+        assert signing.finish_signing(run.folder, Provenance.model_validate(settings), said.append)
+        del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
+    run.checkpoint = said[0].split()[2]
+    return run
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_table_says_what_each_pin_finds(failed_later: Signed, authority: Authority, attack: str) -> None:
+    run = failed_later
+    pins = [
+        TrustAnchors(),
+        TrustAnchors(crate_sha256=hash_file(run.folder / layout.CRATE)),
+        TrustAnchors(key=run.trusted.key),
+        TrustAnchors(log_checkpoint=run.checkpoint),
+        TrustAnchors(log=run.heads),
+        TrustAnchors(timestamp_certificates=authority.certificate),
+    ]
+    assert [verify_run(run.folder, pin).problems for pin in pins] == [[]] * len(pins)
+    ATTACKS[attack](run)
+    found = [bool(verify_run(run.folder, pin).problems) for pin in pins]
+    assert read_table()[attack] == found
