@@ -61,10 +61,14 @@ def reservations(
     opt_out: Annotated[Path | None, typer.Option(metavar="LIST", help="Keep the entries of this list too.")] = None,
 ) -> None:
     """Make an opt-out list of what robots.txt, ai.txt and tdmrep.json reserve, from files that you have fetched."""
+    from pipeline.core.errors import InputError
     from pipeline.opt_out.web_captures import AI_AGENTS, collect_reservations
 
     listed = collect_reservations(files, agents=agent or AI_AGENTS, unnamed=unnamed, fetched=fetched, opt_out=opt_out)
-    out.write_text(listed.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+    try:
+        out.write_text(listed.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}: {error.strerror}: name a file in a folder that is there") from None
     counted = Counter(reservation.file for reservation in listed.reservations)
     shown = ", ".join(f"{file} of {number} hosts" for file, number in sorted(counted.items()))
     print(f"{out}: {shown or 'nothing is reserved'}")
