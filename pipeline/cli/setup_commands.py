@@ -23,7 +23,7 @@ Account = Annotated[str | None, typer.Option(metavar="NAME", help="The account, 
 @command(commands, PANEL, "Copy lm-eval's data sets", "polder mirror private/mirror arc_easy")
 def mirror(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that a suite names as data.")],
-    tasks: Annotated[list[str] | None, typer.Argument(metavar="TASK", help="Tasks, groups or tags.")] = None,
+    tasks: Annotated[list[str] | None, typer.Argument(metavar="TASK", help="Tasks, groups, tags or suites.")] = None,
     configuration: Annotated[Path | None, typer.Option(metavar="CONFIG", help="Add the tasks of its suites.")] = None,
     revision: Annotated[
         list[str] | None,
@@ -33,11 +33,15 @@ def mirror(
     """Copy the data sets of tasks that lm-eval ships from their hub, with their revisions and hashes."""
     from pipeline.config.configuration_file import load_configuration
     from pipeline.core.errors import InputError
-    from pipeline.evaluate.dataset_mirror import mirror_data_sets
-    from pipeline.evaluate.settings import Suite
+    from pipeline.evaluate.dataset_mirror import find_suite_data_sets, mirror_data_sets
+    from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 
     suites = load_configuration(configuration).evaluation.suites if configuration else []
-    names = [*(tasks or ()), *(task for suite in suites if isinstance(suite, Suite) for task in suite.tasks)]
+    names = [
+        *(tasks or ()),
+        *(task for suite in suites if isinstance(suite, Suite) for task in suite.tasks),
+        *(suite for suite in suites if not isinstance(suite, Suite) and find_suite_data_sets(KNOWN_SUITES[suite])),
+    ]
     if not names:
         raise InputError("there is no task to mirror data for: name some, or a --configuration whose suites do")
     for given in revision or ():

@@ -20,14 +20,13 @@ from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite
+from pipeline.evaluate.task_file_reader import CARD, MIRROR_LIST, read_data_set_name, read_task_config
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
-
-
-MIRROR_LIST = "mirror.json"
 
 
 class MirroredFile(Settings):
@@ -86,20 +85,20 @@ class MirrorFolders:
     """The mirrors of the given absolute files; each data set that a task reads is checked once."""
 
     def __init__(self, given: Sequence[Path]) -> None:
-        mirrors = {path.parent.parent.parent for path in given if path.name == "README.md"}
+        mirrors = {path.parent.parent.parent for path in given if path.name == CARD}
         self._folders = sorted(folder for folder in mirrors if folder / MIRROR_LIST in given)
         self._problems: dict[Path, str | None] = {}
 
-    def verify_data_sets(self, task: str) -> dict[str, str]:
-        """Check the sha256 of the data sets that a shipped task reads; return their revisions.
+    def verify_data_sets(self, task: str, data_sets: Iterable[str]) -> dict[str, str]:
+        """Check the sha256 of the data sets that a task reads; return their revisions.
 
         Data sets of a mirror without mirror.json are left out.
 
         Raises:
-            InputError: for an unknown task, or a file that differs from its list, is missing or is not listed.
+            InputError: for a file that differs from its list, is missing or is not listed.
         """
         revisions: dict[str, str] = {}
-        wanted = sorted({name for _, name in find_data_sets([task]) if name})
+        wanted = sorted(data_sets)
         for mirror in self._folders:
             listed = read_mirror_list(mirror).data_sets
             for name in wanted:
@@ -123,7 +122,7 @@ def load_shipped_index() -> TaskManager:
 
 
 def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (task, NAMESPACE/DATASET) of each task in these tasks, groups and tags.
+    """Return (task, NAMESPACE/DATASET) of each task in these tasks, groups, tags and known suites.
 
     Only configurations are read. The data set is "" for a task that reads only a file, or chooses its data by code.
 
@@ -132,6 +131,9 @@ def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
     """
     found = set()
     for name in names:
+        if name in KNOWN_SUITES:
+            found |= find_suite_data_sets(KNOWN_SUITES[name])
+            continue
         if name not in load_shipped_index().task_index:
             near = difflib.get_close_matches(name, load_shipped_index().all_tasks, n=1)
             advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
@@ -140,6 +142,14 @@ def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
             path = str(task.get("dataset_path", ""))
             found.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
     return found
+
+
+def find_suite_data_sets(suite: Suite) -> set[tuple[str, str]]:
+    """Return (task, NAMESPACE/DATASET) of each task of a suite whose data a mirror holds."""
+    if suite.folder is None:
+        return find_data_sets(suite.tasks)
+    files = sorted(Path(suite.folder).glob("*.yaml"))
+    return {(file.stem, name) for file in files if (name := read_data_set_name(read_task_config(file)))}
 
 
 def list_group_members(name: str) -> list[str]:
@@ -194,7 +204,6 @@ def _expand_task_group(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield keys
 
 
-CARD = "README.md"
 # Files that are only data: no script, no pickle, and no archive that may contain one.
 DATA_PATTERNS = ("*.parquet", *(f"*.{kind}{end}" for kind in ("json", "jsonl", "csv", "tsv") for end in ("", ".gz")))
 

@@ -22,14 +22,15 @@ STANDARD_ERROR_METHOD = "analytic, without clusters of items"
 _SHARE, _POINTS = ("proportion", 0.0, 1.0), ("points", 0.0, 100.0)
 UNITS: dict[str, tuple[str, float, float | str]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_slor", "exact_match", "f1", "rouge_l", "claims_found"), _SHARE),
+    **dict.fromkeys(("squad_f1", "squad_em"), _SHARE),
     **dict.fromkeys(("exact_answer", "citation", "abstention", "likelihood"), _SHARE),
-    **dict.fromkeys(("bleu", "chrf", "sari"), _POINTS),
+    **dict.fromkeys(("bleu", "chrf", "chrf3pp", "sari"), _POINTS),
     **dict.fromkeys(("bits_per_byte", "answer_bits_per_byte"), ("bits per byte", 0.0, INFINITY)),
     **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), ("perplexity", 1.0, INFINITY)),
     "mcc": ("correlation", -1.0, 1.0),
     "ter": ("points", 0.0, INFINITY),
 }
-EUROEVAL_METRICS = {"acc": "accuracy"}
+EUROEVAL_METRICS = {"acc": "accuracy", "polder_squad_f1": "f1", "polder_squad_em": "em", "polder_chrf3pp": "chr_f3pp"}
 """EuroEval's names of metrics that it computes alike; others keep Polder's name."""
 
 

@@ -45,6 +45,7 @@ def describe_protocol(task: Task, seed: int) -> dict[str, Any]:
         "configuration": config.get("dataset_name"),
         "split": config.get("test_split") or config.get("validation_split"),
         "examples_available": len(task.eval_docs),
+        **({"euroeval": named} if (named := (config.get("metadata") or {}).get("euroeval")) else {}),
     }
 
 

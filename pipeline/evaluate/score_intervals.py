@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,15 +188,18 @@ def bleu_score(sum_XS: Floats) -> Floats:
     return np.where(is_scored, 100 * np.exp(brevity + logarithm), 0.0)
 
 
-def chrf_score(sum_XS: Floats) -> Floats:
-    """Return chrF2 or chrF2++, from the numbers of n-grams of text, of reference and of both, for each order."""
+def chrf_score(sum_XS: Floats, beta: int = 2) -> Floats:
+    """Return chrF or chrF++ from the numbers of n-grams of text, of reference and of both, for each order.
+
+    Recall counts `beta` times as much as precision.
+    """
     text_XN, reference_XN, match_XN = sum_XS[..., 0::3], sum_XS[..., 1::3], sum_XS[..., 2::3]
     counted_XN = (text_XN > 0) & (reference_XN > 0)
     orders = counted_XN.sum(axis=-1)
     precision, recall = (
         _divide((_divide(match_XN, each_XN) * counted_XN).sum(axis=-1), orders) for each_XN in (text_XN, reference_XN)
     )
-    return 100 * _divide(5 * precision * recall, 4 * precision + recall)
+    return 100 * _divide((1 + beta**2) * precision * recall, beta**2 * precision + recall)
 
 
 def translation_edit_rate(sum_XS: Floats) -> Floats:
@@ -241,13 +245,14 @@ CORPUS_METRICS = {
     "bleu": CorpusMetric(_sacrebleu_statistics("BLEU", force=True), bleu_score, size=1),
     "chrf": CorpusMetric(_sacrebleu_statistics("CHRF"), chrf_score, size=1),
     "chrfpp": CorpusMetric(_sacrebleu_statistics("CHRF", word_order=2), chrf_score, size=1),
+    "chrf3pp": CorpusMetric(_sacrebleu_statistics("CHRF", word_order=2, beta=3), partial(chrf_score, beta=3), size=1),
     "ter": CorpusMetric(
         _sacrebleu_statistics("TER"), translation_edit_rate, size=1, higher_is_better=False, bounds=(0.0, np.inf)
     ),
     "f1_score": CorpusMetric(_binary_class_statistics, f1_score, size=0, bounds=(0.0, 1.0)),
     "matthews_corrcoef": CorpusMetric(_binary_class_statistics, matthews_correlation, size=0, bounds=(-1.0, 1.0)),
 }
-"""By the names of lm-eval's functions."""
+"""By the names of the functions of lm-eval, and of `register_aggregations`."""
 
 
 def item_statistics(aggregation: Aggregation, values: Sequence[Any]) -> list[ItemStatistics] | None:
@@ -258,7 +263,7 @@ def item_statistics(aggregation: Aggregation, values: Sequence[Any]) -> list[Ite
     from lm_eval.api import metrics
 
     name = getattr(aggregation, "__name__", "")
-    if name not in CORPUS_METRICS or getattr(metrics, name) is not aggregation:
+    if name not in CORPUS_METRICS or getattr(metrics, name, aggregation) is not aggregation:
         return None
     try:
         found_IS = CORPUS_METRICS[name].of_items(values)

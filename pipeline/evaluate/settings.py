@@ -68,6 +68,9 @@ KnownSuite = Literal[
     "use_cases",
     "dutch_shipped",
     "english_shipped",
+    "euroeval_dutch",
+    "euroeval_english",
+    "olmes_core",
 ]
 _PIQA = ("parallel_cloze", "nonparallel_cloze", "parallel_generation", "nonparallel_generation")
 KNOWN_SUITES: dict[KnownSuite, Suite] = {
@@ -110,6 +113,15 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
         ],
         data="{data}/mirror",
         limit=1000,
+    ),
+    "euroeval_dutch": Suite(
+        name="euroeval_dutch", language="nl", folder="config/tasks/euroeval_dutch", data="{data}/mirror"
+    ),
+    "euroeval_english": Suite(
+        name="euroeval_english", language="en", folder="config/tasks/euroeval_english", data="{data}/mirror"
+    ),
+    "olmes_core": Suite(
+        name="olmes_core", language="en", folder="config/tasks/olmes_core", data="{data}/mirror", limit=1000
     ),
 }
 

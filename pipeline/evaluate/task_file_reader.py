@@ -64,6 +64,12 @@ def read_task_config(path: Path) -> dict[str, Any]:
     return configuration
 
 
+def read_data_set_name(configuration: dict[str, Any]) -> str | None:
+    """Return NAMESPACE/DATASET of a task whose data are in a mirror; None for one with its own file."""
+    name = configuration.get("dataset_path")
+    return name if isinstance(name, str) and name.count("/") == 1 else None
+
+
 def read_data_file_name(path: Path, configuration: dict[str, Any]) -> str:
     """Return the name of the task's data file.
 
@@ -167,6 +173,8 @@ def read_data_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+CARD = "README.md"
+MIRROR_LIST = "mirror.json"
 ITEM_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 METADATA_FILE = "dataset_infos.json"  # what a data set's library knows of it
 
@@ -182,7 +190,7 @@ def list_suite_files(suite: Suite) -> list[Path]:
     if suite.folder is None:
         mirror = Path(suite.data or "")
         files = sorted(path for path in mirror.rglob("*") if path.is_file())
-        if not any(path.name == "README.md" for path in files):
+        if not any(path.name == CARD for path in files):
             raise InputError(
                 f"suite {suite.name}: there is no NAMESPACE/DATASET/README.md in {mirror}; copy the data sets "
                 "of its tasks there with `polder mirror`"
@@ -210,7 +218,16 @@ def _list_task_files(suite: Suite, folder: str) -> list[Path]:
 
 
 def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) -> list[Path]:
-    """Return the files of a task's items and of its few-shot examples, if it has any."""
+    """Return the files of a task's items and of its few-shot examples, if it has any; of mirrored data all files."""
+    if data_set := read_data_set_name(configuration):
+        mirror = Path(suite.data or "")
+        if suite.data is None or not (mirror / data_set / CARD).is_file():
+            raise InputError(
+                f"suite {suite.name}: {task} reads {data_set}, and there is no {mirror / data_set / CARD}; "
+                f"copy it with `polder mirror {suite.data or 'FOLDER'} {suite.name}`"
+            )
+        listed = [path for path in [mirror / MIRROR_LIST] if path.is_file()]
+        return listed + sorted(path for path in (mirror / data_set).rglob("*") if path.is_file())
     found = []
     for name in (read_data_file_name(task, configuration), read_fewshot_file_name(task, configuration)):
         if name is None:
@@ -252,14 +269,16 @@ def list_item_files(suite: Suite) -> list[ItemFile]:
         found = [
             ItemFile(name.format(content["task"]), data, *find_searched_fields(task, content))
             for task, content in read
+            if read_data_set_name(content) is None
             for name, data in zip(names, _find_local_data(suite, task, content), strict=False)
         ]
     else:
-        readmes = [path for path in list_suite_files(suite) if path.name == "README.md"]
-        found = [
-            ItemFile(f"{readme.parent.parent.name}/{readme.parent.name}", path)
-            for readme in readmes
-            for path in readme.parent.rglob("*")
-            if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != METADATA_FILE
-        ]
+        found = []
+    found += [
+        ItemFile(f"{card.parent.parent.name}/{card.parent.name}", path)
+        for card in list_suite_files(suite)
+        if card.name == CARD
+        for path in card.parent.rglob("*")
+        if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != METADATA_FILE
+    ]
     return sorted(found, key=lambda file: (file.task, file.path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
@@ -15,21 +15,28 @@ from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
 from pipeline.evaluate.baseline_answers import render_rule_answers
 from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_shipped_index
-from pipeline.evaluate.item_results import BITS, read_metadata_field, read_target_share
-from pipeline.evaluate.settings import SuiteSettings, TextSettings
+from pipeline.evaluate.fewshot_draws import choose_examples
+from pipeline.evaluate.item_results import read_metadata_field, read_target_share
+from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_errors import blame_task
 from pipeline.evaluate.task_file_reader import (
     find_data_file,
     find_includes,
     read_data_file_name,
     read_data_rows,
+    read_data_set_name,
     read_fewshot_file_name,
     read_task_config,
 )
-from pipeline.evaluate.text_metrics import OWN_METRICS, find_missing_field, score_text
+from pipeline.evaluate.text_loader import find_text_files, make_text_task
+from pipeline.evaluate.text_metrics import (
+    OWN_METRICS,
+    find_missing_field,
+    register_aggregations,
+    rename_fields,
+    score_text,
+)
 
-if TYPE_CHECKING:
-    from lm_eval.api.task import Task
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
@@ -40,13 +47,14 @@ if TYPE_CHECKING:
 class TaskSource:
     """The source of a task: its name, the files that it reads, and the function that loads it, perhaps with others.
 
-    `group` is the suite's name for a group or tag that contains the task.
+    `group` is the suite's name for a group or tag that contains the task, `data_sets` returns those of a mirror.
     """
 
     name: str
     files: Callable[[], list[Path]]
     load: Callable[[], dict[str, Task]]
     group: str = ""
+    data_sets: Callable[[], set[str]] = set
 
 
 def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path) -> list[TaskSource]:
@@ -66,7 +74,11 @@ def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path
             groups = dict.fromkeys(list_group_members(group), group) | groups
         return [
             TaskSource(
-                one, partial(_list_mirrored_files, one, given), partial(_load_shipped_tasks, one, given, scratch), group
+                one,
+                partial(_list_mirrored_files, one, given),
+                partial(_load_shipped_tasks, one, given, scratch),
+                group,
+                partial(_find_shipped_data_sets, one),
             )
             for one, group in groups.items()
         ]
@@ -85,13 +97,23 @@ def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path
         name = configuration["task"]
         if name in sources:
             raise InputError(f"task file {path}: another file of the suite {suite.name} is named {name}; rename one")
-        load = partial(load_file_task, path, configuration, given)
-        sources[name] = TaskSource(name, partial(list_task_files, path, configuration, given), load)
+        load = partial(load_file_task, path, configuration, given, scratch)
+        own_files = partial(list_task_files, path, configuration, given)
+        sources[name] = TaskSource(name, own_files, load, data_sets=partial(_find_data_sets, configuration))
     return [*sources.values()]
 
 
 def _raise(error: InputError) -> NoReturn:
     raise error
+
+
+def _find_data_sets(configuration: dict[str, Any]) -> set[str]:
+    name = read_data_set_name(configuration)
+    return {name} if name else set()
+
+
+def _find_shipped_data_sets(name: str) -> set[str]:
+    return {data_set for _, data_set in find_data_sets([name]) if data_set}
 
 
 def _list_mirrored_files(name: str, given: Sequence[Path]) -> list[Path]:
@@ -101,10 +123,27 @@ def _list_mirrored_files(name: str, given: Sequence[Path]) -> list[Path]:
 
 
 def _load_shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict[str, Task]:
-    """Load a task that lm-eval ships, or those of a group, with data from the given mirrors; return them by name.
+    """Load a task that lm-eval ships, or those of a group, with data from the given mirrors; return them by name."""
+    with chdir(_link_mirrors(given, scratch)):
+        try:
+            tasks: dict[str, Task] = load_shipped_index().load([name])["tasks"]
+        except (OSError, ValueError, KeyError) as error:
+            raise _unloaded_data(name, error, scratch) from None
+    return tasks
 
-    A shipped task names its data set `NAMESPACE/DATASET`, which is also a relative path: tasks are loaded in a folder
-    where that path links to the mirror.
+
+def _unloaded_data(task: str, error: Exception, scratch: Path) -> InputError:
+    problem = " ".join(str(error).split()).replace(str(scratch), "")
+    return InputError(
+        f"the data of {task} do not load ({type(error).__name__}: {problem}); put its data set below the suite's data "
+        "folder as NAMESPACE/DATASET"
+    )
+
+
+def _link_mirrors(given: Sequence[Path], scratch: Path) -> Path:
+    """Return a folder with links to the data sets of the given mirrors.
+
+    A task names its data set `NAMESPACE/DATASET`, which is also a relative path: tasks are loaded in this folder.
     """
     hub = scratch / "hub"
     for readme in (path for path in given if path.name == "README.md"):
@@ -115,16 +154,7 @@ def _load_shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict
         elif link.resolve() != readme.parent.resolve():
             raise InputError(f"the data set {link.relative_to(hub)} is given twice, as {readme.parent} too; give one")
     hub.mkdir(exist_ok=True)
-    with chdir(hub):
-        try:
-            tasks: dict[str, Task] = load_shipped_index().load([name])["tasks"]
-        except (OSError, ValueError, KeyError) as error:
-            problem = " ".join(str(error).split()).replace(str(scratch), "")
-            raise InputError(
-                f"the data of {name} do not load ({type(error).__name__}: {problem}); put its data set below the "
-                "suite's data folder as NAMESPACE/DATASET"
-            ) from None
-    return tasks
+    return hub
 
 
 def list_task_files(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
@@ -133,20 +163,23 @@ def list_task_files(path: Path, configuration: dict[str, Any], given: Sequence[P
     Raises:
         InputError: one of them is not given.
     """
+    if data_set := read_data_set_name(configuration):
+        return [path, *find_includes(path), *(file for file in given if f"/{data_set}/" in file.as_posix())]
     names = [read_data_file_name(path, configuration), read_fewshot_file_name(path, configuration)]
     return [path, *find_includes(path), *(find_data_file(path, name, given) for name in names if name is not None)]
 
 
-def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> dict[str, Task]:
-    """Load the task of a file with data from the given files; return it by its name.
+def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Path], scratch: Path) -> dict[str, Task]:
+    """Load the task of a file with data from the given files, or from a data set of a mirror; return it by its name.
 
     Raises:
         InputError: file and data do not fit, or few-shot examples are too few or among the items.
     """
     from datasets import Dataset
     from jinja2 import TemplateError
-    from lm_eval.api.task import ConfigurableTask
 
+    if read_data_set_name(configuration):
+        return _load_mirrored_task(path, configuration, given, scratch)
     data = find_data_file(path, read_data_file_name(path, configuration), given)
     rows = {"test": read_data_rows(data)}
     if (examples := read_fewshot_file_name(path, configuration)) is not None:
@@ -161,14 +194,7 @@ def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Pa
     try:
         splits = {name: Dataset.from_list(found) for name, found in rows.items()}
         local: dict[str, Any] = {"dataset_kwargs": None, "custom_dataset": lambda **_: splits}
-        metrics = [one["metric"] for one in configuration.get("metric_list") or ()]
-        if {*metrics} & {*OWN_METRICS}:
-            metadata = configuration.get("metadata") or {}
-            local["process_results"] = lambda fields, results: score_text(results[0], fields, metrics, metadata)
-            for number, row in enumerate(rows["test"], start=1):
-                if lack := find_missing_field(row, metrics, metadata):
-                    raise InputError(f"task file {path}, line {number} of {data.name}: {lack}")
-        task = ConfigurableTask(config={"test_split": "test", **configuration, **local})
+        task = _make_task(path, {"test_split": "test", **configuration}, local, rows["test"], data.name)
         _check_fewshot_examples(path, task, examples)
         return {configuration["task"]: task}
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, TemplateError) as error:
@@ -176,6 +202,45 @@ def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Pa
             f"task file {path} does not fit its data file {data.name} ({type(error).__name__}: {error}); "
             "compare the fields that its templates name with those of the data"
         ) from None
+
+
+def _make_task(
+    path: Path, configuration: dict[str, Any], local: dict[str, Any], rows: Iterable[dict[str, Any]] | None, data: str
+) -> Task:
+    """Make a task; one with Polder's metrics is scored by these, and checked in its rows: by default its own ones."""
+    from lm_eval.api.task import ConfigurableTask
+
+    register_aggregations()
+    metrics = [one["metric"] for one in configuration.get("metric_list") or ()]
+    metadata = configuration.get("metadata") or {}
+    is_own = bool({*metrics} & {*OWN_METRICS})
+    if is_own:
+        local["process_results"] = lambda fields, results: score_text(
+            results[0], rename_fields(fields, metadata), metrics, metadata
+        )
+    task = ConfigurableTask(config={**configuration, **local})
+    for number, row in enumerate(task.eval_docs if rows is None else rows, start=1) if is_own else ():
+        if lack := find_missing_field(rename_fields(row, metadata), metrics, metadata):
+            raise InputError(f"task file {path}, line {number} of {data}: {lack}")
+    return task
+
+
+def _load_mirrored_task(
+    path: Path, configuration: dict[str, Any], given: Sequence[Path], scratch: Path
+) -> dict[str, Task]:
+    """Load the task of a file whose data are a data set of a given mirror; return it by its name."""
+    from jinja2 import TemplateError
+
+    name = configuration["task"]
+    with chdir(_link_mirrors(given, scratch)):
+        try:
+            task = _make_task(path, configuration, {}, None, configuration["dataset_path"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, TemplateError) as error:
+            raise _unloaded_data(name, error, scratch) from None
+    if task.get_config("num_fewshot") and configuration.get("fewshot_split") in (None, configuration.get("test_split")):
+        raise InputError(f"task file {path}: num_fewshot needs a fewshot_split that is not the test_split: name one")
+    choose_examples(task)
+    return {name: task}
 
 
 def _check_fewshot_examples(path: Path, task: Task, examples: str | None) -> None:
@@ -197,54 +262,6 @@ def _check_fewshot_examples(path: Path, task: Task, examples: str | None) -> Non
             f"task file {path}: num_fewshot: {shots}, and {examples or 'fewshot_config: samples'} has "
             f"{len(task.sampler.df)} examples; write more of them or ask for fewer"
         )
-
-
-# Suites of texts: bits per byte compare models with any tokenizers and corpora.
-#
-# Each text is read in windows of the model's sequence length: the first after begin-of-text, each other one after the
-# last token before it, and the last one after as many tokens as fit. Begin-of-text itself is not predicted.
-
-
-GENRE = "genre"
-
-
-def find_text_files(text: TextSettings, given: Sequence[Path]) -> list[Path]:
-    """Return the given files with the name of a file of texts."""
-    return sorted({file for file in given if file.name == text.path})
-
-
-def make_text_task(name: str, text: TextSettings, given: Sequence[Path]) -> dict[str, Task]:
-    """Make the task that measures the probability of each text of a file, with genres as parts; return it by name.
-
-    Raises:
-        InputError: the file is not among the given ones, or a line has no text.
-    """
-    from datasets import Dataset
-    from lm_eval.api.task import ConfigurableTask
-
-    files = find_text_files(text, given)
-    if len(files) != 1:
-        problem = f"may be any of {', '.join(map(str, files))}" if files else "is not among the inputs"
-        raise InputError(f"evaluation.texts.{name}: its file {text.path} {problem}; give it once, under its own name")
-    rows = read_data_rows(files[0])
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row.get("text"), str) or not row["text"].strip():
-            raise InputError(f"{files[0]}, line {number}: the field text holds no text; mend or delete the line")
-    kept = Dataset.from_list([{key: str(row[key]) for key in ("text", GENRE) if key in row} for row in rows])
-    metadata: dict[str, Any] = {"version": 1.0, "language": text.language}
-    task = ConfigurableTask(
-        config={
-            "task": name,
-            "custom_dataset": lambda **_: {"test": kept},
-            "test_split": "test",
-            "output_type": "loglikelihood_rolling",
-            "doc_to_text": "",
-            "doc_to_target": "{{text}}",
-            "metric_list": [{"metric": BITS, "aggregation": BITS, "higher_is_better": False}],
-            "metadata": metadata | ({"parts": GENRE} if GENRE in rows[0] else {}),
-        }
-    )
-    return {name: task}
 
 
 class ItemSample(NamedTuple):

@@ -129,7 +129,11 @@ def _metric_signature(metric: str) -> str | None:
     """Return sacreBLEU's signature of a metric."""
     from sacrebleu import BLEU, CHRF
 
-    kinds: dict[str, type[BLEU | CHRF]] = {"bleu": BLEU, "chrf": CHRF}
+    kinds: dict[str, Callable[..., BLEU | CHRF]] = {
+        "bleu": BLEU,
+        "chrf": CHRF,
+        "chrf3pp": partial(CHRF, word_order=2, beta=3),
+    }
     return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
@@ -131,14 +132,14 @@ READABILITY: dict[str, Callable[[str], float]] = {
 }
 UNTESTED = (CLAIMS, *READABILITY)
 """Metrics that do not say whether an answer is right: models are not tested by them."""
-GRADED = ("sari", "rouge_l", *UNTESTED)
+GRADED = ("sari", "rouge_l", "squad_f1", *UNTESTED)
 """Metrics with a number for each item; the others are binary."""
-CORPUS_LEVEL = ("bleu", "chrf", "ter")
-"""Metrics that lm-eval computes from all pairs of references and text together."""
-BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "sari": (0.0, 100.0)}
+CORPUS_LEVEL = ("bleu", "chrf", "chrf3pp", "ter")
+"""Metrics of all pairs of references and text together; lm-eval computes all but chrF3++."""
+BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "squad_f1": (0.0, 1.0), "sari": (0.0, 100.0)}
 """The least and the largest score; intervals are clipped to them."""
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
-OWN_METRICS = (*GRADED, *CITATION_METRICS)
+OWN_METRICS = (*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp")
 CITATION = re.compile(r"\[(\d+)\]")
 CONTENT_WORD_LETTERS = 4  # the least letters of a content word; numbers count at any length
 CLAIM_OVERLAP = 0.8  # the least share of a claim's words in one passage
@@ -159,6 +160,27 @@ def rouge_l(text: str, references: Sequence[str]) -> float:
 
     words = _words(text)
     return max(of_one(_words(reference), words) for reference in references)
+
+
+SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def score_squad(text: str, answers: Sequence[str]) -> tuple[float, float]:
+    """Return SQuAD's exact match and F1 of words, 0 to 1, with the best answer (Rajpurkar et al., 2016).
+
+    In lower case, without ASCII punctuation and without English articles, in any language.
+    """
+
+    def normalize(one: str) -> list[str]:
+        plain = "".join(letter for letter in one.lower() if letter not in string.punctuation)
+        return SQUAD_ARTICLES.sub(" ", plain).split()
+
+    def f1(right: list[str]) -> float:
+        shared = sum((Counter(words) & Counter(right)).values())
+        return float(words == right) if not words or not right else 2 * shared / (len(words) + len(right))
+
+    words, known = normalize(text), [normalize(answer) for answer in answers]
+    return max(float(words == right) for right in known), max(map(f1, known))
 
 
 def _words(text: str) -> list[str]:
@@ -213,6 +235,20 @@ def _score_cited_answer(text: str, fields: Fields, abstention: str) -> dict[str,
     }
 
 
+def rename_fields(fields: Fields, metadata: Fields) -> Fields:
+    """Return an item with the fields that metrics read, from those that `metadata.fields` names.
+
+    A name may have a part after a dot, as in `answers.text`; a single text for `references` or `answers` is a list.
+    """
+    found = dict(fields)
+    for name, place in (metadata.get("fields") or {}).items():
+        value: Any = fields
+        for part in str(place).split("."):
+            value = value[part]
+        found[name] = [value] if name in ("references", "answers") and isinstance(value, str) else value
+    return found
+
+
 def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -> dict[str, Any]:
     """Return the values of a task's metrics for a text that answers an item."""
     found: dict[str, Any] = {}
@@ -223,6 +259,8 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
             found[metric] = sari(fields["source"], text, fields["references"])
         elif metric == "rouge_l":
             found[metric] = rouge_l(text, fields["references"])
+        elif metric in ("squad_em", "squad_f1"):
+            found[metric] = score_squad(text, fields["answers"])[metric == "squad_f1"]
         elif metric in CORPUS_LEVEL:
             found[metric] = (fields["references"], text)
         elif metric == CLAIMS:
@@ -231,6 +269,22 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
         else:
             found[metric] = _score_cited_answer(text, fields, metadata["abstention"])[metric]
     return found
+
+
+@cache
+def register_aggregations() -> None:
+    """Make Polder's metrics of all texts together known to lm-eval."""
+    from lm_eval.api.registry import register_aggregation
+
+    def chrf3pp(items: Sequence[Any]) -> float:
+        """Return chrF3++ of pairs of references and text: chrF++ with recall three times as important."""
+        from lm_eval.api.metrics import _sacreformat
+        from sacrebleu import CHRF
+
+        references, texts = _sacreformat([item[0] for item in items], [item[1] for item in items])
+        return float(CHRF(word_order=2, beta=3).corpus_score(texts, references).score)
+
+    register_aggregation("chrf3pp")(chrf3pp)
 
 
 def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
@@ -245,6 +299,8 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
             fields["passage"] and not _is_text_list(fields.get("answers"))
         ):
             return "write `passage`, a number or 0, and `answers`, a list of texts"
+    if asked & {"squad_em", "squad_f1"} and not _is_text_list(fields.get("answers")):
+        return "write `answers`, a list of texts"
     if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):
         return "write `references`, a list of texts"
     if CLAIMS in asked and not (_is_text_list(fields.get("passages")) or isinstance(fields.get("text"), str)):

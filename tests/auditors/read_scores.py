@@ -1,4 +1,4 @@
-"""Read exported scores with Every Eval Ever's validator and converter, and with EuroEval's result class.
+"""Read exported scores with Every Eval Ever's validator and converter, and with EuroEval's result class and prompts.
 
 Run by the Python of the tests, with the folder of these packages: `read_scores.py FOLDER TOOL FILE`. It prints JSON.
 """
@@ -12,6 +12,7 @@ import types
 import typing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import typing_extensions
 
@@ -32,26 +33,53 @@ def convert_lm_eval(file: Path) -> Any:
 
 
 def read_euroeval(file: Path) -> Any:
-    """Return EuroEval's BenchmarkResult of each line, and what it would write itself.
-
-    Its packages start the whole program when they are imported, which needs inference servers. Their modules are loaded
-    without that; the three libraries that are missing then serve log messages and other tasks.
-    """
-    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc]  # pydantic asks for it below Python 3.12
-    for name in ("euroeval", "euroeval.metrics"):
-        package = types.ModuleType(name)
-        package.__path__ = [str(Path(sys.argv[1], *name.split(".")))]
-        sys.modules[name] = package
-    for name, attributes in {"litellm": [], "termcolor": ["colored"], "demjson3": ["JSONDecodeError"]}.items():
-        module = types.ModuleType(name)
-        for attribute in attributes:
-            setattr(module, attribute, ValueError)
-        sys.modules.setdefault(name, module)
-    results = importlib.import_module("euroeval.data_models").BenchmarkResult.from_jsonl(file)
+    """Return EuroEval's BenchmarkResult of each line, and what it would write itself."""
+    results = import_euroeval("data_models").BenchmarkResult.from_jsonl(file)
     return [{"result": result.model_dump(), "written": result.to_eee_dict()} for result in results]
 
 
-READERS = {"every-eval-ever": validate_document, "lm-eval": convert_lm_eval, "euroeval": read_euroeval}
+def write_euroeval_prompts(file: Path) -> Any:
+    """Return the prompts that EuroEval asks a base model in its first iteration, by the name of the data set.
+
+    The file has the rows of each data set, by split.
+    """
+    from datasets import Dataset, DatasetDict, disable_progress_bars
+
+    disable_progress_bars()
+    generation, kind = import_euroeval("generation_utils"), import_euroeval("data_models").DatasetConfig
+    modules = [import_euroeval(f"dataset_configs.{language}") for language in ("dutch", "english")]
+    configs = {one.name: one for module in modules for one in vars(module).values() if isinstance(one, kind)}
+    base = import_euroeval("enums").GenerativeType.BASE
+    prompts = {}
+    for name, splits in json.loads(file.read_text(encoding="utf-8")).items():
+        rows = DatasetDict({split: Dataset.from_list(rows) for split, rows in splits.items()})
+        shots = generation.extract_few_shot_examples(rows, configs[name], None, 0)
+        asked = generation.apply_prompt(rows["test"][:], shots, None, configs[name], base, True, None)
+        prompts[name] = asked["text"]
+    return prompts
+
+
+def import_euroeval(name: str) -> Any:
+    """Import a module of EuroEval.
+
+    The package starts the whole program when it is imported, which needs inference servers: its modules are imported
+    without that. The libraries that are missing then serve log messages and other tasks; they are empty.
+    """
+    typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc]  # pydantic asks for it below Python 3.12
+    if "euroeval" not in sys.modules:
+        sys.modules["euroeval"] = types.ModuleType("euroeval")
+        sys.modules["euroeval"].__path__ = [str(Path(sys.argv[1], "euroeval"))]
+        for library in ("litellm", "termcolor", "demjson3", "langdetect", "cyrtranslit", "lettucedetect"):
+            sys.modules[library] = mock.MagicMock()
+    return importlib.import_module(f"euroeval.{name}")
+
+
+READERS = {
+    "every-eval-ever": validate_document,
+    "lm-eval": convert_lm_eval,
+    "euroeval": read_euroeval,
+    "euroeval-prompts": write_euroeval_prompts,
+}
 
 if __name__ == "__main__":
     sys.path.append(sys.argv[1])

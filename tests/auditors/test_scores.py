@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from pipeline.cli.entry_point import main
+from pipeline.evaluate.settings import KnownSuite
 from tests.conftest import ROOT, Project, is_lacking
+from tests.evaluate.test_public_suites import tasks_of, write_euroeval_mirror
 
 READER = Path(__file__).parent / "read_scores.py"
 Read = Callable[..., Any]
@@ -92,3 +94,27 @@ def test_euroeval_reads_its_lines(finished: Project, tmp_path: Path, read: Read)
     assert first["euroeval_version"] is None
     again = found[0]["written"]["evaluation_results"][0]
     assert again["score_details"]["score"] == first["results"]["total"]["test_accuracy"]
+
+
+def test_prompts_and_examples_are_those_of_euroeval(
+    tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EuroEval's own functions write the prompts of its first iteration, of the same rows."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    mirror = write_euroeval_mirror(tmp_path / "mirror")
+    suites: tuple[KnownSuite, ...] = ("euroeval_dutch", "euroeval_english")
+    tasks = {name: task for suite in suites for name, task in tasks_of(suite, mirror, tmp_path / suite).items()}
+    rows = {
+        task.config.metadata["euroeval"]["dataset"]: {
+            split: [json.loads(line) for line in (mirror / task.config.dataset_path / f"default-{split}.jsonl").open()]
+            for split in ("train", "test")
+        }
+        for task in tasks.values()
+    }
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    expected = read("euroeval-prompts", tmp_path / "rows.json")
+    assert len(expected) == len(tasks) == 13
+    for task in tasks.values():
+        shots = task.get_config("num_fewshot")
+        asked = [task.fewshot_context(doc, num_fewshot=shots) for doc in task.eval_docs]
+        assert asked == [prompt.rstrip() for prompt in expected[task.config.metadata["euroeval"]["dataset"]]], task

@@ -7,7 +7,13 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, Suite
-from pipeline.evaluate.task_file_reader import list_suite_files, read_data_file_name, read_data_rows, read_task_config
+from pipeline.evaluate.task_file_reader import (
+    list_suite_files,
+    read_data_file_name,
+    read_data_rows,
+    read_data_set_name,
+    read_task_config,
+)
 
 TASK = "task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\n"
 
@@ -99,5 +105,6 @@ def test_the_task_files_of_the_project_are_well_formed(name: KnownSuite):
     assert tasks
     for path, task in tasks.items():
         assert task["task"] == path.stem
-        assert path.stem.startswith(read_data_file_name(path, task).split(".")[0]), "two tasks may read one file"
+        if read_data_set_name(task) is None:
+            assert path.stem.startswith(read_data_file_name(path, task).split(".")[0]), "two tasks may read one file"
         assert f"`{path.stem}`" in readme, "in the list of tasks"
