@@ -201,6 +201,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
             "link": results.link,
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
             "not_asked": results.content.get("not_asked", []),
+            "protocols": {task["task"]: found for task in results.content["tasks"] if (found := task.get("protocol"))},
             "lm_eval_version": results.content.get("lm_eval_version"),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)

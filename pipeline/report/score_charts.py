@@ -26,6 +26,8 @@ METRICS = {
     "claims_found": "share of sentences with most words from one given passage: copying, not truth",
     "bleu": "word sequences as in a reference, 0 to 100",
     "chrf": "character sequences as in a reference, 0 to 100",
+    "mcc": "correlation of answers with right answers, -1 to 1; 0 is chance",
+    "squad_f1": "words in common with the best right answer",
     "sari": "words kept, added and deleted as in references, 0 to 100",
     "rouge_l": "longest common word sequence with a reference",
     "lix": "readability by lengths of words and sentences",
