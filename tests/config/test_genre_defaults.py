@@ -173,6 +173,33 @@ def test_the_sample_is_spread_over_files_and_over_the_documents_that_are_read(tm
     assert [int(text) for text in sample_texts(one)] == [*range(0, 1000, 10)]
 
 
+def test_the_bytes_that_are_read_are_divided_over_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read in blocks, so that the bytes are not exact."""
+    monkeypatch.setattr("pipeline.config.genre_defaults.SAMPLED_BYTES", 1_600_000)
+    monkeypatch.setattr("pipeline.config.genre_defaults.SAMPLED_DOCUMENTS", 10_000)
+    for number in range(4):
+        write_source(tmp_path / f"{number}.jsonl", "een tekst van een molen " * 80, 1500)
+    one, four = (configure(tmp_path, path=str(tmp_path / name)).source_units("wetten") for name in ("0.*", "*.jsonl"))
+    read = len(sample_texts(one))
+    assert read < 1400 and len(sample_texts(four)) < 2 * read
+
+
+def test_a_corpus_that_is_added_to_an_older_run_has_the_default_of_today(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    write_snapshot(tmp_path / "micro", {"configuration": {"corpus": {"other": {}}}})
+    assert (
+        configure(tmp_path).corpora_with_older_default() == [] and filter_rules(configure(tmp_path)) == GENRES["laws"]
+    )
+
+
+def test_changes_of_a_genre_need_no_preset(tmp_path: Path) -> None:
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    rules = filter_rules(configure(tmp_path, {"genres": {"laws": {"nl": {"quality": {"minimum_words": 3}}}}}))
+    assert (rules["nl"].quality.minimum_words, rules["nl"].words) == (3, "lexical") and rules["en"] == GENRES["laws"][
+        "en"
+    ]
+
+
 def test_text_that_cannot_be_read_gives_the_gentlest_genre(tmp_path: Path) -> None:
     config = configure(tmp_path, path=str(tmp_path / "nothing" / "*.jsonl"))
     assert sample_texts(config.source_units("wetten")) == []

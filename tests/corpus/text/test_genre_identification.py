@@ -40,6 +40,7 @@ def test_the_properties_are_shares_of_words_and_of_lines_that_are_not_blank() ->
     assert (measured.words, measured.words_per_line) == (19, 19 / 7)
     assert measured.speaker_lines == 4 / 7  # ANNA. occurs once
     assert (measured.structured_lines, measured.legal_terms, measured.fillers) == (1 / 7, 1 / 19, 2 / 19)
+    assert measure_document("Anna:\nKomt.\nAnna:\nHij komt niet\nHij komt niet\n").speaker_lines == 2 / 5
     assert measure_document("") == (0, 0, 0, 0, 0, 0, 0)
 
 
