@@ -56,3 +56,9 @@ def test_operations_of_a_model_that_began_elsewhere_are_told_without_those_befor
     assert str(answers.answer("compute").text).endswith("; 10 tokens (without the earlier training of other)")
     model.branch_of = ("base", 4)
     assert str(answers.answer("compute").text).endswith("; 10 tokens")
+
+
+def test_official_languages_of_the_union_are_those_of_its_list() -> None:
+    page = {"settings": SimpleNamespace(run="tiny"), "corpora": [{"name": "a", "languages": [("fy", {}), ("nl", {})]}]}
+    answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [], translator("en"))
+    assert answers.answer("union_languages").text == "Dutch (nl)"

@@ -289,3 +289,12 @@ def test_a_run_without_models_still_has_its_papers(run_folder: Run) -> None:
     run(run_folder.settings, **arguments)
     text = answer(arguments["papers"], "technical-documentation", "Architecture", "en")["text"]
     assert text == "no model was trained"
+
+
+def test_a_source_has_its_version_or_the_day_on_which_it_was_read(run_folder: Run) -> None:
+    manifest = run_folder.read("sources/laws/manifest.json")
+    title = "Large ones: more than 3 % of the bytes of all public data sets"
+    assert table(written(run_folder), "training-content-summary", title)[0][6] == "read on 2026-03-01"
+    manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": "a" * 40}
+    run_folder.write("sources/laws/manifest.json", manifest)
+    assert table(written(run_folder), "training-content-summary", title)[0][6] == "a" * 40

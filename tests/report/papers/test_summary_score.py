@@ -160,3 +160,19 @@ def test_a_run_without_a_summary_or_with_one_of_another_version_is_refused(run_f
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match="has other points than this version of Polder"):
         score_summary(tmp_path)
+
+
+def test_the_largest_gain_is_first(run_folder: Run, tmp_path: Path) -> None:
+    gains = [sum(entry.gain.values()) for entry in score(run_folder, tmp_path).improvements]
+    assert gains == sorted(gains, reverse=True) and len(gains) > 20
+
+
+def test_each_source_of_a_category_must_be_described(contact: Run, tmp_path: Path) -> None:
+    half = {"laws": STATED["source_descriptions"]["laws"]}
+    found = score(contact, tmp_path, **{**STATED, "source_descriptions": half}, data_categories={"tales": "public"})
+    assert {entry.key for entry in found.improvements} == {"disclosure.source_descriptions"}
+
+
+def test_a_word_is_explained_once(contact: Run, tmp_path: Path) -> None:
+    changes = {"summary_changes": "a hash (a short name of a text) of each text", "removal": "By its hash."}
+    assert score(contact, tmp_path, **{**STATED, **changes}).improvements == []
