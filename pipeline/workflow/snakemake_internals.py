@@ -105,8 +105,8 @@ class SnakemakeWorkflow:
         settings, manager = self._workflow.output_settings, self._workflow.logger_manager
         requested = settings.verbose or settings.debug_dag or settings.printshellcmds
         plugin = any(handler.writes_to_stream for handler in manager.plugin_handlers)
-        is_quiet = "all" in {str(quiet) for quiet in settings.quiet or ()}
-        return not self._workflow.is_main_process or requested or plugin or is_quiet
+        is_quiet = {"all", "progress"} & {str(quiet) for quiet in settings.quiet or ()}
+        return not self._workflow.is_main_process or requested or plugin or bool(is_quiet)
 
     @property
     def log_file(self) -> str | None:

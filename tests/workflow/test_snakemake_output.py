@@ -94,6 +94,11 @@ def test_snakemake_s_own_output_is_there_on_request(tmp_path: Path, options: lis
     assert code == 0 and "touch ngrams.txt" in printed and "This was a dry-run" not in printed
 
 
+def test_who_wants_no_progress_gets_none(tmp_path: Path) -> None:
+    code, printed = run_snakemake(tmp_path, "--quiet")
+    assert code == 0 and "jobs done" not in printed
+
+
 def test_a_dry_run_leaves_snakemake_s_table_and_advice_to_the_summary(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path, "-n")
     assert code == 0 and "Job stats" not in printed and "dry-run" not in printed
