@@ -107,6 +107,7 @@ class Published:
                 "filters": Corpus().model_dump(mode="json", include={"languages", "deduplication"}),
                 "sources": [
                     {"name": name, "language": "nl", "genre": genre, "license": "CC0-1.0", "rights": described}
+                    | ({} if genre else {"sampled_genre": "web"})
                     for name, genre in (("een", "laws"), ("twee", None))
                 ],
             }
@@ -200,6 +201,7 @@ def test_counts_add_up_by_source_language_license_and_year(published: Published)
         assert sum(part["bytes"] for part in data[group].values()) == data["totals"]["bytes_out"]
     laws = {key: data["sources"]["een"][key] for key in ("documents", "bytes")}
     assert data["genres"] == {"laws": laws} and laws["documents"] > 0  # a source without a genre is in no group
+    assert [data["sources"][name]["genre_by_sample"] for name in ("een", "twee")] == [None, "web"]
     assert "By genre" in published.read("page") and "| genre | laws |" in published.read("card")
     for kind in ("lengths", "scores"):
         assert sum(number for bins in data[kind].values() for _, number in bins) == documents

@@ -166,7 +166,7 @@ def test_the_sentence_says_where_the_threshold_is_from() -> None:
         (None, "from the settings of the job"),
         (
             {"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s", "genre": "prose"}]},
-            "from the preset prose",
+            "from the preset prose)",
         ),
         (
             {"corpus": {"main": {"preset": "genre"}}, "sources": [{"name": "s"}], "genres": {"s": "prose"}},
