@@ -320,6 +320,7 @@ def test_squad_scores_compare_words_of_the_best_answer() -> None:
     assert exact == 0 and f1 == pytest.approx(2 * 2 / (3 + 2))
     assert score_squad("", ["boot"]) == (0.0, 0.0)
     assert score_squad("vis vis", ["vis"])[1] == pytest.approx(2 / 3)
+    assert score_squad("vis vis", ["vis vis boot"])[1] == pytest.approx(2 * 2 / 5)
 
 
 def test_fields_of_a_data_set_are_read_under_the_names_of_the_metrics() -> None:
