@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.core.yaml_files import load_yaml
 from pipeline.report.papers.facts import CATEGORIES
-from pipeline.report.papers.write import read_forms
+from pipeline.report.papers.write import SectionForm, read_forms
 
 CRITERIA, SUMMARY = "criteria.yaml", "training-content-summary"
 Dimension = Literal["clarity", "completeness", "consistency", "correctness", "accessibility", "comprehension"]
@@ -29,6 +29,7 @@ GROUPS: dict[Dimension, Group] = {
 """The rubric's two scores, each a sum over its dimensions."""
 FILE_NAME = re.compile(r"\b[\w/-]+\.(?:json|yaml|parquet|py|safetensors)\b")
 SENTENCE_END = re.compile(r"[.!?;]\s|[.!?;]$|\n")
+OPEN_CELL = re.compile(r"–|not stated|read on .*")  # of a table: no address; no version, only the day of reading
 EXPLAINED = r"(?:\s+\S+){0,2}\s*\("  # in brackets, right behind it or behind the name of what it is
 
 
@@ -40,6 +41,8 @@ class Criterion(Settings):
     asks: str = ""
     answer: str | list[str] = []
     mentions: list[str] = []
+    table: str = ""
+    column: str = ""
     plain: str = ""
     form: str = ""
     category: str | None = Field(default=None, alias="if")
@@ -56,10 +59,13 @@ class Criterion(Settings):
 
     @model_validator(mode="after")
     def _is_decided(self) -> Criterion:
-        known = {name for section in read_forms()[SUMMARY].sections.values() for name in section.points.values()}
-        if unknown := sorted({*self.answers} - known):
+        sections = read_forms()[SUMMARY].sections.values()
+        answers = {name for section in sections for name in section.points.values()}
+        if unknown := sorted({*self.answers} - answers):
             raise ValueError(f"{', '.join(self.of)}: the summary has no answer {unknown[0]}")
-        if not (self.answers or self.plain or self.form) or self.category not in (None, *CATEGORIES):
+        if self.table and self.table not in {name for section in sections for name in section.tables.values()}:
+            raise ValueError(f"{', '.join(self.of)}: the summary has no table {self.table}")
+        if not (self.answers or self.table or self.plain or self.form) or self.category not in (None, *CATEGORIES):
             raise ValueError(f"{', '.join(self.of)}: nothing decides it")
         return self
 
@@ -97,9 +103,16 @@ class _Point(BaseModel):
     answer: _Answer
 
 
+class _Table(BaseModel):
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
 class _Section(BaseModel):
     number: str
     points: list[_Point]
+    tables: list[_Table]
 
 
 class _Summary(BaseModel):
@@ -114,6 +127,19 @@ class ScoredPoint(NamedTuple):
     number: str
     text: str | None
     key: str | None
+
+    @property
+    def is_own_text(self) -> bool:
+        """Whether the provider wrote a text, more than a name or that there is none."""
+        return (self.key or "").startswith("disclosure.") and self.text not in (None, "none")
+
+
+class SummaryContent(NamedTuple):
+    """A run's summary in English: its title, its points by their answers and its tables by their rows in the form."""
+
+    title: str
+    points: dict[str, ScoredPoint]
+    tables: dict[str, _Table]
 
 
 @dataclass(frozen=True)
@@ -155,31 +181,46 @@ class SummaryScore:
         return {"scores": scores, "points": rows, "points_by_form": self.by_form, "improvements": improvements}
 
 
-def read_summary(run_directory: Path) -> tuple[str, dict[str, ScoredPoint]]:
-    """Return the title of a run's summary in English and its points by their answers in the form.
+def read_summary(run_directory: Path) -> SummaryContent:
+    """Return a run's summary of training content.
 
     Raises:
-        InputError: there is no summary, or another version of Polder wrote it.
+        InputError: there is no summary, it is damaged, or another version of Polder wrote it.
     """
     path = run_directory / layout.PAPERS / f"{SUMMARY}.en.json"
     if not path.is_file():
         raise InputError(f"{path} is missing: finish the run first, polder run CONFIG report")
-    summary = _Summary.model_validate_json(path.read_bytes())
+    try:
+        summary = _Summary.model_validate_json(path.read_bytes())
+    except ValidationError:
+        raise InputError(
+            f"{path} is damaged: remove {path.parent} and write it again, polder run CONFIG report"
+        ) from None
     form = read_forms()[SUMMARY].sections
     points: dict[str, ScoredPoint] = {}
+    tables: dict[str, _Table] = {}
+    if [section.number for section in summary.sections] != [*form] or not all(
+        _has_form(section, form[section.number]) for section in summary.sections
+    ):
+        raise InputError(f"{path} has other points than this version of Polder: polder run CONFIG report")
     for section in summary.sections:
-        expected = form[section.number].points if section.number in form else {}
-        if [point.title for point in section.points] != [*expected]:
-            raise InputError(f"{path} has other points than this version of Polder: polder run CONFIG report")
-        for point, name in zip(section.points, expected.values(), strict=True):
+        part = form[section.number]
+        for point, name in zip(section.points, part.points.values(), strict=True):
             points[name] = ScoredPoint(section.number, point.number, point.answer.text, point.answer.key)
-    return summary.title, points
+        tables |= {part.tables[table.title]: table for table in section.tables}
+    return SummaryContent(summary.title, points, tables)
+
+
+def _has_form(section: _Section, form: SectionForm) -> bool:
+    is_complete = [point.title for point in section.points] == [*form.points]
+    return is_complete and all(table.title in form.tables for table in section.tables)
 
 
 def find_unclear_texts(points: dict[str, ScoredPoint], criteria: Criteria) -> Iterator[tuple[str, str]]:
     """Yield answers with a long sentence, a file name or a word of the trade that nothing explains, and what it is."""
     unexplained = {
-        word: re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", re.IGNORECASE) for word in criteria.words
+        words: re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, words.split('|')))})(?![\w-])", re.IGNORECASE)
+        for words in criteria.words
     }
     for name, point in points.items():
         text = point.text or ""
@@ -199,9 +240,10 @@ def find_unclear_texts(points: dict[str, ScoredPoint], criteria: Criteria) -> It
 
 
 def _find_shortcoming(
-    criterion: Criterion, points: dict[str, ScoredPoint], unclear: dict[str, list[str]], parts: list[str]
+    criterion: Criterion, summary: SummaryContent, unclear: dict[str, list[str]], parts: list[str]
 ) -> tuple[str, str] | None:
     """Return the key and the advice of a criterion that is not met; None if it is."""
+    points = summary.points
     open_texts = (None, "none") if criterion.category else (None,)  # what is used cannot be none
     for name in criterion.answers:
         if points[name].text in open_texts:
@@ -211,8 +253,14 @@ def _find_shortcoming(
         if not any(word.lower() in text for word in words.split("|")):
             key = points[criterion.answers[0]].key or criterion.answers[0]
             return key, f"also say {criterion.question} ({words.replace('|', ' or ')})"
+    if criterion.table and (table := summary.tables.get(criterion.table)):
+        place = table.head.index(criterion.column)
+        if names := [row[0] for row in table.rows if OPEN_CELL.fullmatch(row[place])]:
+            return "sources", f"state {criterion.question}: {', '.join(names)}"
     if criterion.plain:
         read = criterion.answers or [name for name, point in points.items() if not parts or point.part in parts]
+        if not any(points[name].is_own_text for name in read):
+            return "disclosure", f"state a text of your own, so that {criterion.plain}"
         if advice := [(name, text) for name in read for text in unclear.get(name, ())]:
             return points[advice[0][0]].key or advice[0][0], "; ".join(text for _, text in advice)
     return None
@@ -222,12 +270,12 @@ def score_summary(run_directory: Path) -> SummaryScore:
     """Return the score of a run's summary of training content.
 
     Raises:
-        InputError: there is no summary, or another version of Polder wrote it.
+        InputError: there is no summary, it is damaged, or another version of Polder wrote it.
     """
-    title, points = read_summary(run_directory)
+    summary = read_summary(run_directory)
     criteria = read_criteria()
     unclear: dict[str, list[str]] = defaultdict(list)
-    for name, advice in find_unclear_texts(points, criteria):
+    for name, advice in find_unclear_texts(summary.points, criteria):
         unclear[name].append(advice)
     reached: dict[tuple[str, Dimension], int] = defaultdict(int)
     possible: dict[tuple[str, Dimension], int] = defaultdict(int)
@@ -235,16 +283,18 @@ def score_summary(run_directory: Path) -> SummaryScore:
     by_form = 0
     for section in criteria.sections.values():
         for criterion in section.criteria:
-            if criterion.category and not (points[f"sources.{criterion.category}"].text or "").startswith("yes"):
+            if criterion.category and not (summary.points[f"sources.{criterion.category}"].text or "").startswith(
+                "yes"
+            ):
                 continue
-            shortcoming = _find_shortcoming(criterion, points, unclear, section.parts)
+            shortcoming = _find_shortcoming(criterion, summary, unclear, section.parts)
             by_form += sum(criterion.weights.values()) if criterion.form else 0
             for dimension, weight in criterion.weights.items():
                 possible[section.title, dimension] += weight
                 reached[section.title, dimension] += 0 if shortcoming else weight
             if shortcoming:
                 missed.append((criterion, shortcoming))
-    score = SummaryScore(title, reached, possible, by_form, [])
+    score = SummaryScore(summary.title, reached, possible, by_form, [])
     score.improvements.extend(_list_improvements(missed, possible))
     return score
 

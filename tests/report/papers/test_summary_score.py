@@ -62,7 +62,14 @@ def score(run_folder: Run, folder: Path, **disclosed: Any) -> SummaryScore:
 @pytest.fixture
 def contact(run_folder: Run) -> Run:
     run_folder.settings = run_folder.settings.model_copy(update={"contact": "teksten@voorbeeld.nl"})
+    set_version(run_folder, "a" * 40)
     return run_folder
+
+
+def set_version(run_folder: Run, revision: str | None, source: str = "laws") -> None:
+    manifest = run_folder.read(f"sources/{source}/manifest.json")
+    manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": revision}
+    run_folder.write(f"sources/{source}/manifest.json", manifest)
 
 
 def test_nothing_is_lost_where_everything_is_stated_in_plain_words(contact: Run, tmp_path: Path) -> None:
@@ -96,6 +103,9 @@ def test_a_key_that_is_left_out_costs_what_stating_it_is_said_to_gain(
         ("removal", "See gone.json for the list.", "has the file name gone.json"),
         ("regions_and_groups", "By perplexity none stands out", "does not explain perplexity"),
         ("illegal_content", "A hash of each text is compared.", "does not explain hash"),
+        ("summary_notices", "Per epoch, on the page.", "does not explain epoch"),
+        ("summary_notices", "After both epochs, on the page.", "does not explain epochs"),
+        ("summary_notices", "With new CORPORA, on the page.", "does not explain CORPORA"),
     ],
 )
 def test_what_a_reader_who_is_no_engineer_cannot_read_is_named(
@@ -129,7 +139,37 @@ def test_each_metric_is_in_one_criterion() -> None:
     assert len(metrics) == 207 and max(metrics.values()) == 1
 
 
+def test_texts_that_nobody_stated_are_not_understood(contact: Run, tmp_path: Path) -> None:
+    bare = score(contact, tmp_path)
+    lost = {metric for entry in bare.improvements for metric in entry.metrics}
+    assert {"D4", "F2.1.d.8", "F3.2.a.2"} <= lost and bare.reached["The document", "comprehension"] == 0
+    crawled = score(contact, tmp_path, data_categories={"tales": "crawled", "laws": "third-party"})
+    lost = {metric for entry in crawled.improvements for metric in entry.metrics}
+    assert {"F2.3.c.3", "F2.2.2.d.7"} <= lost
+    advice = {entry.key: entry.advice for entry in bare.improvements}
+    assert advice["disclosure"].startswith("state a text of your own, so that the summary is understood")
+    one = score(contact, tmp_path, content_types="laws and tales")
+    assert one.reached["The document", "comprehension"] == 6, "of what is stated, all is understood"
+
+
+def test_large_data_sets_must_have_addresses_and_versions(contact: Run, tmp_path: Path) -> None:
+    set_version(contact, None)
+    unversioned = score(contact, tmp_path, **STATED)
+    (entry,) = unversioned.improvements
+    assert (entry.key, entry.metrics) == ("sources", ("F2.1.c.5",)) and set(entry.gain) == {"transparency"}
+    assert entry.advice == "state the version of each large one (dataset.revision): laws"
+    manifest = contact.read("sources/tales/manifest.json")
+    del manifest["source"]["rights"]["url"]
+    contact.write("sources/tales/manifest.json", manifest)
+    unaddressed = score(contact, tmp_path, **STATED, data_categories={"tales": "public"})
+    lost = {metrics: entry.advice for entry in unaddressed.improvements for metrics in entry.metrics}
+    assert lost["F2.1.c.3"] == "state the address of each large one (rights.url): tales"
+    assert lost["F2.1.c.5"].endswith(": laws, tales") and "F2.1.c.1" not in lost
+
+
 def test_a_criterion_of_an_unknown_answer_or_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"D1: the summary has no table sources\.large"):
+        Criterion(of=["D1"], weights={"clarity": 1}, table="sources.large", column="Address")
     with pytest.raises(ValueError, match=r"D1: the summary has no answer disclosure\.limitations"):
         Criterion(of=["D1"], weights={"clarity": 1}, answer="disclosure.limitations")
     with pytest.raises(ValueError, match="D1: nothing decides it"):
@@ -155,11 +195,29 @@ def test_a_run_without_a_summary_or_with_one_of_another_version_is_refused(run_f
         score_summary(tmp_path)
     score(run_folder, tmp_path)
     path = tmp_path / "report/papers/training-content-summary.en.json"
-    content = json.loads(path.read_text())
-    del content["sections"][0]["points"][0]
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="has other points than this version of Polder"):
-        score_summary(tmp_path)
+    text = path.read_text()
+    for *place, last in (["sections", 0, "points", 0], ["sections", 3], ["sections", 4, "tables", 0, "title"]):
+        content: Any = json.loads(text)
+        part = content
+        for key in place:
+            part = part[key]
+        if last == "title":
+            part[last] = "other"
+        else:
+            del part[last]
+        path.write_text(json.dumps(content))
+        with pytest.raises(InputError, match="has other points than this version of Polder"):
+            score_summary(tmp_path)
+
+
+def test_a_damaged_summary_is_refused_with_the_way_out(run_folder: Run, tmp_path: Path) -> None:
+    score(run_folder, tmp_path)
+    path = tmp_path / "report/papers/training-content-summary.en.json"
+    whole = path.read_bytes()
+    for damaged in (whole[:100], b"\xff" + whole, whole.replace(b'"sections"', b'"parts"')):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"en\.json is damaged: remove .*papers and write it again, polder run"):
+            score_summary(tmp_path)
 
 
 def test_the_largest_gain_is_first(run_folder: Run, tmp_path: Path) -> None:
@@ -168,6 +226,7 @@ def test_the_largest_gain_is_first(run_folder: Run, tmp_path: Path) -> None:
 
 
 def test_each_source_of_a_category_must_be_described(contact: Run, tmp_path: Path) -> None:
+    set_version(contact, "b" * 40, "tales")
     half = {"laws": STATED["source_descriptions"]["laws"]}
     found = score(contact, tmp_path, **{**STATED, "source_descriptions": half}, data_categories={"tales": "public"})
     assert {entry.key for entry in found.improvements} == {"disclosure.source_descriptions"}
