@@ -5,7 +5,7 @@ It is written as JSON, because cyclonedx-python-lib 11 has no model cards; the t
 
 from __future__ import annotations
 
-import re
+import json
 import uuid
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +14,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from pipeline import layout
 from pipeline.core.markup import safe_url
-from pipeline.energy.settings import JOULES_PER_KWH
-from pipeline.report.papers.facts import ModelFacts, SourceFacts
+from pipeline.report.papers.facts import ModelFacts, SourceFacts, format_kilowatt_hours
 from pipeline.report.papers.spdx import describe_training, hash_weights, list_training_corpora
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.settings import ProviderStatements
@@ -68,12 +67,14 @@ def _external_references(**urls: str | None) -> list[Json]:
 
 
 def _source_component(source: SourceFacts) -> Json:
+    category = source.category if source.category != "other" else ""  # where nothing says more
+    stated = {"language": source.language, "legal basis": source.basis, "category": category}
     data = _without_empty(
         {
             "type": "dataset",
             "name": source.name,
             "contents": {"url": url} if (url := safe_url(source.address)) else None,
-            "description": f"{source.language}; legal basis: {source.basis}; category: {source.category}",
+            "description": "; ".join(f"{title}: {text}" for title, text in stated.items() if text),
             "governance": {"owners": [{"organization": {"name": source.holder}}]} if source.holder else None,
         }
     )
@@ -108,7 +109,7 @@ def _energy(model: ModelFacts, provider: str) -> Json | None:
     """Return the energy of the training; the schema wants a provider of electricity, of which nothing is known."""
     if not model.energy.is_known:
         return None
-    measure = {"value": round(model.energy.joules / JOULES_PER_KWH, 9), "unit": "kWh"}
+    measure = {"value": float(format_kilowatt_hours(model.energy.joules)), "unit": "kWh"}
     electricity = {"organization": {"name": f"electricity of {provider}"}, "energySource": "unknown"}
     return {
         "energyConsumptions": [
@@ -116,10 +117,18 @@ def _energy(model: ModelFacts, provider: str) -> Json | None:
                 "activity": "training",
                 "energyProviders": [{**electricity, "energyProvided": measure}],
                 "activityEnergyCost": measure,
-                "properties": _properties({"label": model.energy.label}, "polder:"),
+                "properties": _energy_properties(model),
             }
         ]
     }
+
+
+def _energy_properties(model: ModelFacts) -> list[Json]:
+    """Return the label of an energy and the bounds of its 95 % interval in kWh; nothing if it is not known."""
+    if not model.energy.is_known:
+        return []
+    low, high = (format_kilowatt_hours(bound) for bound in (model.energy.low_joules, model.energy.high_joules))
+    return _properties({"energyLabel": model.energy.label, "energyLow": low, "energyHigh": high}, "polder:")
 
 
 def _metrics(model: ModelFacts) -> list[Json]:
@@ -140,14 +149,14 @@ def _model_card(model: ModelFacts, corpora: list[Json], energy: Json | None, sta
         ],
         "environmentalConsiderations": energy,
     }
+    described = [f"{key} {shape[key]}" for key in SHAPE_PROPERTIES.values() if shape.get(key)]
+    texts = [{"format": "text"}] if model.vocabulary_size else []  # the tokens are of a tokenizer of text
     parameters = {
-        "approach": {"type": "self-supervised"},
-        "task": "text-generation",
-        "architectureFamily": shape.get("preset") or "transformer",
-        "modelArchitecture": "decoder-only transformer",
+        "architectureFamily": shape.get("preset"),
+        "modelArchitecture": ", ".join(described),
         "datasets": [{"ref": corpus["bom-ref"]} for corpus in corpora],
-        "inputs": [{"format": "text"}],
-        "outputs": [{"format": "text"}],
+        "inputs": texts,
+        "outputs": texts,
     }
     properties = {name: shape.get(key) for name, key in SHAPE_PROPERTIES.items()}
     properties |= {"vocabSize": model.vocabulary_size, "contextLength": model.training.get("sequence_length")}
@@ -170,32 +179,34 @@ def _model_component(
         dict(next(one for one in page["models"] if one["name"] == model.name)["settings"]),
     )
     weights = hash_weights(reader, model)
-    version = next(iter(weights.values()), "0" * 16)[:16]
+    version = next((sha256[:16] for sha256 in weights.values()), None)
     provider = stated.text("provider") or f"the makers of {run}"
     final = layout.FINAL_MODEL.relative_path(model=model.name)
+    references = {entry["bom-ref"] for entry in corpora}
+    read = [one for one in page["corpora"] if layout.CORPUS.relative_path(corpus=one["name"]) in references]
     removed = [
         f"{stage['stage']}: {stage['in']} documents in, {stage['kept']} kept"
-        for corpus in page["corpora"]
-        if layout.CORPUS.relative_path(corpus=corpus["name"]) in {entry["bom-ref"] for entry in corpora}
+        for corpus in read
         for stage in corpus["totals"]["stages"]
     ]
-    personal = [f"{number} {kind} replaced" for corpus in page["corpora"] for kind, number in corpus["personal_data"]]
+    personal = [f"{corpus['name']}: {number} {kind}" for corpus in read for kind, number in corpus["personal_data"]]
     spdx = {
         "primaryPurpose": "model",
         "suppliedBy": provider,
-        "domain": stated.text("content_types") or "natural language",
+        "domain": stated.text("content_types"),
         "autonomyType": "noAssertion",
         "hyperparameter": "; ".join(f"{name}={value}" for name, value in settings.items() if value is not None),
-        "energyQuantity": f"{model.energy.joules / JOULES_PER_KWH:.9f}" if model.energy.is_known else None,
+        "energyQuantity": format_kilowatt_hours(model.energy.joules) if model.energy.is_known else None,
         "energyUnit": "kilowattHour" if model.energy.is_known else None,
         "informationAboutTraining": describe_training(model),
         "informationAboutApplication": stated.text("intended_use"),
         "intendedUse": stated.text("intended_use"),
         "metric": "; ".join(f"{one['type']}: {one['value']}" for one in _metrics(model)),
         "modelDataPreprocessing": "; ".join(removed),
-        "useSensitivePersonalInformation": "; ".join(personal) or "noAssertion",
+        "useSensitivePersonalInformation": "noAssertion",  # what patterns found is not what the law calls sensitive
     }
-    references = _external_references(
+    own = {"folder": final, "personalDataReplaced": "; ".join(personal)}
+    links = _external_references(
         website=page["settings"].provider_url,
         documentation=stated.text("model_documentation"),
         model_card=layout.MODEL_CARD,
@@ -213,14 +224,15 @@ def _model_component(
             "version": version,
             "description": f"a language model of {model.parameters} parameters, trained on {model.tokens} tokens",
             "licenses": _licenses([text] if (text := stated.text("model_license")) else []),
-            "purl": f"pkg:generic/{quote(run, safe='')}/{quote(model.name, safe='')}@{version}",
-            "externalReferences": references,
+            "purl": f"pkg:generic/{quote(run, safe='')}/{quote(model.name, safe='')}"
+            + (f"@{version}" if version else ""),
+            "externalReferences": links,
             "components": [
                 {"type": "file", "bom-ref": path, "name": path, "hashes": [{"alg": "SHA-256", "content": sha256}]}
                 for path, sha256 in weights.items()
             ],
             "modelCard": _model_card(model, corpora, _energy(model, provider), stated),
-            "properties": _properties(spdx, "spdx:") + _properties({"folder": final}, "polder:"),
+            "properties": _properties(spdx, "spdx:") + _properties(own, "polder:") + _energy_properties(model),
         }
     )
 
@@ -259,13 +271,11 @@ def build_cyclonedx_document(
         base_references = [base["bom-ref"]] if base else []
         depends[f"model/{model.name}"] = [entry["bom-ref"] for entry in read] + base_references
     components = [*own, *bases, *corpora.values(), *texts.values()]
-    identity = re.sub(r"\s", "", f"{page['settings'].run}:{[component.get('version') for component in components]}")
     ended = max((record.ended for record in reader.records), default="1970-01-01T00:00:00")
-    return {
+    content = {
         "$schema": SCHEMA,
         "bomFormat": "CycloneDX",
         "specVersion": VERSION,
-        "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, identity)}",
         "version": 1,
         "metadata": {
             "timestamp": f"{ended[:19]}Z",
@@ -276,3 +286,5 @@ def build_cyclonedx_document(
         "components": components,
         "dependencies": [{"ref": one, "dependsOn": sorted(others)} for one, others in sorted(depends.items())],
     }
+    serial = uuid.uuid5(NAMESPACE, json.dumps(content, sort_keys=True))
+    return {**content, "serialNumber": f"urn:uuid:{serial}"}

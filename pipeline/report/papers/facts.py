@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
 from pipeline.energy.energy_accounting_file import EnergyFigure, EnergyUnit
+from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import Category
@@ -139,6 +141,11 @@ def format_megawatt_hours(figure: EnergyFigure, words: Translator) -> str:
         high=high,
         label=words.figure(figure.label),
     )
+
+
+def format_kilowatt_hours(joules: float) -> str:
+    """Return an energy in kWh as a decimal number without exponent, with as many digits as the papers have."""
+    return f"{Decimal(f'{joules / JOULES_PER_KWH:.{SIGNIFICANT - 1}e}'):f}"
 
 
 def find_size_band(tokens: int) -> str:

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from pipeline import layout
 from pipeline.core.markup import safe_url
-from pipeline.energy.settings import JOULES_PER_KWH
-from pipeline.report.papers.facts import ModelFacts, SourceFacts
+from pipeline.report.papers.facts import ModelFacts, SourceFacts, format_kilowatt_hours
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.settings import ProviderStatements
 
@@ -91,7 +90,7 @@ def _energy(model: ModelFacts) -> Json | None:
         return None
     described = {
         "type": "ai_EnergyConsumptionDescription",
-        "ai_energyQuantity": f"{model.energy.joules / JOULES_PER_KWH:.9f}",
+        "ai_energyQuantity": format_kilowatt_hours(model.energy.joules),
         "ai_energyUnit": "kilowattHour",
     }
     return {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [described]}
@@ -131,7 +130,7 @@ def build_spdx_document(
             "dataset_DatasetPackage",
             f"source/{source.name}",
             name=source.name,
-            description=f"{source.basis}; holder: {source.holder}",
+            description="; ".join(filter(None, [source.basis, source.holder and f"holder: {source.holder}"])),
             software_primaryPurpose="data",
             software_downloadLocation=safe_url(source.address),
             dataset_datasetType=["text"],
