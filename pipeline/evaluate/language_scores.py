@@ -70,15 +70,16 @@ def is_counted(task: dict[str, Any]) -> bool:
 def aggregate_by_language(tasks: Sequence[dict[str, Any]]) -> list[LanguageScore]:
     """Return the mean score of each language with its interval.
 
-    Each task counts once, by its first metric with a chance level: a choice after looking at the scores would raise
-    them. The interval combines those of the tasks, which are independent (Zou and Donner, Statistics in Medicine 27,
-    2008, p. 1693), and tasks are not drawn: it says what other items would give, not other tasks.
+    Each task counts once, by its first metric by name with a chance level: a choice by the scores would raise them.
+    The interval combines those of data sets, which are independent (Zou and Donner, Statistics in Medicine 27,
+    2008, p. 1693), and tasks are not drawn: it says what other items would give, not other tasks. Tasks that ask items
+    of one data set may be right on the same ones: their sides are added, as if they always were.
 
     Args:
         tasks: the rows of one checkpoint's results.
     """
     languages: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-    for task in filter(is_counted, tasks):
+    for task in sorted(filter(is_counted, tasks), key=lambda task: str(task.get("metric"))):
         languages.setdefault(task["language"], {}).setdefault((task["suite"], task["task"]), task)
     return [_aggregate(language, [*counted.values()]) for language, counted in sorted(languages.items())]
 
@@ -88,11 +89,24 @@ def _aggregate(language: str, tasks: Sequence[dict[str, Any]]) -> LanguageScore:
     scaled = [*zip(scales, tasks, strict=True)]
     mean, low, high = sum(scale * (task["value"] - task["chance_level"]) for scale, task in scaled), None, None
     if all(task["low"] is not None for task in tasks):
-        low = mean - math.hypot(*(scale * (task["value"] - task["low"]) for scale, task in scaled))
-        high = mean + math.hypot(*(scale * (task["high"] - task["value"]) for scale, task in scaled))
+        sides: dict[tuple[str | None, ...], tuple[float, float]] = {}
+        for scale, task in scaled:
+            below, above = sides.get(_item_source(task), (0.0, 0.0))
+            below, above = below + scale * (task["value"] - task["low"]), above + scale * (task["high"] - task["value"])
+            sides[_item_source(task)] = below, above
+        low = mean - math.hypot(*(below for below, _ in sides.values()))
+        high = mean + math.hypot(*(above for _, above in sides.values()))
     verdicts = [task["verdict"] for task in tasks if task["verdict"] is not None]
     detectable = detectable_score_difference(low, high)
     return LanguageScore(language, mean, low, high, detectable, len(tasks), len(verdicts), verdicts.count("better"))
+
+
+def _item_source(task: dict[str, Any]) -> tuple[str | None, ...]:
+    """Return data set, configuration and split of a task's items; suite and task if results do not name these."""
+    protocol = task.get("protocol") or {}
+    if protocol.get("data_set") is None:
+        return task["suite"], task["task"]
+    return protocol["data_set"], protocol["configuration"], protocol["split"]
 
 
 def measure_seed_scatter(scores: Sequence[float | None]) -> SeedScatter | None:

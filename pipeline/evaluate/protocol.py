@@ -1,35 +1,41 @@
-"""The protocol of a task: how it is asked and scored, and a hash by which two scores are comparable."""
+"""The protocol of a task: how and of which items it is asked and how it is scored, with a hash of these."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-# How the rows are read, which is hashed as the rows themselves, and this package's functions.
-NOT_HASHED = ("custom_dataset", "dataset_kwargs", "process_results")
+NOT_HASHED = ("custom_dataset", "dataset_kwargs")  # how the rows are read: the rows themselves are hashed
 MEMORY_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def describe_protocol(task: Task, seed: int) -> dict[str, Any]:
+def describe_protocol(task: Task, asked: Sequence[int], seed: int) -> dict[str, Any]:
     """Return the protocol of a loaded task, before its texts are normalized.
+
+    The hash does not cover the code of Polder's own metrics, what a shipped function calls, the version of lm-eval, and
+    how many prompts are truncated: the record and `results.json` have these.
 
     Args:
         task: the task, with its examples.
+        asked: the indices of the items that are asked.
         seed: draws the few-shot examples, unless the task takes the first ones.
 
     Returns:
         `version` of the task's file, `num_fewshot`, `output_type`, `data_set` with its `configuration` and `split` if
-        it has an address, `examples_available`, and `sha256` of prompts, shots, metrics and data.
+        it has an address, `examples_available`, and `sha256` of the task's configuration with the text of its
+        functions, all rows, the positions of the items that are asked, and the few-shot examples with their seed.
     """
     config = {key: value for key, value in task.dump_config().items() if key not in NOT_HASHED}
+    if getattr(task.config.process_results, "__module__", "").startswith("pipeline."):
+        del config["process_results"]  # its text would change with the layout of this package's code
     shots = int(task.get_config("num_fewshot") or 0)
-    rows = {"asked": _hash_rows(task.eval_docs)}
+    rows: dict[str, Any] = {"asked": [*asked], "available": _hash_rows(task.eval_docs)}
     if shots:
         rows["shown"] = _hash_rows(task.sampler.df)
         if task.get_config("fewshot_config").sampler != "first_n":

@@ -315,7 +315,7 @@ def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: 
     if not drawn.examples:
         return SuiteAnswers([], [too_long_entry(model, suite.name, name, drawn)], {})
     blame_items(name, task, drawn.examples)
-    protocol = describe_protocol(task, seed)
+    protocol = describe_protocol(task, drawn.examples, seed)
     (measured,) = run_lm_eval(model, suite, {name: task}, {name: drawn.examples}, seed)
     for row in measured.rows:
         row |= {"examples_too_long": drawn.too_long, "protocol": protocol}

@@ -89,7 +89,9 @@ def run_lm_eval(
         metadata = tasks[name].config.metadata or {}
         truncated = {sample["doc_id"] for sample in samples if model.is_truncated(sample["arguments"])}
         rows = []
-        for key, values in sorted(collect_metric_values(samples).items()):
+        listed = [one["metric"] for one in tasks[name].config.metric_list or ()]
+        collected = sorted(collect_metric_values(samples).items(), key=lambda entry: _metric_order(entry[0], listed))
+        for key, values in collected:
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
             aim = read_target_share(tasks[name]) if is_binary_metric([*values.values()]) else None
@@ -115,6 +117,12 @@ def run_lm_eval(
     return measured
 
 
+def _metric_order(key: str, listed: Sequence[str]) -> tuple[int, str]:
+    """Return the position of a metric in the task's metric_list, behind which others are in order of their names."""
+    metric = key.partition(",")[0]
+    return (listed.index(metric) if metric in listed else len(listed)), key
+
+
 def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> float | None:
     """Return lm-eval's standard error of a mean, which ignores clusters; None for other metrics."""
     from lm_eval.api.metrics import mean, mean_stderr
@@ -126,7 +134,7 @@ def _standard_error(aggregation: Callable[..., Any], values: Sequence[Any]) -> f
 
 
 def _metric_signature(metric: str) -> str | None:
-    """Return sacreBLEU's signature of a metric."""
+    """Return sacreBLEU's signature of a metric, with the β of chrF that it leaves out, if that is not 2."""
     from sacrebleu import BLEU, CHRF
 
     kinds: dict[str, Callable[..., BLEU | CHRF]] = {
@@ -134,7 +142,10 @@ def _metric_signature(metric: str) -> str | None:
         "chrf": CHRF,
         "chrf3pp": partial(CHRF, word_order=2, beta=3),
     }
-    return str(kinds[metric](references=[["x"]]).get_signature()) if metric in kinds else None
+    if metric not in kinds:
+        return None
+    signature = str(kinds[metric](references=[["x"]]).get_signature())
+    return f"{signature}|beta:3" if metric == "chrf3pp" else signature
 
 
 def _score_with_interval(

@@ -199,7 +199,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
         entry = {
             "step": results.content["step"],
             "link": results.link,
-            "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"], task["metric"])),
+            "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"])),
             "not_asked": results.content.get("not_asked", []),
             "protocols": {task["task"]: found for task in results.content["tasks"] if (found := task.get("protocol"))},
             "lm_eval_version": results.content.get("lm_eval_version"),

@@ -23,11 +23,18 @@ METRICS = {
     "acc_slor": "right sentences, corrected for word frequency",
     "answer_bits_per_byte": "bits to encode a byte of the right answer",
     "bits_per_byte": "bits to encode a byte of the text",
+    "perplexity": "perplexity of the right endings: as many equally likely tokens",
+    "word_perplexity": "perplexity per word: as many equally likely words",
+    "byte_perplexity": "perplexity per byte: as many equally likely bytes",
     "claims_found": "share of sentences with most words from one given passage: copying, not truth",
     "bleu": "word sequences as in a reference, 0 to 100",
     "chrf": "character sequences as in a reference, 0 to 100",
+    "chrf3pp": "character and word sequences as in a reference, 0 to 100",
+    "ter": "edits per 100 words to make the text a reference; lower is better",
+    "exact_match": "answers equal to the right one",
     "mcc": "correlation of answers with right answers, -1 to 1; 0 is chance",
     "squad_f1": "words in common with the best right answer",
+    "squad_em": "answers equal to a right one, without capitals and punctuation",
     "sari": "words kept, added and deleted as in references, 0 to 100",
     "rouge_l": "longest common word sequence with a reference",
     "lix": "readability by lengths of words and sentences",
@@ -58,9 +65,16 @@ def score_key(task: Json) -> ScoreKey:
 
 
 def main_scores(tasks: Sequence[Json]) -> dict[tuple[str, str], Json]:
-    """Return the row that stands for each task: the one that counts in the mean of a language, or the first one."""
+    """Return the row that stands for each task: the one that counts in the mean of a language, or the first one.
+
+    Rows that do not count are in the order of the task's metric_list.
+    """
+
+    def order(task: Json) -> tuple[bool, bool, str]:
+        return not is_counted(task), task["metric"] == ANSWER_BITS, task["metric"] if is_counted(task) else ""
+
     rows: dict[tuple[str, str], Json] = {}
-    for task in sorted(tasks, key=lambda task: (not is_counted(task), task["metric"] == ANSWER_BITS)):
+    for task in sorted(tasks, key=order):
         rows.setdefault((task["suite"], task["task"]), task)
     return dict(sorted(rows.items()))
 

@@ -106,24 +106,34 @@ def _of_function(function: Callable[..., float], values: Floats) -> ConfidenceIn
     return ConfidenceInterval(0.0, *(ends or (None, None)))
 
 
-def _language(truths: Sequence[float], chances: Sequence[float], common: float = 0.0) -> Draw:
+def _language(
+    truths: Sequence[float],
+    chances: Sequence[float],
+    common: float = 0.0,
+    data_sets: Sequence[str] = (),
+) -> Draw:
     """Return draws of the mean score of a language: so many items of each task, right with its probability.
 
     Args:
         truths: the shares of right answers, by task.
         chances: those of guessing.
-        common: the share of items with one difficulty in all tasks, as where two tasks ask the same questions.
+        common: the share of items with one difficulty in all tasks, or in all tasks of a data set, as where two tasks
+            ask the same questions.
+        data_sets: those of the tasks; without any, results do not say it.
     """
     truth = float(
         np.mean([100 * (share - chance) / (1 - chance) for share, chance in zip(truths, chances, strict=True)])
     )
 
     def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
-        shared, rows = random.random(units), []
-        for number, (share, chance) in enumerate(zip(truths, chances, strict=True)):
-            of_items = np.where(np.arange(units) < common * units, shared, random.random(units)) < share
+        named, rows = data_sets or [""] * len(truths), []
+        shared = {name: random.random(units) for name in dict.fromkeys(named)}
+        for number, (share, chance, name) in enumerate(zip(truths, chances, named, strict=True)):
+            of_items = np.where(np.arange(units) < common * units, shared[name], random.random(units)) < share
             found = proportion_interval(of_items.astype(float), np.ones(units))
             row = {"suite": "s", "task": str(number), "language": "nl", "higher_is_better": True, "verdict": None}
+            if name:
+                row["protocol"] = {"data_set": name, "configuration": None, "split": "test"}
             rows.append({**row, **found._asdict(), "chance_level": chance, "examples": units})
         (score,) = aggregate_by_language(rows)
         return ConfidenceInterval(score.value, score.low, score.high), truth
@@ -158,6 +168,12 @@ KINDS: dict[str, dict[str, Draw]] = {
         "5 tasks, 15 to 75 %": _language([0.15, 0.3, 0.45, 0.6, 0.75], [0.14, 0.25, 0.25, 0.5, 0.5]),
     },
     "language, same questions": {"2 tasks, guessing": _language([0.5, 0.5], [0.5, 0.5], 1.0)},
+    "language, two forms of one data set": {
+        "guessing": _language([0.25, 0.25], [0.25, 0.25], 1.0, "aa"),
+        "70 and 60 %": _language([0.7, 0.6], [0.25, 0.25], 1.0, "aa"),
+        "guessing, independent": _language([0.25, 0.25], [0.25, 0.25], 0.0, "aa"),
+        "3 data sets, 30 to 70 %": _language([0.3, 0.4, 0.5, 0.6, 0.6, 0.7], [0.25] * 6, 1.0, "aabbcc"),
+    },
     "function": {"median, lognormal": _median, "a mean, lognormal": _mean_of_function},
 }
 

@@ -120,4 +120,20 @@ def test_intervals_of_a_language_hold_its_truth() -> None:
     for name, least in (("2 tasks, guessing", 0.94), ("2 tasks, 98 and 99 %", 0.89)):
         assert least <= coverage(KINDS["language"][name], 40, 1000) <= 0.98, name
     same = coverage(KINDS["language, same questions"]["2 tasks, guessing"], 40, 1000)
-    assert 0.8 < same < 0.9, "two tasks that ask the same questions count as independent: the interval is too narrow"
+    assert 0.8 < same < 0.9, "the results do not say that two tasks ask the same questions: the interval is too narrow"
+
+
+@pytest.mark.parametrize("name", KINDS["language, two forms of one data set"])
+def test_intervals_of_tasks_that_ask_items_of_one_data_set_hold_their_truth(name: str) -> None:
+    for items in (40, 300):
+        assert coverage(KINDS["language, two forms of one data set"][name], items, 1000) >= 0.93, items
+
+
+def test_the_sides_of_tasks_of_one_data_set_are_added() -> None:
+    source = {"data_set": "o/a", "configuration": None, "split": "test"}
+    tasks = [SHARE | {"task": name, "protocol": source} for name in ("a_cloze", "a_mc")]
+    (same,) = aggregate_by_language(tasks)
+    assert (same.low, same.high) == pytest.approx((30, 70)), "as if they were right on the same items"
+    for changed in ({"data_set": "o/b"}, {"configuration": "other"}, {"split": "dev"}, {"data_set": None}):
+        (apart,) = aggregate_by_language([tasks[0], tasks[1] | {"protocol": source | changed}])
+        assert apart.low == pytest.approx(50 - np.hypot(20, 20) / 2), changed

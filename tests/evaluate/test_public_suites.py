@@ -368,7 +368,9 @@ def test_tasks_of_euroeval_are_answered_with_a_protocol(mirror: Path, long_miles
     found = {(row["task"].removeprefix("euroeval_"), row["metric"]): row for row in content["tasks"]}
     assert {("scala_nl", "mcc"), ("squad_nl", "squad_f1"), ("squad_nl", "squad_em")} < found.keys()
     signature = found["wiki_lingua_nl", "chrf3pp"]["signature"]
-    assert signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:2")
+    assert signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:2") and signature.endswith("|beta:3")
+    of_squad = [row["metric"] for row in content["tasks"] if row["task"] == "euroeval_squad_nl"]
+    assert of_squad == ["squad_f1", "squad_em"], "in the order of the task's metric_list"
     protocols = {row["task"]: row["protocol"] for row in found.values()}
     scala = protocols["euroeval_scala_nl"]
     assert (scala["num_fewshot"], scala["data_set"], scala["examples_available"]) == (12, "EuroEval/scala-nl", 4)

@@ -202,6 +202,14 @@ def test_a_limit_draws_over_the_whole_file_by_the_seed(milestone: Path, suite: S
     found = evaluate(milestone, tmp_path / "a.json", limited, seed=1)
     assert {row["examples"] for row in found["tasks"]} == {4}
     assert found == evaluate(milestone, tmp_path / "b.json", limited, seed=1, deterministic=False)
+    other_seed = evaluate(milestone, tmp_path / "d.json", limited, seed=2)
+    whole = [evaluate(milestone, tmp_path / f"whole-{seed}.json", suite, seed=seed) for seed in (1, 2)]
+    first, second, *unlimited = (
+        next(row["protocol"]["sha256"] for row in each["tasks"] if row["task"] == "polder_nl_kennis")
+        for each in (found, other_seed, *whole)
+    )
+    assert unlimited[0] == unlimited[1], "all items are asked, without few-shot examples that a seed draws"
+    assert len({first, second, unlimited[0]}) == 3, "other items of the same data are another protocol"
     few = suite.model_copy(update={"limit": 1})
     (row, *_) = evaluate(milestone, tmp_path / "c.json", few)["tasks"]
     assert row["standard_error"] is None  # one example has no spread

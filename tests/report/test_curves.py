@@ -102,6 +102,10 @@ def test_the_score_that_stands_for_a_task_is_the_one_that_counts_in_the_mean() -
     rows = [task("a", 0.5, None, None, metric="a_rate"), task("a", 3.0, None, None, metric="answer_bits_per_byte")]
     assert [row["metric"] for row in main_scores(rows[::-1]).values()] == ["a_rate"]
     assert [row["metric"] for row in main_scores([*rows, task("a", 0.5, 0.1, 0.25)]).values()] == ["acc"]
+    squad = [task("a", 0.5, None, None, metric=metric) for metric in ("squad_f1", "squad_em")]
+    assert [row["metric"] for row in main_scores(squad).values()] == ["squad_f1"], "the first of metric_list"
+    counted = [task("a", 0.5, 0.1, 0.25, metric=metric) for metric in ("acc_norm", "acc")]
+    assert [row["metric"] for row in main_scores(counted).values()] == ["acc"], "as in the mean, by name"
 
 
 def branch(run_folder: Run) -> None:

@@ -17,6 +17,7 @@ from pipeline.report.charts import Series, draw_line_chart, draw_stacked_bar
 from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_template_environment
 from pipeline.report.papers import answers, facts
 from pipeline.report.papers.write import read_forms
+from pipeline.report.score_charts import METRICS
 from pipeline.report.training_section import METRIC_ROWS, PLANNED_ROWS
 from pipeline.report.translator import translator
 from tests.report.test_page import made, outline
@@ -72,6 +73,7 @@ def test_no_sentence_of_page_or_papers_lacks_its_translation() -> None:
         {title for _, title in SECTIONS}
         | {words for _, words, _ in METRIC_ROWS}
         | {words for words, _ in PLANNED_ROWS.values()}
+        | {*METRICS.values()}
     )
     assert len(templates) > 400 and len(papers) > 150
     assert (templates | papers | named) - dutch_catalogue().keys() == set()
