@@ -16,6 +16,7 @@ from pipeline.evaluate.score_formats import (
 EEE_VERSION = "0.3.0"  # of the schema of Every Eval Ever
 EUROEVAL_EEE_VERSION = "0.2.1"  # that EuroEval writes
 INFINITY = "Infinity"
+ROUNDING = 1e-9  # by which a sum of shares may exceed its bound
 INTERVAL_METHOD = "Polder: docs/explanation/statistics.md"
 STANDARD_ERROR_METHOD = "analytic, without clusters of items"
 # Unit, least and largest score, by the name in results.
@@ -68,7 +69,7 @@ def _eee_document(scores: CheckpointScores, version: str, results: list[Json]) -
             "source_name": "Polder",
             "source_type": "evaluation_run",
             "source_organization_name": scores.provider or "not stated",
-            "evaluator_relationship": "first_party",
+            "evaluator_relationship": "first_party" if scores.provider and scores.trained_from_scratch else "other",
         },
         "model_info": {
             "name": scores.name,
@@ -102,11 +103,11 @@ def _eee_source(scores: CheckpointScores, row: Json) -> Json:
 
 
 def _eee_result(scores: CheckpointScores, row: Json, name: str = "", factor: float = 1.0) -> Json:
-    protocol, plain = read_protocol(row), row["metric"].partition(",")[0]
+    protocol, unit_and_bounds = read_protocol(row), _find_unit(row)
     metric = external_metric(row["metric"])
     config: Json = {"metric_name": metric, "lower_is_better": row["higher_is_better"] is False}
-    if plain in UNITS:
-        unit, least, most = UNITS[plain]
+    if unit_and_bounds:
+        unit, least, most = unit_and_bounds
         config |= {
             "metric_unit": "percent" if factor != 1 else unit,
             "score_type": "continuous",
@@ -207,8 +208,20 @@ def format_euroeval(scores: CheckpointScores) -> tuple[list[Json], list[str]]:
     return lines, left_out
 
 
+def _find_unit(row: Json) -> tuple[str, float, float | str] | None:
+    """Return unit and bounds of a score; None if its metric is another one of that name, by its value or interval."""
+    found = UNITS.get(row["metric"].partition(",")[0])
+    if found is None or not all(
+        found[1] - ROUNDING <= value <= float(found[2]) + ROUNDING
+        for value in (row["value"], *(read_interval(row) or ()))
+    ):
+        return None
+    return found
+
+
 def _percent(row: Json) -> float:
-    return 100.0 if UNITS.get(row["metric"].partition(",")[0], ("",))[0] in ("proportion", "correlation") else 1.0
+    unit_and_bounds = _find_unit(row)
+    return 100.0 if unit_and_bounds and unit_and_bounds[0] in ("proportion", "correlation") else 1.0
 
 
 def _euroeval_metric(row: Json) -> str:

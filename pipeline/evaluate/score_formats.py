@@ -8,6 +8,7 @@ computes and lm-eval does not has the prefix `polder_`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class CheckpointScores:
         config: that of the model, in the layout of Hugging Face.
         parameters: of the model; None where that is not recorded.
         provider: None if the run does not state one.
+        trained_from_scratch: the records show that its training began with random weights.
     """
 
     name: str
@@ -45,6 +47,7 @@ class CheckpointScores:
     config: Json
     parameters: int | None
     provider: str | None
+    trained_from_scratch: bool
 
     @property
     def rows(self) -> list[Json]:
@@ -67,17 +70,38 @@ def read_scores(run: Path, model: str, step: int, name: str | None = None) -> Ch
         raise InputError(f"{run} has no evaluation of {model} {step}: {known}")
     milestone = layout.MILESTONE.path(run, model=model, step=step)
     config = milestone / layout.CHECKPOINT_MODEL / "config.json"
-    segments = [each for each in records if each.step == SEGMENT_STEP and each.instance == instance]
-    pages = [each for each in records if each.step == "report.page"]
+    segment = next((each for each in records if each.step == SEGMENT_STEP and each.instance == instance), None)
     return CheckpointScores(
         name or f"{run.resolve().name}/{model}-{step}",
         _read_json(layout.RESULTS.path(run, model=model, step=step)),
         record,
         read_environment(run, record).get("packages") or {},
         _read_json(config) if config.is_file() else {},
-        next((each.counts.get("parameters") for each in segments), None),
-        next((each.settings.get("provider") for each in pages), None),
+        segment.counts.get("parameters") if segment else None,
+        _read_provider(run, [record, *(each for each in records if each.step == "report.page")]),
+        _is_trained_from_scratch(records, segment),
     )
+
+
+def _read_provider(run: Path, records: Iterable[Record]) -> str | None:
+    """Return `run.provider` of the first of the frozen configurations of records that has one."""
+    for record in records:
+        path = run / record.frozen.path if record.frozen else None
+        stated = _read_json(path)["configuration"]["run"].get("provider") if path and path.is_file() else None
+        if stated:
+            return str(stated)
+    return None
+
+
+def _is_trained_from_scratch(records: Iterable[Record], segment: Record | None) -> bool:
+    """Return whether a chain of segments, each from the milestone of the one before it, begins without a milestone."""
+    makers = {entry.path: each for each in records if each.step == SEGMENT_STEP for entry in each.outputs}
+    while segment:
+        before = next((entry.path for entry in segment.inputs if entry.name == "previous"), None)
+        if before is None:
+            return True
+        segment = makers.get(before)
+    return False
 
 
 def _read_json(path: Path) -> Json:
@@ -104,10 +128,12 @@ def read_protocol(row: Json) -> Json:
 
 
 def group_by_task(rows: Iterable[Json]) -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = {}
+    """Return the rows of each task by its name, which is TASK@SUITE if tasks of two suites have one name."""
+    found: dict[tuple[str, str], list[Json]] = {}
     for row in rows:
-        found.setdefault(row["task"], []).append(row)
-    return found
+        found.setdefault((row["task"], row["suite"]), []).append(row)
+    uses = Counter(task for task, _ in found)
+    return {f"{task}@{suite}" if uses[task] > 1 else task: of_task for (task, suite), of_task in found.items()}
 
 
 def format_lm_eval(scores: CheckpointScores) -> Json:
@@ -134,7 +160,7 @@ def format_lm_eval(scores: CheckpointScores) -> Json:
     return {
         "results": results,
         "group_subtasks": {task: [] for task in tasks},
-        "configs": {task: _lm_eval_config(scores, rows) for task, rows in tasks.items()},
+        "configs": {task: _lm_eval_config(scores, task, rows) for task, rows in tasks.items()},
         "versions": {task: read_protocol(row).get("version") for task, row in first.items()},
         "n-shot": {task: read_protocol(row)["num_fewshot"] for task, row in first.items() if read_protocol(row)},
         "higher_is_better": {
@@ -164,7 +190,7 @@ def format_lm_eval(scores: CheckpointScores) -> Json:
     }
 
 
-def _lm_eval_config(scores: CheckpointScores, rows: Sequence[Json]) -> Json:
+def _lm_eval_config(scores: CheckpointScores, task: str, rows: Sequence[Json]) -> Json:
     protocol = read_protocol(rows[0])
     data_set = protocol.get("data_set")
     known = {
@@ -182,7 +208,7 @@ def _lm_eval_config(scores: CheckpointScores, rows: Sequence[Json]) -> Json:
         "intervals_95": intervals,
     }
     return {
-        "task": rows[0]["task"],
+        "task": task,
         **{key: value for key, value in known.items() if value is not None},
         "metadata": {key: value for key, value in metadata.items() if value is not None},
     }
@@ -219,7 +245,7 @@ def format_model_index(name: str, content: Json, rows: Iterable[Json] | None = N
                 "task": {"type": "text-generation"},
                 "dataset": {key: value for key, value in found.items() if value is not None},
                 "metrics": [
-                    {"type": external_metric(row["metric"]), "value": row["value"], "name": _describe_metric(row)}
+                    {"type": external_metric(row["metric"]), "value": row["value"], "name": _describe_metric(task, row)}
                     for row in of_task
                 ],
             }
@@ -227,7 +253,7 @@ def format_model_index(name: str, content: Json, rows: Iterable[Json] | None = N
     return [{"name": name, "results": results}] if results else []
 
 
-def _describe_metric(row: Json) -> str:
+def _describe_metric(task: str, row: Json) -> str:
     ends = read_interval(row)
     interval = f"95 % interval {ends[0]:.4g} to {ends[1]:.4g}, " if ends else ""
-    return f"{row['task']}: {external_metric(row['metric'])} ({interval}{row['examples']} examples)"
+    return f"{task}: {external_metric(row['metric'])} ({interval}{row['examples']} examples)"

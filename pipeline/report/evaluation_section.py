@@ -13,6 +13,7 @@ from pipeline.evaluate.language_scores import (
     detectable_score_difference,
     measure_seed_scatter,
 )
+from pipeline.evaluate.score_formats import group_by_task
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.score_charts import main_scores, read_checkpoint_scores, score_key
 from pipeline.report.training_section import find_parent_checkpoint
@@ -201,7 +202,11 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
             "link": results.link,
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"])),
             "not_asked": results.content.get("not_asked", []),
-            "protocols": {task["task"]: found for task in results.content["tasks"] if (found := task.get("protocol"))},
+            "protocols": {
+                task: found
+                for task, rows in group_by_task(results.content["tasks"]).items()
+                if (found := rows[0].get("protocol"))
+            },
             "lm_eval_version": results.content.get("lm_eval_version"),
         }
         models.setdefault(results.content["model"], []).insert(0, entry)

@@ -37,6 +37,11 @@ METRICS = {
     "squad_em": "answers equal to a right one, without capitals and punctuation",
     "sari": "words kept, added and deleted as in references, 0 to 100",
     "rouge_l": "longest common word sequence with a reference",
+    "exact_answer": "answers equal to a right one, without articles, capitals and punctuation",
+    "citation": "answers that name the right passage and no other",
+    "abstention": "answers that abstain exactly where no passage answers",
+    "flesch_douma": "readability of Dutch by syllables and words per sentence; higher is easier",
+    "flesch_kincaid": "readability of English by syllables and words per sentence, as a school grade",
     "lix": "readability by lengths of words and sentences",
 }
 """Metrics in words, by their names in results."""
@@ -132,7 +137,7 @@ def draw_score_charts(reader: RunReader, words: Translator) -> ScoreCharts:
         key = (signal or [score_key(main)])[0]
         note = _describe_trends(trends.get(key, {}).values(), words)
         is_shown = signal or score_key(main) not in trends
-        label = gettext(METRICS.get(key[2], key[2]))
+        label = gettext(METRICS.get(key[2].partition(",")[0], key[2]))
         (charts.shown if is_shown else charts.folded).extend(
             draw(f"{key[1]}: {label}", key[2], partial(_find_score, key), note)
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.cli.entry_point import main
-from pipeline.core.job_records import Record
+from pipeline.core.job_records import FileEntry, FileReference, Record
 from pipeline.evaluate.every_eval_ever import format_euroeval, format_every_eval_ever
-from pipeline.evaluate.score_formats import CheckpointScores, format_lm_eval, format_model_index
+from pipeline.evaluate.score_formats import CheckpointScores, format_lm_eval, format_model_index, read_scores
 from tests.conftest import Project
 
 PROTOCOL = {
@@ -50,7 +51,7 @@ SARI = ROW | {"task": "simple", "metric": "sari", "value": 33.0, "low": 30.0, "h
 UNKNOWN = ROW | {"task": "simple", "metric": "acc_norm", "value": None}
 
 
-def checkpoint(*rows: dict[str, Any], provider: str | None = None) -> CheckpointScores:
+def checkpoint(*rows: dict[str, Any], provider: str | None = None, from_scratch: bool = True) -> CheckpointScores:
     record = Record(
         step="evaluate.suites",
         instance={"model": "base", "step": "8"},
@@ -68,7 +69,7 @@ def checkpoint(*rows: dict[str, Any], provider: str | None = None) -> Checkpoint
     )
     content = {"tasks": [*rows], "lm_eval_version": "0.4.13", "data_sets": {"allenai/ai2_arc": "c0ffee"}}
     packages = {"transformers": "5.23.0"}
-    return CheckpointScores("me/base", content, record, packages, {"vocab_size": 600}, 69280, provider)
+    return CheckpointScores("me/base", content, record, packages, {"vocab_size": 600}, 69280, provider, from_scratch)
 
 
 def test_lm_eval_prints_the_table_of_the_scores() -> None:
@@ -168,6 +169,103 @@ def test_units_and_bounds_follow_the_metric() -> None:
     assert lines[0]["eval_library"]["additional_details"]["few_shot"] == "true"
 
 
+def test_a_score_beyond_the_bounds_of_its_metric_has_no_unit_and_stays_as_it_is() -> None:
+    """Another task's function of the name acc or f1 may count in points."""
+    points = ROW | {"metric": "f1", "value": 25.0, "low": 20.0, "high": 31.0}
+    for row in (points, ROW | {"high": 1.2}, ROW | {"low": -0.1}):
+        (result,) = format_every_eval_ever(checkpoint(row))[0]["evaluation_results"]
+        (line,) = format_euroeval(checkpoint(row))[0]
+        for found in (result, line["evaluation_results"][0]):
+            assert found["metric_config"].keys() == {"metric_name", "lower_is_better"}
+            assert found["score_details"]["score"] == row["value"]
+            assert found["score_details"]["uncertainty"]["confidence_interval"]["upper"] == row["high"]
+    (result,) = format_every_eval_ever(checkpoint(ROW | {"high": 1 + 1e-12}))[0]["evaluation_results"]
+    assert result["metric_config"]["metric_unit"] == "proportion", "a rounded sum"
+
+
+def test_tasks_of_two_suites_with_one_name_are_apart() -> None:
+    other = ROW | {"suite": "own", "value": 0.75, "protocol": PROTOCOL | {"num_fewshot": 0}}
+    scores = checkpoint(ROW, other, SARI)
+    lm_eval = format_lm_eval(scores)
+    assert {task: found.get("acc,none") for task, found in lm_eval["results"].items()} == {
+        "arc@public": 0.25,
+        "arc@own": 0.75,
+        "simple": None,
+    }
+    assert lm_eval["n-shot"] == {"arc@public": 5, "arc@own": 0, "simple": 5}
+    assert lm_eval["configs"]["arc@own"]["task"] == "arc@own"
+    (index,) = format_model_index("me/base", scores.content)
+    assert [found["metrics"][0]["name"].partition(":")[0] for found in index["results"]] == [
+        "arc@public",
+        "arc@own",
+        "simple",
+    ]
+    lines, _ = format_euroeval(scores)
+    assert [line["eval_library"]["additional_details"]["dataset"] for line in lines][:2] == ["arc@public", "arc@own"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "from_scratch", "relationship"),
+    [("Stichting Voorbeeld", True, "first_party"), (None, True, "other"), ("Stichting Voorbeeld", False, "other")],
+)
+def test_the_evaluator_is_the_developer_only_of_a_model_of_its_own(
+    provider: str | None, from_scratch: bool, relationship: str
+) -> None:
+    scores = checkpoint(ROW, provider=provider, from_scratch=from_scratch)
+    for document in (format_every_eval_ever(scores)[0], format_euroeval(scores)[0][0]):
+        assert document["source_metadata"]["evaluator_relationship"] == relationship
+
+
+def write_run(run: Path, providers: dict[int, str | None], imported: bool) -> None:
+    """Write the records of two segments and of an evaluation, planned with configuration 1, and of a report with 2."""
+    for number, provider in providers.items():
+        file = run / f"provenance/frozen/{number}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        stated = {"name": "run"} | ({"provider": provider} if provider else {})
+        file.write_text(json.dumps({"configuration": {"run": stated}}))
+    (run / "evaluation/base/8").mkdir(parents=True)
+    (run / "evaluation/base/8/results.json").write_text(json.dumps(checkpoint(ROW).content))
+
+    def milestone(name: str, step: int) -> FileEntry:
+        return FileEntry(name, f"models/base/milestones/{step}/state.json", "ab" * 32, 1)
+
+    first = (milestone("previous", 0),) if imported else ()
+    plans: list[tuple[str, int | None, int, tuple[FileEntry, ...], tuple[FileEntry, ...]]] = [
+        ("pretrain.segment", 4, 1, first, (milestone("milestone", 4),)),
+        ("pretrain.segment", 8, 1, (milestone("previous", 4),), (milestone("milestone", 8),)),
+        ("evaluate.suites", 8, 1, (), ()),
+        ("report.page", None, 2, (), ()),
+    ]
+    for name, step, number, inputs, outputs in plans:
+        instance = {"model": "base", "step": str(step)} if step else {}
+        frozen = FileReference(f"provenance/frozen/{number}.json", "ab" * 32)
+        made = {"step": name, "instance": instance, "frozen": frozen, "inputs": inputs, "outputs": outputs}
+        path = run / f"provenance/records/{'.'.join([name, *instance.values()])}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(checkpoint().record, **made).write(path)
+
+
+@pytest.mark.parametrize(
+    ("providers", "provider"),
+    [
+        ({1: "Stichting Een", 2: "Stichting Twee"}, "Stichting Een"),
+        ({1: None, 2: "Stichting Twee"}, "Stichting Twee"),
+        ({1: None}, None),
+    ],
+)
+def test_the_provider_is_the_one_of_the_evaluation_or_else_of_the_report(
+    providers: dict[int, str | None], provider: str | None, tmp_path: Path
+) -> None:
+    write_run(tmp_path, providers, imported=False)
+    assert read_scores(tmp_path, "base", 8).provider == provider
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_model_that_began_with_anothers_weights_is_not_trained_from_scratch(imported: bool, tmp_path: Path) -> None:
+    write_run(tmp_path, {1: None}, imported)
+    assert read_scores(tmp_path, "base", 8).trained_from_scratch is not imported
+
+
 @pytest.mark.slow
 def test_the_command_writes_files_that_lm_eval_and_huggingface_hub_read(
     finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -194,3 +292,4 @@ def test_the_command_writes_files_that_lm_eval_and_huggingface_hub_read(
         (one.dataset_name, one.metric_type.removeprefix("polder_"), one.metric_value) for one in card.data.eval_results
     } == {(row["task"], row["metric"], row["value"]) for row in rows}
     assert card.data.model_name == "micro/base-8"
+    assert read_scores(finished.results, "base", 8).trained_from_scratch

@@ -134,14 +134,19 @@ def test_a_score_of_truncated_prompts_is_flagged_next_to_it(
 def test_the_page_has_the_protocol_and_the_card_its_model_index(run_folder: Run, language: str, title: str) -> None:
     protocol = {"version": 2.0, "sha256": "ab" * 32, "num_fewshot": 12, "data_set": "EuroEval/scala-nl"}
     protocol |= {"configuration": None, "split": "test", "output_type": "multiple_choice", "examples_available": 200}
-    tasks = [task("scala", 0.7, 0.01, 0.5, protocol=protocol), task("own", 0.6, 0.01, 0.5)]
+    of_other = task("scala", 0.6, 0.01, 0.5, protocol=protocol | {"sha256": "cd" * 32}) | {"suite": "other"}
+    tasks = [task("scala", 0.7, 0.01, 0.5, protocol=protocol), task("own", 0.6, 0.01, 0.5), of_other]
     content = {"model": "base", "step": 500, "tasks": tasks, "data_sets": {"EuroEval/scala-nl": "c0ffee"}}
     run_folder.write("evaluation/base/500/results.json", content)
     arguments = made(run_folder, language=language)
     text = outline(arguments["page"]).text
-    assert title in text and re.search(r"scala 2[.,]0 12 EuroEval/scala-nl abababababababab(?!a)", text)
+    assert title in text and re.search(r"scala@dutch 2[.,]0 12 EuroEval/scala-nl abababababababab(?!a)", text)
+    assert "scala@other 2" in text and "EuroEval/scala-nl cdcdcdcdcdcdcdcd" in text, (
+        "two suites have a task of that name"
+    )
     card = ModelCard.load(arguments["model_card"])
     assert {one.dataset_name: (one.dataset_revision, one.metric_value) for one in card.data.eval_results} == {
-        "scala": ("c0ffee", 0.7),
+        "scala@dutch": ("c0ffee", 0.7),
+        "scala@other": ("c0ffee", 0.6),
         "own": (None, 0.6),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from babel.messages.pofile import read_po
 from markupsafe import escape
 
@@ -77,6 +78,13 @@ def test_no_sentence_of_page_or_papers_lacks_its_translation() -> None:
     )
     assert len(templates) > 400 and len(papers) > 150
     assert (templates | papers | named) - dutch_catalogue().keys() == set()
+
+
+def test_each_metric_of_the_task_files_has_words() -> None:
+    files = (Path(__file__).parents[2] / "config/tasks").rglob("*.yaml")
+    listed = [yaml.safe_load(file.read_text(encoding="utf-8")).get("metric_list") or () for file in files]
+    metrics = {metric["metric"] for of_task in listed for metric in of_task}
+    assert "squad_em" in metrics and metrics - METRICS.keys() == set()
 
 
 def test_a_translation_has_the_values_and_marks_of_its_sentence() -> None:
