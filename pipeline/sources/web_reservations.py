@@ -29,9 +29,9 @@ ANY_AGENT = "*"
 PARSED_FILES = 10_000  # that are held in memory
 # A page at /news/1 is text too, so ai.txt is also asked for files that it can name by their type.
 _TEXT_FILES = ("/page.html", "/page.txt")
-_PAGE_SIGNAL = re.compile(r"<meta[^>]*(?:tdm-reservation|noai)", re.IGNORECASE)
 _NO_AI = re.compile(r"(?:^|[\s,:])noai(?:$|[\s,])", re.IGNORECASE)
 STATES_TDM = "tdm-reservation"
+_PAGE_SIGNALS = (STATES_TDM, "noai")
 _ROBOTS_LINE = re.compile(r"[ \t]*(user-?agent|allow|disallow)[ \t]*:[ \t]*([^#\r\n]*)", re.IGNORECASE)
 
 
@@ -92,14 +92,32 @@ def _parse_robots(rules: str) -> Protego:
 
 
 @lru_cache(PARSED_FILES)
-def _parse_tdm(rules: str) -> list[tuple[re.Pattern[str], str, bool]]:
-    parsed = []
-    for location, reserved in json.loads(rules):
-        begin, end = unquote(location).removesuffix("$"), r"\Z" if location.endswith("$") else ""
-        parsed.append(
-            (re.compile(".*".join(map(re.escape, begin.split("*"))) + end, re.DOTALL), location, bool(reserved))
-        )
-    return parsed
+def _parse_tdm(rules: str) -> list[tuple[list[str], str, bool]]:
+    """Return for each rule the texts between the `*` of its location, the location, and whether it reserves."""
+    return [
+        ([unquote(text) for text in location.removesuffix("$").split("*")], location, bool(reserved))
+        for location, reserved in json.loads(rules)
+    ]
+
+
+def _matches_location(texts: list[str], path: str, *, is_whole: bool) -> bool:
+    """Return whether a path begins with these texts, or is them, with anything between them.
+
+    Each is taken at its first place: a regular expression would try them all, for hours on the `/*a*a*a*b` of a host.
+    """
+    first, *others = texts
+    if not path.startswith(first):
+        return False
+    end = len(first)
+    last = others.pop() if others and is_whole else None
+    for text in others:
+        place = path.find(text, end)
+        if place < 0:
+            return False
+        end = place + len(text)
+    if last is not None:
+        return path.endswith(last) and end + len(last) <= len(path)
+    return not is_whole or end == len(path)
 
 
 def read_page_reservation(headers: Iterable[tuple[str, str]], page: str = "") -> str | None:
@@ -110,7 +128,8 @@ def read_page_reservation(headers: Iterable[tuple[str, str]], page: str = "") ->
     """
     stated: dict[str, str] = {}
     named = [("header", name.lower(), value) for name, value in headers]
-    if _PAGE_SIGNAL.search(page):
+    lowered = page.lower()
+    if any(signal in lowered for signal in _PAGE_SIGNALS):  # few pages are parsed for it
         named += [
             ("meta", meta.get("name", "").strip().lower(), meta.get("content", "")) for meta in _read_meta_tags(page)
         ]
@@ -166,7 +185,8 @@ def _refused_agents(reservation: WebReservation, path: str) -> list[str]:
 
 
 def _reserving_location(reservation: WebReservation, path: str) -> str | None:
-    for pattern, location, is_reserved in _parse_tdm(reservation.rules):
-        if pattern.match(unquote(path)):
+    unquoted = unquote(path)
+    for texts, location, is_reserved in _parse_tdm(reservation.rules):
+        if _matches_location(texts, unquoted, is_whole=location.endswith("$")):
             return location if is_reserved else None
     return None

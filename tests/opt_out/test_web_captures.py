@@ -119,6 +119,31 @@ def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: st
     assert entries(listed, f"https://krant.nl{path}", is_tdm_stated=True) == [[]], "what the page states supersedes it"
 
 
+@pytest.mark.timeout(300)  # a pattern that tries each place for each * takes longer than a life
+@pytest.mark.parametrize(
+    ("location", "path", "is_reserved"),
+    [
+        ("/" + "*a" * 30 + "*b", "/" + "a" * 5000, False),
+        ("/" + "*a" * 30 + "*b", "/" + "a" * 5000 + "bc", True),
+        ("/" + "*a" * 30 + "*b$", "/" + "a" * 5000 + "bb", True),
+        ("/*/a$", "/a/a", True),
+        ("/*/a$", "/a", False),
+        ("/a*a$", "/a", False),
+        ("/*ab*b$", "/ab", False),
+        ("/*", "/", True),
+        ("/*%24", "/a$b", True),
+        ("/a%24", "/a", False),
+        ("/a%2Ab", "/a/b", False),
+        ("/b", "/a/b", False),
+        ("/*b/*a", "/a/b", False),
+    ],
+)
+def test_a_location_may_have_parts_left_out(location: str, path: str, is_reserved: bool, tmp_path: Path) -> None:
+    listed = collected(tmp_path, row("krant.nl", [{"location": location, "tdm-reservation": 1}], "tdmrep.json"))
+    shown = f"tdmrep.json krant.nl of 2024-05-02: {location}"
+    assert entries(listed, f"https://krant.nl{path}") == [[shown] if is_reserved else []]
+
+
 @pytest.mark.parametrize(
     "content",
     ["[", {"tdm-reservation": 1}, [{"location": "/", "tdm-reservation": 2}], [{"tdm-reservation": 1}], [3], TDM[:1]],

@@ -18,6 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.sources.raw_documents import FieldNames, RawRecord
 from pipeline.sources.record_formats import read_records
+from pipeline.sources.web_reservations import read_page_reservation
 
 SENTENCES = [
     "De molenaar loopt elke ochtend naar de dijk en kijkt of het water hoger staat dan gisteren.",
@@ -258,6 +259,12 @@ def test_a_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -
 
 
 TDM = '<meta name="tdm-reservation" content="%s">'
+
+
+@pytest.mark.timeout(300)  # tags that are compared with all later ones take hours
+@pytest.mark.parametrize("end", ["", "noai"])
+def test_a_page_of_open_tags_is_read_once(end: str) -> None:
+    assert read_page_reservation([], "<meta " * 200_000 + end) is None
 
 
 @pytest.mark.parametrize(
