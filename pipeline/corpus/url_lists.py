@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from pipeline.core.url_hosts import domain_suffixes, split_url
 from pipeline.sources.settings import normalize_domain
 
 MAXIMUM_INVALID_SHARE = 0.01  # of the lines of a list; with more it is no list of domains and addresses
+MAXIMUM_BEGINNINGS, MAXIMUM_CHARACTERS = 128, 4096  # of an address, that are looked up besides all of it
 CACHED_FILES = 64  # of one process, which reads a list once for all documents
 _NORMAL_DOMAIN = re.compile(
     rb"[a-z0-9_-][a-z0-9._-]*\.[a-z][a-z0-9-]*\n"
@@ -50,14 +52,18 @@ def normalize_entry(line: str) -> str:
 def address_candidates(url: str) -> Iterator[str]:
     """Yield the entries that an address matches: its host, the domains that it is in, and the beginnings of its path.
 
-    A beginning ends before a slash or a question mark.
+    A beginning ends before a slash or a question mark. Those of the first MAXIMUM_CHARACTERS count, at most
+    MAXIMUM_BEGINNINGS, and the complete address, so that thousands of slashes take no quadratic memory.
     """
     parts = split_url(url)
     yield from domain_suffixes(parts.host)
     address = _normalize_address(parts.host, parts.rest)
-    for mark in re.finditer(r"[/?]|$", address):
-        if "/" in address[: mark.start()] or "?" in address[: mark.start()]:
-            yield address[: mark.start()]
+    marks = re.compile(r"[/?]").finditer(address, 0, MAXIMUM_CHARACTERS)
+    ends = [mark.start() for mark in islice(marks, MAXIMUM_BEGINNINGS + 1)]
+    for end in ends[1:]:  # the first one ends the host
+        yield address[:end]
+    if ends:
+        yield address
 
 
 class UrlList:

@@ -78,6 +78,16 @@ def test_an_address_matches_a_domain_with_its_subdomains_or_the_beginning_of_a_p
     assert found(tmp_path, url) == [entry]
 
 
+def test_an_address_of_thousands_of_slashes_takes_little_memory(tmp_path: Path) -> None:
+    url = "https://voorbeeld.nl" + "/a" * 5000
+    candidates = list(address_candidates(url))
+    assert sum(map(len, candidates)) < 50_000
+    assert candidates[:3] == ["voorbeeld.nl", "nl", "voorbeeld.nl/a"] and candidates[-1] == url.removeprefix("https://")
+    assert sum(map(len, address_candidates("https://a.nl/" + "a" * 10**5 + "/b" * 99))) < 3 * 10**5
+    assert found(tmp_path, url, content=f"{url[: 20 + 2 * 100]}/\n") == [f"voorbeeld.nl{'/a' * 100}"]
+    assert found(tmp_path, url, content=f"{url}\n") == [url.removeprefix("https://")]
+
+
 def test_a_line_that_is_neither_is_left_out_and_a_file_of_them_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "domains"
     path.write_bytes(b"\n".join(b"a%d.nl" % number for number in range(200)) + b"\ntwee woorden\n\xff\xfe.nl\n")

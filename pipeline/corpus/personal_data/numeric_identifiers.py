@@ -10,9 +10,11 @@ from stdnum.iso7064 import mod_97_10
 from stdnum.nl import bsn, identiteitskaartnummer
 
 from pipeline.corpus.personal_data.spans import (
+    DUTCH_ACCOUNT,
     Candidates,
     PersonalDataSpan,
     is_account_number,
+    is_dutch_account,
     is_item_number,
     match_at_positions,
     raw_text_after,
@@ -137,11 +139,6 @@ _IBAN = re.compile(
     r"[0-9](?:(?<=[A-Za-z]{2}[0-9])(?<!\w[A-Za-z]{2}[0-9])|(?<=[A-Z]{2} [0-9])(?<!\w[A-Z]{2} [0-9]))\d"
     r"(?:[ .-]{0,3}[A-Za-z0-9]){11,30}(?!\w)"
 )
-# A Dutch account number of before 2014: nine digits, or ten from 0 as in an IBAN, in groups.
-_ACCOUNT = re.compile(
-    r"[0-9](?<![\w.,/+-][0-9])(?:\d{8}|(?<=0)\d{9}|\d([ .])\d\d\1\d\d\1\d{3}|\d{3}([ .])\d\d\2\d{3}|"
-    r"\d\d([ .])\d{3}\3\d{3}|(?<=0)\d{3}([ .])(?:\d{4}|\d\d\4\d\d)\4\d\d)(?![\w-]|[.,]\d)"
-)
 _SEPARATORS = re.compile(r"[ .-]+")
 _LAST_GROUP = re.compile(r"[ .-]+[A-Za-z0-9]+\Z")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]")
@@ -158,11 +155,6 @@ _CARD_CONTEXT = re.compile(
 
 
 _MAESTRO = {"50", "56", "57", "58", "59", "61", "63", "66", "67", "68", "69"}
-
-
-def _is_dutch_account(digits: str) -> bool:
-    """Return whether nine or ten digits pass the eleven-test of Dutch banks, the last digit counting once."""
-    return sum(weight * int(digit) for weight, digit in enumerate(reversed(digits), 1)) % 11 == 0
 
 
 def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
@@ -183,10 +175,9 @@ def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
                 break
             written = shorter
     possible = None if places.bsn is None else sorted({*places.bsn, *(places.telephone or ())})
-    for match in match_at_positions(_ACCOUNT, text, possible):
-        digits = _NOT_DIGIT.sub("", match.group())
-        if _is_dutch_account(digits) and is_account_number(text, match.start()):
-            yield PersonalDataSpan(match.start(), match.end(), "iban", digits)
+    for match in match_at_positions(DUTCH_ACCOUNT, text, possible):
+        if is_dutch_account(match.group()) and is_account_number(text, match.start()):
+            yield PersonalDataSpan(match.start(), match.end(), "iban", _NOT_DIGIT.sub("", match.group()))
 
 
 def _is_issued_card(digits: str) -> bool:

@@ -10,9 +10,11 @@ from phonenumbers import PhoneNumber, PhoneNumberType
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.personal_data.spans import (
+    DUTCH_ACCOUNT,
     Candidates,
     PersonalDataSpan,
     is_account_number,
+    is_dutch_account,
     is_item_number,
     match_at_positions,
     text_before,
@@ -128,6 +130,12 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
     return None
 
 
+def _is_account(text: str, start: int) -> bool:
+    """Return whether find_ibans takes a number for that of a bank account; a mobile number stays one."""
+    account = None if text.startswith("06", start) else DUTCH_ACCOUNT.match(text, start)
+    return account is not None and is_account_number(text, start) and is_dutch_account(account.group())
+
+
 def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]) -> Iterator[PersonalDataSpan]:
     """Yield telephone numbers in the numbering plans.
 
@@ -142,7 +150,7 @@ def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]
             continue
         other = (
             is_item_number(text, start)
-            or is_account_number(text, start)
+            or _is_account(text, start)
             or _IBAN_START.search(text_before(text, start, 12))
             or _DATE_AND_TIME.match(written)
         )
