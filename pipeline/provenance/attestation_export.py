@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from pipeline.core.attestation_log import (
     PAYLOAD_TYPE,
     SLSA_PROVENANCE,
     InTotoStatement,
+    Resource,
     pre_authentication_encoding,
     read_log,
 )
@@ -49,27 +50,41 @@ class ExportedAttestations(NamedTuple):
 
 
 class JobAttestation(NamedTuple):
-    """The newest attestation of a job: its name, its statement and its envelope as the log has it."""
+    """An attestation of a finished job: its name, its line in the log, its statement and its envelope.
+
+    The newest one of a job has the name of its record, an older one also the number of its line.
+    """
 
     name: str
+    line: int
     statement: InTotoStatement
     envelope: dict[str, Any]
     finished: str
 
+    @property
+    def products(self) -> dict[str, str]:
+        """The SHA-256 of what it wrote, by name."""
+        return _hash_by_name(self.statement.subject)
 
-def list_job_attestations(run_directory: Path) -> list[JobAttestation]:
-    """Return the newest attestation of each finished job, by the name of its record.
+    @property
+    def materials(self) -> dict[str, str]:
+        """The SHA-256 of what it read, by name."""
+        return _hash_by_name(self.statement.dependencies)
 
-    Raises:
-        InputError: the log was changed, or a line is not signed.
-    """
-    newest: dict[str, JobAttestation] = {}
-    lines = (run_directory / layout.ATTESTATION_LOG).read_bytes().split(b"\n")[:-1]
+
+def _hash_by_name(entries: Iterable[Resource]) -> dict[str, str]:
+    return {entry.name: entry.sha256 for entry in entries if entry.sha256}
+
+
+def _read_job_attestations(run_directory: Path) -> Iterator[JobAttestation]:
+    log = run_directory / layout.ATTESTATION_LOG
+    if not log.is_file():
+        raise InputError(f"{log} is missing: name the folder of a finished run, results/NAME")
+    lines = log.read_bytes().split(b"\n")[:-1]
     for line, text in zip(read_log(run_directory, strict=True), lines, strict=True):
         if line.statement.kind != SLSA_PROVENANCE:
             continue
         if len(line.signatures) != 1:
-            log = run_directory / layout.ATTESTATION_LOG
             raise InputError(
                 f"line {line.number} of {log} has {len(line.signatures)} signatures, and a bundle has one: "
                 "sign the run from its beginning (provenance.key)"
@@ -77,10 +92,28 @@ def list_job_attestations(run_directory: Path) -> list[JobAttestation]:
         envelope = json.loads(text)
         name = Path(line.statement.subject[0].name).stem
         details = json.loads(base64.b64decode(envelope["payload"]))["predicate"]["runDetails"]
-        newest[name] = JobAttestation(name, line.statement, envelope, details["metadata"]["finishedOn"])
-    if not newest:
+        yield JobAttestation(name, line.number, line.statement, envelope, details["metadata"]["finishedOn"])
+
+
+def list_job_attestations(run_directory: Path) -> list[JobAttestation]:
+    """Return the newest attestation of each finished job, and older ones whose products one of them has read.
+
+    Raises:
+        InputError: there is no log, it was changed, or a line is not signed.
+    """
+    attested = [*_read_job_attestations(run_directory)]
+    if not attested:
         raise InputError(f"{run_directory}: no job has been attested yet: finish the run first")
-    return [newest[name] for name in sorted(newest)]
+    newest = {job.name: job for job in attested}
+    makers = {item: job for job in (*attested, *newest.values()) for item in job.products.items()}
+    chosen = {job.line: job for job in newest.values()}
+    unread = [*chosen.values()]
+    while unread:
+        for item in unread.pop().materials.items():
+            if (maker := makers.get(item)) and maker.line not in chosen:
+                chosen[maker.line] = maker._replace(name=f"{maker.name}.{maker.line}")
+                unread.append(maker)
+    return sorted(chosen.values(), key=lambda job: job.name)
 
 
 def build_bundle(envelope: dict[str, Any]) -> dict[str, Any]:
@@ -92,8 +125,8 @@ def build_bundle(envelope: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _artifacts(entries: Any) -> dict[str, dict[str, str]]:
-    return {entry.name: {"sha256": entry.sha256} for entry in entries if entry.sha256}
+def _artifacts(hashes: dict[str, str]) -> dict[str, dict[str, str]]:
+    return {name: {"sha256": sha256} for name, sha256 in hashes.items()}
 
 
 def build_link(job: JobAttestation) -> dict[str, Any]:
@@ -102,8 +135,8 @@ def build_link(job: JobAttestation) -> dict[str, Any]:
         "_type": "link",
         "name": job.name,
         "command": [],
-        "materials": _artifacts(job.statement.dependencies),
-        "products": _artifacts(job.statement.subject),
+        "materials": _artifacts(job.materials),
+        "products": _artifacts(job.products),
         "byproducts": {},
         "environment": {},
     }
@@ -114,12 +147,20 @@ def _escape_pattern(path: str) -> str:
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in path)
 
 
-def _material_rules(job: JobAttestation, makers: dict[str, str]) -> Iterator[list[str]]:
+def _material_rules(
+    job: JobAttestation, makers: dict[tuple[str, str], str], made: Container[str]
+) -> Iterator[list[str]]:
     """Yield the rules of what a job may read: the product of a job with its hash, or raw data by name; nothing else."""
-    for name in _artifacts(job.statement.dependencies):
+    for name, sha256 in job.materials.items():
         pattern = _escape_pattern(name)
-        maker = makers.get(name)
-        yield ["MATCH", pattern, "WITH", "PRODUCTS", "FROM", maker] if maker else ["ALLOW", pattern]
+        if maker := makers.get((name, sha256)):
+            yield ["MATCH", pattern, "WITH", "PRODUCTS", "FROM", maker]
+        elif name in made:
+            raise InputError(
+                f"{job.name} read {name} with a hash that no job attested: run that job again, or export without --key"
+            )
+        else:
+            yield ["ALLOW", pattern]
     yield ["DISALLOW", "*"]
 
 
@@ -134,15 +175,26 @@ def describe_key(key: PublicKey) -> dict[str, Any]:
     return {"keyid": identifier, "keytype": kind, "scheme": scheme, "keyval": {"public": public}}
 
 
-def build_layout(jobs: list[JobAttestation], key: PublicKey) -> dict[str, Any]:
+def build_layout(run_directory: Path, jobs: list[JobAttestation], key: PublicKey) -> dict[str, Any]:
     """Return the layout of a run: each job a step by one key, from raw data to the files of the final models.
 
-    Its one inspection compares the files of final models in the working directory with what jobs wrote.
+    Its one inspection compares the files of final models in the working directory with what jobs wrote. Models whose
+    folder is gone, such as one that was renamed, are left out of it.
+
+    Raises:
+        InputError: a job read what no job of that name wrote.
     """
     described = describe_key(key)
     identifier = described["keyid"]
-    makers = {name: job.name for job in jobs for name in _artifacts(job.statement.subject)}
-    finals = sorted(name for name in makers if layout.FINAL_MODEL.parse(str(Path(name).parent)))
+    in_order = sorted(jobs, key=lambda job: job.line)
+    makers = {item: job.name for job in in_order for item in job.products.items()}
+    last_makers = {name: job.name for job in in_order for name in job.products}
+    folders = {name: Path(name).parent for name in last_makers}
+    finals = sorted(
+        name
+        for name, folder in folders.items()
+        if layout.FINAL_MODEL.parse(str(folder)) and (run_directory / folder).is_dir()
+    )
     ended = max(datetime.fromisoformat(job.finished) for job in jobs)
     return {
         "_type": "layout",
@@ -156,9 +208,9 @@ def build_layout(jobs: list[JobAttestation], key: PublicKey) -> dict[str, Any]:
                 "pubkeys": [identifier],
                 "threshold": 1,
                 "expected_command": [],
-                "expected_materials": [*_material_rules(job, makers)],
+                "expected_materials": [*_material_rules(job, makers, last_makers)],
                 "expected_products": [
-                    *(["CREATE", _escape_pattern(name)] for name in _artifacts(job.statement.subject)),
+                    *(["CREATE", _escape_pattern(name)] for name in job.products),
                     ["DISALLOW", "*"],
                 ],
             }
@@ -171,7 +223,10 @@ def build_layout(jobs: list[JobAttestation], key: PublicKey) -> dict[str, Any]:
                 "run": ["true"],
                 "expected_materials": [
                     *(["REQUIRE", name] for name in finals),
-                    *(["MATCH", _escape_pattern(name), "WITH", "PRODUCTS", "FROM", makers[name]] for name in finals),
+                    *(
+                        ["MATCH", _escape_pattern(name), "WITH", "PRODUCTS", "FROM", last_makers[name]]
+                        for name in finals
+                    ),
                     ["ALLOW", "*/.snakemake_timestamp"],
                     ["DISALLOW", f"{layout.FINAL_MODEL.glob_pattern()}/*"],
                     ["ALLOW", "*"],
@@ -199,7 +254,7 @@ def export_attestations(run_directory: Path, folder: Path, key: Path | None = No
     """Write a bundle for each job into a new folder; with the key of the run also its layout and links.
 
     Raises:
-        InputError: the folder exists, the run is not signed, or the key is not the run's.
+        InputError: the folder exists, the run is not signed, the key is not the run's, or a job read what none wrote.
     """
     if folder.exists():
         raise InputError(f"{folder} exists: name a new folder")
@@ -208,13 +263,13 @@ def export_attestations(run_directory: Path, folder: Path, key: Path | None = No
     signers = {job.envelope["signatures"][0]["keyid"] for job in jobs}
     if private and signers != {key_sha256(private.public_key())}:
         raise InputError(f"{key} is not the key that signed {run_directory}: give that one")
+    content = build_layout(run_directory, jobs, private.public_key()) if private else None
     (folder / BUNDLES).mkdir(parents=True)
     for job in jobs:
         _write_json(folder / BUNDLES / f"{job.name}.sigstore.json", build_bundle(job.envelope))
-    if private is not None:
-        public = private.public_key()
-        write_signed(folder / LAYOUT, build_layout(jobs, public), private)
-        identifier = describe_key(public)["keyid"]
+    if private is not None and content is not None:
+        write_signed(folder / LAYOUT, content, private)
+        identifier = describe_key(private.public_key())["keyid"]
         for job in jobs:
             write_signed(folder / f"{job.name}.{identifier[:8]}.link", build_link(job), private)
     return ExportedAttestations(len(jobs), private is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.auditors.conftest import Run
 from tests.provenance.conftest import build
 from tests.stored import read_records
 
+FILTERED = "corpus/main/filtered/laws.0.parquet"
 FOLLOW = Path(__file__).parent / "follow_chain.py"
 CHECK = """
 import json, sys
@@ -135,6 +137,23 @@ def test_in_toto_s_own_verifier_follows_the_layout(signed: tuple[Path, Path], tm
     assert code != 0 and "corpus.filter.main.laws" in said, "a job without its link"
     link.write_text(text)
     assert verify()[0] == 0
+
+
+def test_in_toto_follows_a_run_with_a_renamed_model_and_an_input_that_was_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Run
+) -> None:
+    public = signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / "key.pem"))
+    run = build(tmp_path / "run")
+    for model in ("old", "new"):
+        weights = {f"models/{model}/final/model.safetensors": b"weights"}
+        run.job("pretrain.export", {"model": model}, ["models/base/milestones/10/model.safetensors"], weights)
+    shutil.rmtree(run.folder / "models/old")
+    run.job("corpus.filter", {"corpus": "main", "source": "laws", "unit": "0"}, [], {FILTERED: b"made again"})
+    export_attestations(run.folder, tmp_path / "exported", tmp_path / "key.pem")
+    folders = ("--layout", tmp_path / "exported/root.layout", "--link-dir", tmp_path / "exported")
+    done = auditor("in-toto-verify", *folders, "--verification-keys", public, folder=run.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_layout_refuses_what_was_read_but_not_made_by_a_job(

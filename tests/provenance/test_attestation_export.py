@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,64 @@ def test_the_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilde
     assert content["expires"].startswith("2036-01-")  # ten years after the last job of the example
 
 
+def test_a_model_whose_folder_is_gone_is_not_required(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+    for name in ("old", "own"):
+        run.job("pretrain.export", {"model": name}, [], {f"models/{name}/final/{file}": b"w" for file in ("a", "b")})
+    shutil.rmtree(run.folder / "models/old")
+    (run.folder / "models/own/final/b").unlink()
+    export_attestations(run.folder, tmp_path / "out", key)
+    (inspection,) = payload(tmp_path / "out/root.layout")["inspect"]
+    required = [rule[1] for rule in inspection["expected_materials"] if rule[0] == "REQUIRE"]
+    assert required == ["models/own/final/a", "models/own/final/b"], "a file that is missing of a model that is there"
+
+
+def test_a_final_model_is_matched_with_the_job_that_wrote_it_last(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+    for model in ("z", "a"):
+        run.job("pretrain.export", {"model": model}, [], {"models/own/final/w": model.encode()})
+    export_attestations(run.folder, tmp_path / "out", key)
+    (inspection,) = payload(tmp_path / "out/root.layout")["inspect"]
+    match = ["MATCH", "models/own/final/w", "WITH", "PRODUCTS", "FROM", "pretrain.export.a"]
+    assert match in inspection["expected_materials"]
+
+
+def test_an_input_that_was_made_again_is_matched_with_what_made_it_before(
+    run: RunBuilder, key: Path, tmp_path: Path
+) -> None:
+    line = sum(1 for _ in attestation_log.read_log(run.folder))
+    old, new = "corpus/again/filtered/laws.0.parquet", "tokens/again/shards/0.bin"
+    instance = {"corpus": "again", "source": "laws", "unit": "0"}
+    raw = "sources/again/fingerprint.json"
+    run.job("sources.fingerprint", {"source": "again"}, [], {raw: b"1"})
+    run.job("corpus.filter", instance, [raw], {old: b"1"})
+    run.job("tokens.shard", {"tokens": "again", "shard": "0"}, [old], {new: b"1"})
+    run.job("sources.fingerprint", {"source": "again"}, [], {raw: b"2"})
+    run.job("corpus.filter", instance, [raw], {old: b"2"})
+    run.job("corpus.filter", instance, [raw], {old: b"3"})
+    done = export_attestations(run.folder, tmp_path / "out", key)
+    steps = {step["name"]: step for step in payload(tmp_path / "out/root.layout")["steps"]}
+    (match,) = [rule for rule in steps["tokens.shard.again.0"]["expected_materials"] if old in rule]
+    earlier = [name for name in steps if name.startswith("corpus.filter.again.laws.0.")]
+    assert match == ["MATCH", old, "WITH", "PRODUCTS", "FROM", *earlier], "one, not the attempt that nothing has read"
+    assert int(earlier[0].rsplit(".", 1)[1]) > line and len(steps) == done.jobs
+    (first,) = [name for name in steps if name.startswith("sources.fingerprint.again.")]
+    assert ["MATCH", raw, "WITH", "PRODUCTS", "FROM", first] in steps[earlier[0]]["expected_materials"]
+    latest = ["MATCH", raw, "WITH", "PRODUCTS", "FROM", "sources.fingerprint.again"]
+    assert latest in steps["corpus.filter.again.laws.0"]["expected_materials"]
+    assert {path.name.removesuffix(".sigstore.json") for path in (tmp_path / "out/bundles").iterdir()} == {*steps}
+
+
+def test_an_input_that_no_job_wrote_so_is_refused_with_its_job(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+    place = "corpus/main/filtered/laws.0.parquet"
+    run.written[place] = {**run.written[place], "sha256": "0" * 64}
+    run.job("tokens.shard", {"tokens": "main", "shard": "9"}, [place], {"tokens/main/shards/9.bin": b"9"})
+    with pytest.raises(
+        InputError, match=rf"^tokens\.shard\.main\.9 read {place} with a hash that no job attested: run"
+    ):
+        export_attestations(run.folder, tmp_path / "out", key)
+    assert not (tmp_path / "out").exists(), "nothing half written"
+    assert export_attestations(run.folder, tmp_path / "out").jobs > 9
+
+
 def test_what_cannot_be_exported_is_refused_in_a_sentence(
     run: RunBuilder, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +158,8 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(
     unsigned = build(tmp_path / "unsigned")
     with pytest.raises(InputError, match="has 0 signatures, and a bundle has one: sign the run from its beginning"):
         export_attestations(unsigned.folder, tmp_path / "out")
+    with pytest.raises(InputError, match=r"nowhere/provenance/.* is missing: name the folder of a finished run"):
+        export_attestations(tmp_path / "nowhere", tmp_path / "out")
     (tmp_path / "empty/provenance").mkdir(parents=True)
     (tmp_path / "empty" / layout.ATTESTATION_LOG).write_text("")
     with pytest.raises(InputError, match="no job has been attested yet"):
