@@ -30,25 +30,17 @@ def mirror(
         typer.Option(metavar="DATASET=REVISION", help="A commit, tag or branch of NAMESPACE/DATASET."),
     ] = None,
 ) -> None:
-    """Copy the data sets of tasks that lm-eval ships from their hub, with their revisions and hashes."""
+    """Copy the data sets of tasks and suites from their hub, with their revisions and hashes."""
     from pipeline.config.configuration_file import load_configuration
     from pipeline.core.errors import InputError
-    from pipeline.evaluate.dataset_mirror import find_suite_data_sets, mirror_data_sets
-    from pipeline.evaluate.settings import KNOWN_SUITES, Suite
+    from pipeline.evaluate.dataset_mirror import mirror_data_sets
 
     suites = load_configuration(configuration).evaluation.suites if configuration else []
-    names = [
-        *(tasks or ()),
-        *(task for suite in suites if isinstance(suite, Suite) for task in suite.tasks),
-        *(suite for suite in suites if not isinstance(suite, Suite) and find_suite_data_sets(KNOWN_SUITES[suite])),
-    ]
-    if not names:
-        raise InputError("there is no task to mirror data for: name some, or a --configuration whose suites do")
     for given in revision or ():
         if not all(given.partition("=")):
             raise InputError(f"--revision {given}: write NAMESPACE/DATASET=REVISION")
     pairs = (given.partition("=") for given in revision or ())
-    mirror_data_sets(folder, names, {name: commit for name, _, commit in pairs})
+    mirror_data_sets(folder, [*(tasks or ()), *suites], {name: commit for name, _, commit in pairs})
 
 
 @command(commands, PANEL, "List web reservations", "polder reservations data/robots/*.warc.gz --out data/opt-out.json")

@@ -20,8 +20,15 @@ from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
-from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.task_file_reader import CARD, MIRROR_LIST, read_data_set_name, read_task_config
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
+from pipeline.evaluate.task_file_reader import (
+    CARD,
+    MIRROR_LIST,
+    list_suite_task_files,
+    name_mirrored_suite,
+    read_data_set_name,
+    read_task_config,
+)
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
@@ -89,8 +96,8 @@ class MirrorFolders:
         self._folders = sorted(folder for folder in mirrors if folder / MIRROR_LIST in given)
         self._problems: dict[Path, str | None] = {}
 
-    def verify_data_sets(self, task: str, data_sets: Iterable[str]) -> dict[str, str]:
-        """Check the sha256 of the data sets that a task reads; return their revisions.
+    def verify_data_sets(self, task: str, data_sets: Iterable[str], suite: SuiteSettings) -> dict[str, str]:
+        """Check the sha256 of the data sets that a task of a suite reads; return their revisions.
 
         Data sets of a mirror without mirror.json are left out.
 
@@ -108,7 +115,8 @@ class MirrorFolders:
                 if folder not in self._problems:
                     self._problems[folder] = find_altered_file(folder, data_set.files if data_set else {})
                 if found := self._problems[folder]:
-                    raise InputError(f"{found}; run `polder mirror {mirror} {task}` again")
+                    words = name_mirrored_suite(suite) if suite.folder else task
+                    raise InputError(f"{found}; run `polder mirror {mirror} {words}` again")
                 revisions |= {name: data_set.revision} if data_set else {}
         return revisions
 
@@ -121,8 +129,8 @@ def load_shipped_index() -> TaskManager:
     return TaskManager()
 
 
-def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (task, NAMESPACE/DATASET) of each task in these tasks, groups, tags and known suites.
+def find_data_sets(names: Iterable[str | Suite]) -> set[tuple[str, str]]:
+    """Return (task, NAMESPACE/DATASET) of each task in these tasks, groups, tags, known suites and suites.
 
     Only configurations are read. The data set is "" for a task that reads only a file, or chooses its data by code.
 
@@ -131,6 +139,9 @@ def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
     """
     found = set()
     for name in names:
+        if isinstance(name, Suite):
+            found |= find_suite_data_sets(name)
+            continue
         if name in KNOWN_SUITES:
             found |= find_suite_data_sets(KNOWN_SUITES[name])
             continue
@@ -145,10 +156,14 @@ def find_data_sets(names: Iterable[str]) -> set[tuple[str, str]]:
 
 
 def find_suite_data_sets(suite: Suite) -> set[tuple[str, str]]:
-    """Return (task, NAMESPACE/DATASET) of each task of a suite whose data a mirror holds."""
+    """Return (task, NAMESPACE/DATASET) of each task of a suite whose data a mirror holds.
+
+    Raises:
+        InputError: its folder has no task file.
+    """
     if suite.folder is None:
         return find_data_sets(suite.tasks)
-    files = sorted(Path(suite.folder).glob("*.yaml"))
+    files = list_suite_task_files(suite, suite.folder)
     return {(file.stem, name) for file in files if (name := read_data_set_name(read_task_config(file)))}
 
 
@@ -208,7 +223,7 @@ def _expand_task_group(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
 DATA_PATTERNS = ("*.parquet", *(f"*.{kind}{end}" for kind in ("json", "jsonl", "csv", "tsv") for end in ("", ".gz")))
 
 
-def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str, str]) -> None:
+def mirror_data_sets(folder: Path, tasks: Iterable[str | Suite], revisions: Mapping[str, str]) -> None:
     """Copy the data sets that shipped tasks read into a folder, and list their files in its mirror.json.
 
     A listed data set keeps its revision, and is copied only if its files differ from the list. Downloads are in
@@ -216,7 +231,7 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str,
 
     Args:
         folder: the mirror; it is created if necessary.
-        tasks: names of tasks, groups and tags that lm-eval ships.
+        tasks: suites, or names of known suites, tasks, groups and tags that lm-eval ships.
         revisions: a commit, tag or branch by data set; others have the listed or the newest revision.
 
     Raises:
@@ -249,7 +264,7 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str], revisions: Mapping[str,
     shutil.rmtree(folder.with_name(f"{folder.name}.partial"), ignore_errors=True)
 
 
-def _required_data_sets(tasks: Iterable[str], revisions: Mapping[str, str]) -> list[str]:
+def _required_data_sets(tasks: Iterable[str | Suite], revisions: Mapping[str, str]) -> list[str]:
     wanted = set()
     for task, name in sorted(find_data_sets(tasks)):
         if not name:
@@ -258,6 +273,10 @@ def _required_data_sets(tasks: Iterable[str], revisions: Mapping[str, str]) -> l
                 "mirrored for it; leave the task out"
             )
         wanted.add(name)
+    if not wanted:
+        raise InputError(
+            "there is no task to mirror data for: name some with data on a hub, or a --configuration whose suites do"
+        )
     for name in revisions:
         if name not in wanted:
             raise InputError(f"--revision: no task reads {name!r}, but {', '.join(sorted(wanted))}; name one of these")

@@ -246,7 +246,7 @@ def _answer_source(
     collected = SuiteAnswers([], [], {})
 
     def read() -> str | None:
-        collected.data_sets.update(mirrors.verify_data_sets(source.name, source.data_sets()))
+        collected.data_sets.update(mirrors.verify_data_sets(source.name, source.data_sets(), suite))
         conditions = [
             suite.model_dump(mode="json", include={"name", "language", "limit"}),
             source.name,

@@ -18,7 +18,7 @@ from jinja2 import Environment, TemplateSyntaxError, meta
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import parse_unique_json, parse_yaml
-from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 
 
 @cache
@@ -197,7 +197,7 @@ def list_suite_files(suite: Suite) -> list[Path]:
             )
         return files
     found: set[Path] = set()
-    for task in _list_task_files(suite, suite.folder):
+    for task in list_suite_task_files(suite, suite.folder):
         found |= {task, *_find_local_data(suite, task, read_task_config(task)), *find_includes(task)}
     return sorted(found)
 
@@ -210,10 +210,24 @@ def _list_text_files(suite: Suite) -> list[tuple[str, Path]]:
     return found
 
 
-def _list_task_files(suite: Suite, folder: str) -> list[Path]:
+def name_mirrored_suite(suite: Suite | SuiteSettings) -> str:
+    """Return the words of `polder mirror` that name the data sets of a suite of task files."""
+    known = next((name for name, one in KNOWN_SUITES.items() if one.folder == suite.folder), None)
+    return known or "--configuration CONFIG"
+
+
+def list_suite_task_files(suite: Suite, folder: str) -> list[Path]:
+    """Return the task files of a suite's folder.
+
+    Raises:
+        InputError: there is none.
+    """
     tasks = sorted(Path(folder).glob("*.yaml"))
     if not tasks:
-        raise InputError(f"suite {suite.name}: there is no *.yaml in {folder}; write a task file or leave it out")
+        raise InputError(
+            f"suite {suite.name}: there is no *.yaml in {Path(folder).absolute()}; run this in your checkout of "
+            "Polder, write a task file, or leave the suite out"
+        )
     return tasks
 
 
@@ -224,7 +238,7 @@ def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) ->
         if suite.data is None or not (mirror / data_set / CARD).is_file():
             raise InputError(
                 f"suite {suite.name}: {task} reads {data_set}, and there is no {mirror / data_set / CARD}; "
-                f"copy it with `polder mirror {suite.data or 'FOLDER'} {suite.name}`"
+                f"copy it with `polder mirror {suite.data or 'FOLDER'} {name_mirrored_suite(suite)}`"
             )
         listed = [path for path in [mirror / MIRROR_LIST] if path.is_file()]
         return listed + sorted(path for path in (mirror / data_set).rglob("*") if path.is_file())
@@ -264,7 +278,7 @@ def list_item_files(suite: Suite) -> list[ItemFile]:
     if suite.texts:
         return [ItemFile(name, path) for name, path in _list_text_files(suite)]
     if suite.folder is not None:
-        read = [(task, read_task_config(task)) for task in _list_task_files(suite, suite.folder)]
+        read = [(task, read_task_config(task)) for task in list_suite_task_files(suite, suite.folder)]
         names = ("{}", "{}: examples")
         found = [
             ItemFile(name.format(content["task"]), data, *find_searched_fields(task, content))

@@ -114,10 +114,25 @@ def test_another_task_adds_its_data_set(hub: Hub, folder: Path, tmp_path: Path) 
     suite = {"name": "belebele", "language": "nl", "tasks": ["belebele_nld_Latn"], "data": "{data}/mirror"}
     configuration.write_text(json.dumps(micro | {"evaluation": {"suites": ["dutch", suite]}}))
     assert mirror(folder, "--configuration", str(configuration)) == 0
-    assert mirror(folder, "blimp_nl") == 0
+    own = tmp_path / "tasks"
+    own.mkdir()
+    task_file = {"task": "mine", "dataset_path": BLIMP, "output_type": "multiple_choice"}
+    (own / "mine.yaml").write_text(json.dumps(task_file))
+    folder_suite = {"name": "mine", "language": "nl", "folder": str(own), "data": str(folder)}
+    configuration.write_text(json.dumps(micro | {"evaluation": {"suites": ["dutch", folder_suite]}}))
+    assert mirror(folder, "--configuration", str(configuration)) == 0
     listed = json.loads((folder / "mirror.json").read_text())["data_sets"]
     assert {name: data_set["revision"] for name, data_set in listed.items()} == commits
     assert list(listed) == sorted(commits) and listed[BLIMP]["license"] is None
+
+
+def test_a_known_suite_outside_of_the_checkout_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert mirror(folder, "euroeval_dutch") == 2
+    said = f"there is no *.yaml in {tmp_path}/config/tasks/euroeval_dutch; run this in your checkout"
+    assert said in capsys.readouterr().err and not folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -126,6 +141,7 @@ def test_another_task_adds_its_data_set(hub: Hub, folder: Path, tmp_path: Path) 
         (["belebele_nld_Latin"], {}, "did you mean 'belebele_nld_Latn'?"),
         (["fda"], {}, "the task fda names no data set NAMESPACE/DATASET"),
         ([], {}, "there is no task to mirror data for"),
+        (["dutch"], {}, "there is no task to mirror data for"),
         (["belebele_nld_Latn", "--revision", "main"], {}, "--revision main: write NAMESPACE/DATASET=REVISION"),
         (["belebele_nld_Latn", "--revision", "a/b=main"], {}, f"no task reads 'a/b', but {BELEBELE}"),
         (["belebele_nld_Latn"], {"belebele_py": "x", "README_md": CARD, "a_jsonl": ROWS}, "is a loading script"),

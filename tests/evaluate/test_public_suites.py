@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -284,9 +285,24 @@ def test_a_suite_without_its_mirror_names_the_command(tmp_path: Path) -> None:
         list_suite_files(suite)
 
 
+def test_a_suite_of_ones_own_without_its_mirror_names_its_configuration(tmp_path: Path) -> None:
+    known = KNOWN_SUITES["euroeval_dutch"]
+    own = Suite(name="mine", language="nl", folder=known.folder, data=str(tmp_path))
+    with pytest.raises(InputError, match=f"`polder mirror {tmp_path} euroeval_dutch`"):
+        list_suite_files(own)
+    folder = tmp_path / "tasks"
+    shutil.copytree(known.folder or "", folder)
+    with pytest.raises(InputError, match=f"`polder mirror {tmp_path} --configuration CONFIG`"):
+        list_suite_files(own.model_copy(update={"folder": str(folder)}))
+    with pytest.raises(InputError, match="polder mirror FOLDER --configuration CONFIG"):
+        list_suite_files(own.model_copy(update={"folder": str(folder), "data": None}))
+
+
 def test_the_mirror_command_finds_the_data_sets_of_a_suite() -> None:
     assert ("euroeval_scala_nl", "EuroEval/scala-nl") in find_data_sets(["euroeval_dutch"])
     assert {name for _, name in find_data_sets(["olmes_core"])} >= {"allenai/ai2_arc", "Rowan/hellaswag"}
+    own = Suite(name="mine", language="en", folder=KNOWN_SUITES["olmes_core"].folder)
+    assert find_data_sets([own]) == find_data_sets(["olmes_core"])
 
 
 def test_the_items_of_a_mirror_are_kept_out_of_the_corpus(mirror: Path) -> None:
@@ -309,7 +325,8 @@ def test_a_file_of_a_mirrored_data_set_that_was_altered_is_named(tmp_path: Path,
     suite = Suite(name="own", language="nl", folder=str(tmp_path), data=str(tmp_path / "mirror"))
     settings = RequestSettings(suites=[SuiteSettings.model_validate(suite)])
     with pytest.raises(
-        InputError, match=r"README.md is not the file that mirror.json lists|is not listed in mirror.json"
+        InputError,
+        match=r"(README.md is not the file that mirror.json lists|is not listed in mirror.json).*CONFIG` again",
     ):
         suites.answer_suites(settings, load_model(long_milestone / "huggingface", 4), list_suite_files(suite))
 
