@@ -65,7 +65,7 @@ def reservations(
         out.write_text(listed.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror}: name a file in a folder that is there") from None
-    counted = Counter(reservation.file for reservation in listed.reservations)
+    counted = Counter(file for _, file in {(one.host, one.file) for one in listed.reservations})
     shown = ", ".join(f"{file} of {number} hosts" for file, number in sorted(counted.items()))
     print(f"{out}: {shown or 'nothing is reserved'}")
 

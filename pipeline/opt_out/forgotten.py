@@ -30,7 +30,7 @@ from pipeline.sources.settings import OPT_OUT_KINDS
 
 def _count_by_file(reservations: list[dict[str, Any]], hits: Counter[str]) -> dict[str, dict[str, int]]:
     """Return hosts by the file in which they reserve rights, and the documents that it covers, of several in each."""
-    hosts = Counter(reservation["file"] for reservation in reservations)
+    hosts = Counter(file for _, file in {(reservation["host"], reservation["file"]) for reservation in reservations})
     documents: Counter[str] = Counter()
     for entry, number in hits.items():
         documents[entry.partition(" ")[0]] += number

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.url_hosts import split_url
 from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.decompression import DamagedFile, DecompressedChunks, read_lines
-from pipeline.sources.raw_documents import iso_date
+from pipeline.sources.raw_documents import exact_text, iso_date
 from pipeline.sources.record_formats import split_format
 from pipeline.sources.settings import OptOut
 from pipeline.sources.web_reservations import ANY_AGENT, ReservationFile, WebReservation, robots_rules, tdm_rules
@@ -42,7 +43,9 @@ PATHS: dict[str, ReservationFile] = {
 }
 MAXIMUM_BYTES = 500 * 1024  # of a file; RFC 9309 asks parsers to read that much
 _COLUMNS = ("url", "fetched", "status", "body")
-_PAGE = re.compile(rb"\s*<(?:!doctype|html|head|body|\?xml|script|meta)", re.IGNORECASE)
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!|\?xml|html|head|body|script|meta)", re.IGNORECASE)
+_STATUS = re.compile(r"[0-9]{1,3}")
+_DEFAULT_PORT = re.compile(r":(?:80|443)?$")
 
 
 class Capture(NamedTuple):
@@ -59,7 +62,18 @@ def _read_warc(path: Path, compression: str) -> Iterator[Capture]:
 
     for url, date, status, body in read_responses(iter(DecompressedChunks(path, compression)), path, MAXIMUM_BYTES):
         if split_url(url).rest.partition("?")[0] in PATHS:
-            yield Capture(url, date, status, body())
+            yield Capture(url, date if iso_date(date) else None, status, body())
+
+
+def _check_date(fetched: object, place: str) -> str | None:
+    """Return a date as text.
+
+    Raises:
+        InputError: it is none.
+    """
+    if fetched is not None and iso_date(str(fetched)) is None:
+        raise InputError(f"{place} is {fetched!r}: write it as YYYY-MM-DD or 2024-05-02T10:00:00Z")
+    return None if fetched is None else str(fetched)
 
 
 def _make_capture(row: Any, place: str) -> Capture:
@@ -67,12 +81,10 @@ def _make_capture(row: Any, place: str) -> Capture:
     if not isinstance(url, str) or not isinstance(body, str | bytes | None):
         raise InputError(f"{place}: a capture needs url and body, and may have fetched and status: correct it")
     content = body.encode("utf-8", "replace") if isinstance(body, str) else body or b""
-    if not str(200 if status is None else status).isdigit():
+    stated = str(200 if status is None else status)
+    if not _STATUS.fullmatch(stated):
         raise InputError(f"{place}: status is {status!r}: write the number that the server answered with, such as 200")
-    fetched = row.get("fetched")
-    if fetched is not None and iso_date(str(fetched)) is None:
-        raise InputError(f"{place}: fetched is {fetched!r}: write it as YYYY-MM-DD or 2024-05-02T10:00:00Z")
-    return Capture(url, None if fetched is None else str(fetched), int(200 if status is None else status), content)
+    return Capture(url, _check_date(row.get("fetched"), f"{place}: fetched"), int(stated), content)
 
 
 def _read_json_lines(path: Path, compression: str) -> Iterator[Capture]:
@@ -82,7 +94,7 @@ def _read_json_lines(path: Path, compression: str) -> Iterator[Capture]:
         place = f"{path}, line {number}"
         try:
             row = json.loads(line) if line else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"{place} is no JSON: correct it") from None
         if row is not None:
             yield _make_capture(row, place)
@@ -104,7 +116,8 @@ def _read_folder(folder: Path, fetched: str | None) -> Iterator[Capture]:
         if path.is_file() and path.name in ("robots.txt", "ai.txt", "tdmrep.json"):
             host = path.parent.parent.name if path.parent.name == ".well-known" else path.parent.name
             place = "/.well-known/tdmrep.json" if path.name == "tdmrep.json" else f"/{path.name}"
-            yield Capture(f"https://{host}{place}", fetched, 200, path.read_bytes())
+            with path.open("rb") as file:
+                yield Capture(f"https://{host}{place}", fetched, 200, file.read(MAXIMUM_BYTES))
 
 
 def read_captures(path: Path, fetched: str | None = None) -> Iterator[Capture]:
@@ -114,10 +127,10 @@ def read_captures(path: Path, fetched: str | None = None) -> Iterator[Capture]:
         fetched: the date of files in folders, which do not say when they were fetched.
 
     Raises:
-        InputError: the file is none of the formats, damaged, or has a row without URL.
+        InputError: the file is none of the formats, damaged, or has a row without URL, or the date is none.
     """
     if path.is_dir():
-        yield from _read_folder(path, fetched)
+        yield from _read_folder(path, _check_date(fetched, "--fetched"))
         return
     kind, compression = split_format(path, path.name)
     try:
@@ -135,28 +148,37 @@ def read_captures(path: Path, fetched: str | None = None) -> Iterator[Capture]:
         raise InputError(f"{path}: {error.strerror or error}: check the path") from None
 
 
-def _asked_agents(rules: str, agents: Iterable[str], *, unnamed: bool) -> list[str]:
-    """Return the agents that a robots.txt names; and `*` for all others, if they count."""
-    named = {line.partition(":")[2].strip().lower() for line in rules.splitlines() if line.startswith("User")}
-    listed = [*agents]
-    found = [agent for agent in listed if agent.lower() in named]
-    return [*found, ANY_AGENT] if unnamed and len(found) < len(listed) else found
-
-
 def make_reservation(capture: Capture, agents: Iterable[str], *, unnamed: bool = True) -> WebReservation | None:
-    """Return what a capture reserves; None for nothing, such as an error or a web page instead of the file."""
-    parts = split_url(capture.url)
+    """Return what a capture reserves; None for nothing, such as an error."""
+    url = exact_text(capture.url) or ""
+    parts = split_url(url)
     file = PATHS.get(parts.rest.partition("?")[0])
-    if file is None or capture.status != 200 or _PAGE.match(capture.body):
+    if file is None or capture.status != 200:
         return None
-    body = capture.body[:MAXIMUM_BYTES].decode("utf-8", "replace")
-    rules = tdm_rules(body) if file == "tdmrep.json" else robots_rules(body)
-    asked = [] if file == "tdmrep.json" else _asked_agents(rules or "", agents, unnamed=unnamed or file == "ai.txt")
-    if not rules or (file != "tdmrep.json" and not (asked and re.search(r"^Disallow: \S", rules, re.MULTILINE))):
+    content = capture.body[:MAXIMUM_BYTES]
+    body = content.decode("utf-8", "replace")
+    asked: list[str] = []
+    if file == "tdmrep.json":
+        rules = tdm_rules(body)
+    else:
+        listed = [*agents]
+        named, rules = robots_rules(body, listed)
+        asked = [agent for agent in listed if agent.lower() in named]
+        if (unnamed or file == "ai.txt") and len(asked) < len(listed):
+            asked.append(ANY_AGENT)
+        if not asked or not re.search(r"^Disallow: \S", rules, re.MULTILINE):
+            return None
+    if not rules:
         return None
-    sha256 = hashlib.sha256(capture.body).hexdigest()
+    sha256 = hashlib.sha256(content).hexdigest()
     return WebReservation(
-        host=parts.host, file=file, url=capture.url, sha256=sha256, fetched=capture.fetched, agents=asked, rules=rules
+        host=parts.host,
+        file=file,
+        url=url,
+        sha256=sha256,
+        fetched=exact_text(capture.fetched),
+        agents=asked,
+        rules=rules,
     )
 
 
@@ -165,8 +187,34 @@ def _is_answer(status: int) -> bool:
     return status == 200 or (400 <= status < 500 and status != 429)
 
 
-def _order(capture: Capture) -> tuple[str, bool, bytes]:
-    return capture.fetched or "", capture.status == 200, capture.body
+def _address(url: str) -> tuple[str, str, str]:
+    """Return host, port and path of a file: http and https have one address."""
+    parts = split_url(url)
+    port = _DEFAULT_PORT.sub("", parts.authority.rpartition("]")[2])
+    return parts.host, port.partition(":")[2], parts.rest.partition("?")[0]
+
+
+def _sortable_date(fetched: str | None) -> str:
+    """Return a time in UTC, however it is written; a date sorts before the times of its day, and no date before all."""
+    try:
+        time = datetime.fromisoformat((fetched or "").strip())
+    except ValueError:
+        return iso_date(fetched) or ""
+    if iso_date(fetched) == (fetched or "").strip():
+        return time.date().isoformat()
+    return (time.astimezone(UTC) if time.tzinfo else time).replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+class _Answer(NamedTuple):
+    """What is kept of an answer: its date as `_sortable_date`, and what it reserves."""
+
+    date: str
+    reservation: WebReservation | None
+
+
+def _order(answer: _Answer) -> tuple[str, bool, str]:
+    """Return what sorts answers of one address: of one time, what reserves counts."""
+    return answer.date, answer.reservation is not None, answer.reservation.sha256 if answer.reservation else ""
 
 
 def collect_reservations(
@@ -177,37 +225,45 @@ def collect_reservations(
     fetched: str | None = None,
     opt_out: Path | None = None,
 ) -> OptOut:
-    """Return an opt-out list with the reservations of each host, by the last capture of each of its files.
+    """Return an opt-out list with the reservations of each host, by the last answer at each address of a file.
+
+    Where a host has several addresses of a file, such as another port or the two of ai.txt, each reserves.
 
     Args:
         agents: a URL is reserved if one of these may not fetch it.
         unnamed: whether the rules for `*` count for agents that a robots.txt does not name, as RFC 9309 says.
-        opt_out: a list whose entries are kept.
+        opt_out: a list whose entries are kept, its reservations unless there is a later answer.
 
     Raises:
         InputError: a file cannot be read, or there is no capture in all of them.
     """
-    latest: dict[tuple[str, str], Capture] = {}
-    for path in paths:
-        for capture in read_captures(path, fetched):
-            parts = split_url(capture.url)
-            file = PATHS.get(parts.rest.partition("?")[0])
-            if file is None or not _is_answer(capture.status):
-                continue
-            before = latest.get((parts.host, file))
-            if before is None or _order(capture) > _order(before):
-                latest[parts.host, file] = capture
-    if not latest:
+    listed = read_opt_out_list(opt_out) if opt_out else OptOut()
+    listed_agents = [*agents]
+    latest: dict[tuple[str, str, str], _Answer] = {}
+
+    def take(address: tuple[str, str, str], fetched: str | None, reservation: WebReservation | None) -> None:
+        answer = _Answer(_sortable_date(fetched), reservation)
+        latest[address] = max(latest.get(address, answer), answer, key=_order)
+
+    for one in listed.reservations:
+        take((one.host, *_address(one.url)[1:]), one.fetched, one)
+    is_read = False
+    for capture in (capture for path in paths for capture in read_captures(path, fetched)):
+        address = _address(capture.url)
+        if address[2] in PATHS and _is_answer(capture.status):
+            is_read = True
+            if capture.status != 200 or not _PAGE.match(capture.body):  # a page in place of the file says nothing
+                take(address, capture.fetched, make_reservation(capture, listed_agents, unnamed=unnamed))
+    if not is_read:
         raise InputError(
             "no robots.txt, ai.txt or tdmrep.json was found in these files: name files with captures of them"
         )
-    listed = read_opt_out_list(opt_out) if opt_out else OptOut()
-    listed_agents = [*agents]
-    made = (make_reservation(capture, listed_agents, unnamed=unnamed) for _, capture in sorted(latest.items()))
-    dates = [capture.fetched for capture in latest.values() if capture.fetched]
+    dates = [answer.date[:10] for answer in latest.values()]
+    made = sorted((answer for answer in latest.values() if answer.reservation), key=_order)
+    kept = {(one.host, one.file, one.rules, *one.agents): one for _, one in made if one}
     return listed.model_copy(
         update={
-            "date": listed.date or (iso_date(max(dates)) if dates else None),
-            "reservations": [reservation for reservation in made if reservation],
+            "date": max([listed.date or "", *dates]) or None,
+            "reservations": sorted(kept.values(), key=lambda one: (one.host, one.file, one.url)),
         }
     )

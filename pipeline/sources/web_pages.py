@@ -126,7 +126,8 @@ def read_responses(
         if entry.rec_type in ("response", "resource") and url:
             status = entry.http_headers.get_statuscode() if entry.http_headers else "200"
             date = entry.rec_headers.get_header("WARC-Date")
-            yield url.strip("<>"), date, int(status) if status.isdigit() else 0, partial(_read_payload, entry, limit)
+            number = int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0
+            yield url.strip("<>"), date, number, partial(_read_payload, entry, limit)
 
 
 def _warc_record_id(entry: Any) -> str:

@@ -41,7 +41,7 @@ class WebReservation(Settings):
     host: str
     file: ReservationFile
     url: str = Field(description="where the file was")
-    sha256: str = Field(description="of the file as it was fetched")
+    sha256: str = Field(description="of the file as it was fetched; of its first 500 KiB, if it is larger")
     fetched: str | None = Field(default=None, description="when, ISO 8601")
     agents: list[str] = Field(
         default=[], description="the agents that are asked about; * for those that it does not name"
@@ -59,10 +59,28 @@ class WebReservation(Settings):
         return sorted(set(agents))
 
 
-def robots_rules(body: str) -> str:
-    """Return the agents, permissions and prohibitions of a robots.txt or ai.txt, without comments and other lines."""
-    found = (_ROBOTS_LINE.match(line) for line in re.split(r"[\r\n]+", body.removeprefix("\ufeff")))
-    return "\n".join(f"{line[1].capitalize()}: {line[2].strip()}" for line in found if line)
+def robots_rules(body: str, agents: Iterable[str]) -> tuple[set[str], str]:
+    """Return the agents that a robots.txt or ai.txt names, and its permissions and prohibitions for them.
+
+    Other agents than those given and `*` are left out, as are comments and other lines.
+    """
+    wanted = {ANY_AGENT, *map(str.lower, agents)}
+    named: set[str] = set()
+    rules: list[str] = []
+    is_kept = are_agents = False
+    for found in map(_ROBOTS_LINE.match, re.split(r"[\r\n]+", body.removeprefix("\ufeff"))):
+        if not found:
+            continue
+        field, value = found[1].capitalize(), found[2].strip()
+        if field.startswith("User"):
+            is_listed = value.lower() in wanted
+            is_kept, are_agents = is_listed or (is_kept and are_agents), True  # an agent after rules begins a group
+            named.update([value.lower()] * is_listed)
+        else:
+            is_listed, are_agents = is_kept, False
+        if is_listed:
+            rules.append(f"{field}: {value}")
+    return named, "\n".join(rules)
 
 
 def tdm_rules(body: str) -> str | None:
@@ -72,10 +90,10 @@ def tdm_rules(body: str) -> str | None:
     """
     try:
         content = json.loads(body.removeprefix("\ufeff"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     rules = [
-        (rule["location"], int(rule["tdm-reservation"]))
+        (rule["location"].encode("utf-8", "replace").decode(), int(rule["tdm-reservation"]))
         for rule in (content if isinstance(content, list) else [])
         if isinstance(rule, dict)
         and isinstance(rule.get("location"), str)
@@ -167,14 +185,19 @@ class WebReservations:
         """
         parts = split_url(url or "")
         path = "/" + parts.rest.partition("#")[0].lstrip("/")
+        decided_by: dict[str, list[str]] = defaultdict(list)  # by the file, of which a host may have several
         for reservation in self._by_host.get(parts.host, ()):
-            if reservation.file == "tdmrep.json":
-                decided_by = None if is_tdm_stated else _reserving_location(reservation, path)
+            if reservation.file != "tdmrep.json":
+                found = _refused_agents(reservation, path)
+            elif is_tdm_stated:
+                found = []
             else:
-                decided_by = ", ".join(_refused_agents(reservation, path))
-            if decided_by:
-                dated = f" of {reservation.fetched}" if reservation.fetched else ""
-                yield f"{reservation.file} {reservation.host}{dated}: {decided_by}"
+                found = _reserving_location(reservation, path)
+            dated = f" of {reservation.fetched}" if reservation.fetched else ""
+            decided_by[f"{reservation.file} {reservation.host}{dated}"] += found
+        for place, deciding in decided_by.items():
+            if deciding:
+                yield f"{place}: {', '.join(dict.fromkeys(deciding))}"
 
 
 def _refused_agents(reservation: WebReservation, path: str) -> list[str]:
@@ -184,9 +207,9 @@ def _refused_agents(reservation: WebReservation, path: str) -> list[str]:
     return [agent for agent in reservation.agents if not all(robots.can_fetch(url, agent) for url in urls)]
 
 
-def _reserving_location(reservation: WebReservation, path: str) -> str | None:
+def _reserving_location(reservation: WebReservation, path: str) -> list[str]:
     unquoted = unquote(path)
     for texts, location, is_reserved in _parse_tdm(reservation.rules):
         if _matches_location(texts, unquoted, is_whole=location.endswith("$")):
-            return location if is_reserved else None
-    return None
+            return [location] if is_reserved else []
+    return []

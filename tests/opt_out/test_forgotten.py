@@ -128,7 +128,8 @@ def test_what_was_there_is_counted_and_what_is_left_is_searched(made: Corpus) ->
 
 def test_hosts_and_documents_are_counted_by_the_file_that_reserves(made: Corpus) -> None:
     files = ("robots.txt", "robots.txt", "ai.txt")
-    made.listed = {**LISTED, "reservations": [{"host": f"{n}.nl", "file": file} for n, file in enumerate(files)]}
+    hosts = [{"host": f"{n}.nl", "file": file} for n, file in enumerate(files)]
+    made.listed = {**LISTED, "reservations": [*hosts, hosts[2]]}  # a host may have two places of a file
     made.entries = {"robots.txt 0.nl of 2024-05-02: *": 1, "robots.txt 0.nl of 2024-05-02: GPTBot": 2, "id 1": 1}
     assert made.prove()["sources"]["s"]["reservations"] == {
         "ai.txt": {"hosts": 1, "documents": 0},

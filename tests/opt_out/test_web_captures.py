@@ -17,7 +17,7 @@ from warcio.warcwriter import WARCWriter
 
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
-from pipeline.opt_out.web_captures import AI_AGENTS, collect_reservations
+from pipeline.opt_out.web_captures import AI_AGENTS, MAXIMUM_BYTES, collect_reservations
 from pipeline.sources.settings import OptOut
 from pipeline.sources.web_reservations import WebReservations
 from tests.opt_out.test_opt_out import Source
@@ -183,6 +183,113 @@ def test_the_last_answer_of_a_server_counts(tmp_path: Path) -> None:
     assert is_reserved(closed, row("krant.nl", "", status=404)), "of one day, the file counts"
 
 
+CLOSED = "User-agent: *\nDisallow: /"
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "status"),
+    [
+        ("https://krant.nl/.well-known/ai.txt", "", 404),
+        ("https://krant.nl/robots.txt", "<!DOCTYPE html><title>Niet gevonden</title>", 200),
+        ("https://krant.nl/robots.txt", "\ufeff\n<!-- thema --><html>", 200),
+        ("http://krant.nl:8080/robots.txt", "", 404),
+        ("http://krant.nl:8080/ai.txt", "User-agent: *\nDisallow:", 200),
+    ],
+)
+def test_what_a_file_says_is_not_lost_by_a_later_answer_elsewhere(
+    url: str, body: str, status: int, tmp_path: Path
+) -> None:
+    files = [row("krant.nl", CLOSED), row("krant.nl", CLOSED, "ai.txt")]
+    later = {"url": url, "body": body, "status": status, "fetched": "2024-05-03"}
+    assert collected(tmp_path, *files, later).reservations == collected(tmp_path, *files).reservations != []
+    assert collected(tmp_path, later, *files).reservations == collected(tmp_path, *files).reservations
+
+
+def test_http_and_https_are_one_address_and_what_two_places_say_is_joined(tmp_path: Path) -> None:
+    open_later = row("krant.nl", "", url="http://krant.nl:80/robots.txt?x=1", fetched="2024-05-03")
+    assert collected(tmp_path, row("krant.nl", CLOSED), open_later).reservations == []
+    places = [
+        row("k.nl", CLOSED.replace("/", f"/{name}/"), file)
+        for name, file in (("a", "ai.txt"), ("b", ".well-known/ai.txt"))
+    ]
+    listed = collected(tmp_path, *places)
+    reserved = ["ai.txt k.nl of 2024-05-02: *"]
+    assert entries(listed, "https://k.nl/a/1", "https://k.nl/b/1", "https://k.nl/c/1") == [reserved, reserved, []]
+    copied = collected(
+        tmp_path, row("k.nl", CLOSED, "ai.txt"), row("k.nl", CLOSED, ".well-known/ai.txt", fetched="2024-06")
+    )
+    assert [one.fetched for one in copied.reservations] == ["2024-06"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("2024-05-02T01:00:00Z", "2024-05-02 23:00"),
+        ("2024-05-02T01:00:00+02:00", "2024-05-02T00:30:00Z"),
+        ("2024-05-02", "2024-05-02T00:00:00Z"),
+        ("2024-05-02T10:00:00Z", "2024-05-02T10:00:00.5Z"),
+        ("2024-05", "2024-05-01"),
+        (None, "2024"),
+    ],
+)
+def test_times_are_compared_however_they_are_written(earlier: str | None, later: str, tmp_path: Path) -> None:
+    for first, second in ((CLOSED, ""), ("", CLOSED)):
+        rows = [row("k.nl", first, fetched=earlier), row("k.nl", second, fetched=later)]
+        assert bool(collected(tmp_path, *rows).reservations) is bool(collected(tmp_path, *rows[::-1]).reservations)
+        assert bool(collected(tmp_path, *rows).reservations) is bool(second)
+
+
+def test_only_the_rules_that_decide_are_kept(tmp_path: Path) -> None:
+    groups = [
+        "Disallow: /voor",
+        "User-agent: Googlebot\nUser-agent: GPTBot\nUser-agent: Bingbot\nDisallow: /a\nAllow: /a/b",
+        "User-agent: Bingbot\nDisallow: /c",
+        "User-agent: *\nDisallow: /d",
+        "User-agent:\nDisallow: /e",
+    ]
+    (made,) = collected(tmp_path, row("k.nl", "\n\n".join(groups))).reservations
+    assert made.rules.split("\n") == [
+        *("User-agent: GPTBot", "Disallow: /a", "Allow: /a/b"),
+        *("User-agent: *", "Disallow: /d"),
+    ]
+    assert made.agents == ["*", "GPTBot"]
+
+
+def test_a_file_is_read_and_hashed_as_far_as_parsers_have_to(tmp_path: Path) -> None:
+    long = f"{CLOSED}\n".ljust(MAXIMUM_BYTES, "#") + "\nUser-agent: GPTBot\nDisallow: /"
+    (made,) = collected(tmp_path, row("k.nl", long)).reservations
+    assert (made.agents, made.sha256) == (["*"], hashlib.sha256(long[:MAXIMUM_BYTES].encode()).hexdigest())
+    path = tmp_path / "folder/k.nl/robots.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(long)
+    assert collect_reservations([tmp_path / "folder"], fetched="2024-05-02").reservations == [made]
+
+
+def test_the_reservations_of_a_list_stay_until_there_is_a_later_answer(tmp_path: Path) -> None:
+    before = collected(tmp_path, row("a.nl", CLOSED), row("b.nl", CLOSED), row("c.nl", CLOSED, fetched="2024-07-01"))
+    own = tmp_path / "own.json"
+    own.write_text(before.model_dump_json())
+    now = [row("b.nl", "", fetched="2024-06-01"), row("c.nl", "", fetched="2024-06-01"), row("d.nl", CLOSED)]
+    after = collected(tmp_path, *now, opt_out=own)
+    assert [one.host for one in after.reservations] == ["a.nl", "c.nl", "d.nl"]
+    assert (before.date, after.date) == ("2024-07-01", "2024-07-01")
+    own.write_text(before.model_copy(update={"date": "2023"}).model_dump_json())
+    assert collected(tmp_path, row("b.nl", "", fetched="2024-09-01"), opt_out=own).date == "2024-09-01"
+
+
+def test_signs_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    location = [{"location": "/\ud800", "tdm-reservation": 1}]
+    listed = collected(
+        tmp_path,
+        row("k.nl", CLOSED, url="https://k.nl/robots.txt?\ud800", fetched="2024-05-02 \ud800"),
+        row("k.nl", CLOSED, url="https://k\ud800.nl/robots.txt"),
+        row("k.nl", location, "tdmrep.json"),
+    )
+    (tmp_path / "list.json").write_text(listed.model_dump_json())
+    assert read_opt_out_list(tmp_path / "list.json") == listed and len(listed.reservations) == 2
+    assert collected(tmp_path, row("k.nl", "[" * 100_000, "tdmrep.json")).reservations == []
+
+
 def test_archives_parquet_and_folders_hold_the_same(tmp_path: Path) -> None:
     rows = [row("a.nl", ROBOTS), row("b.nl", TDM, "tdmrep.json")]
     wanted = collected(tmp_path, *rows)
@@ -197,6 +304,10 @@ def test_archives_parquet_and_folders_hold_the_same(tmp_path: Path) -> None:
             one["url"], "response", payload=body, http_headers=headers, warc_headers_dict={"WARC-Date": "2024-05-02"}
         )
         writer.write_record(warc)
+    headers = StatusAndHeaders("9" * 5000, [("Content-Type", "text/plain")], "HTTP/1.1")
+    warc = writer.create_warc_record(rows[0]["url"], "response", payload=io.BytesIO(b""), http_headers=headers)
+    warc.rec_headers.replace_header("WARC-Date", "ooit")
+    writer.write_record(warc)
     (tmp_path / "captures.warc.gz").write_bytes(stream.getvalue())
     for one in rows:
         path = tmp_path / "folder" / one["url"].removeprefix("https://")
@@ -240,8 +351,10 @@ def test_documents_that_a_file_of_their_host_reserves_are_gone(tmp_path: Path, t
     [
         ("x.csv", "a", r"captures are \.warc"),
         ("x.jsonl", "{", "line 1 is no JSON"),
+        ("x.jsonl", "[" * 100_000, "line 1 is no JSON"),
         ("x.jsonl", '{"body": ""}', "line 1: a capture needs url and body"),
         ("x.jsonl", '{"url": "https://a.nl/robots.txt", "body": "", "status": "ok"}', "status is 'ok'"),
+        ("x.jsonl", '{"url": "https://a.nl/robots.txt", "body": "", "status": "²"}', "status is '²'"),
         ("x.jsonl", '{"url": "https://a.nl/robots.txt", "body": "", "fetched": "mei"}', "fetched is 'mei'"),
         ("x.jsonl", '{"url": "https://a.nl/", "body": ""}', "no robots.txt, ai.txt or tdmrep.json"),
         ("x.parquet", "no", "no Parquet file"),
@@ -254,3 +367,5 @@ def test_files_without_captures_are_refused(name: str, content: str, message: st
         collect_reservations([tmp_path / name])
     with pytest.raises(InputError, match="check the path"):
         collect_reservations([tmp_path / "missing.jsonl"])
+    with pytest.raises(InputError, match="--fetched is 'mei'"):
+        collect_reservations([tmp_path], fetched="mei")
