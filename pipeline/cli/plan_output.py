@@ -100,7 +100,7 @@ def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, ht
     elif details:
         print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *memory.lines()]))
         print("\n".join(format_proposals(estimated)))
-        print("\n".join(["", *_format_corpus_tables(corpus)]))
+        print("\n".join(["", *_format_corpus_tables(corpus), *describe_genre_defaults(config)]))
     else:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
         print(

@@ -6,6 +6,7 @@ A run is what it was when it was started, so both are in its snapshots: the genr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.text.genre_identification import GenreEstimate, estimate_genre
+from pipeline.corpus.text.language_codes import states_other_language
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.source_units import SourceUnits
+from pipeline.sources.web_reservations import is_reserved
 
 SAMPLED_FILES, SAMPLED_DOCUMENTS = 50, 100
 """Files of a source, evenly chosen by name, and documents, evenly chosen of those read."""
@@ -30,14 +33,19 @@ OLDER_PRESET = "standard"
 
 
 def _read_texts(listed: SourceUnits, name: str, limit: int) -> Iterator[str]:
-    """Yield the texts of the first `limit` bytes of a file; those before a damaged place, of a damaged one."""
+    """Yield the texts of the first `limit` bytes of a file; those before a damaged place, of a damaged one.
+
+    Documents that the filter removes by what they state, another language or a reservation, have no say.
+    """
     source, keys = listed.source, listed.source.field_names()
     records = read_records(listed.files[name], name, keys, source.document_bytes)
     try:
         for document, record in make_raw_documents(records, f"{source.name}/{name}", keys):
             if record.position >= limit:
                 return
-            if document.text:
+            other = source.language_key is not None and states_other_language(document.language, source.language)
+            reserved = source.page_reservations and is_reserved(document.reservation)
+            if document.text and not other and not reserved:
                 yield document.text
     except DamagedFile:  # the filter reports it
         return
@@ -55,12 +63,22 @@ def sample_texts(listed: SourceUnits) -> list[str]:
 
 
 def estimate_source_genre(listed: SourceUnits, run_directory: Path) -> GenreEstimate:
-    """Return the genre of a source in the newest snapshot of the run, or else by a sample of its text."""
-    snapshot = read_newest_snapshot(run_directory) or {}
-    try:
-        return GenreEstimate.model_validate(snapshot[SNAPSHOT_KEY][listed.source.name])
-    except (KeyError, TypeError, ValidationError):
-        return estimate_genre(sample_texts(listed))
+    """Return the genre of a source in the newest snapshot of the run, or else by a sample of its text.
+
+    A source without text at an earlier start is sampled again.
+    """
+    known = known_genres(read_newest_snapshot(run_directory) or {})
+    return known.get(listed.source.name) or estimate_genre(sample_texts(listed))
+
+
+def known_genres(snapshot: Mapping[str, Any]) -> dict[str, GenreEstimate]:
+    """Return by source the estimates of a snapshot that are valid and have documents."""
+    written = snapshot.get(SNAPSHOT_KEY)
+    known = {}
+    for name, estimate in written.items() if isinstance(written, Mapping) else ():
+        with suppress(ValidationError):
+            known[name] = GenreEstimate.model_validate(estimate)
+    return {name: estimate for name, estimate in known.items() if estimate.documents}
 
 
 def add_estimated_genres(snapshot: Mapping[str, Any]) -> dict[str, Any]:

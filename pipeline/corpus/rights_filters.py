@@ -24,7 +24,7 @@ from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
-from pipeline.sources.web_reservations import STATES_TDM, WebReservations
+from pipeline.sources.web_reservations import STATES_TDM, WebReservations, is_reserved
 
 SHOWN_CHARACTERS = 200
 CACHED_LICENSES = 10_000  # different license texts
@@ -150,7 +150,7 @@ class PageReservationFilter(BaseFilter):  # type: ignore[misc]
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         stated = document.metadata.get("reservation")
-        if stated is None or stated.endswith(": 0"):
+        if not is_reserved(stated):
             return True
         document.metadata["filter_value"] = stated
         return False, RESERVED_BY_PAGE

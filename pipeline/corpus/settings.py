@@ -278,13 +278,13 @@ class Corpus(Settings):
     @classmethod
     def _complete(cls, written: Any) -> Any:
         """Complete the given rules for Dutch and English with the rules of the preset, or of each genre."""
-        if not isinstance(written, Mapping) or not {"preset", "languages", "genres"} & written.keys():
+        if not isinstance(written, Mapping) or not {"preset", "languages", "genres", "language_model"} & written.keys():
             return written
         preset = written.get("preset", "genre")
         if not isinstance(preset, str):
             return written
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
-        languages = add_known_minimum_scores(languages, written.get("language_model"))
+        languages = add_known_minimum_scores(languages, written.get("language_model"), preset)
         genres = {"genres": complete_genre_rules(languages, written.get("genres", {}))} if preset == "genre" else {}
         return {**written, **genres, "languages": complete_language_rules(languages, preset)}
 

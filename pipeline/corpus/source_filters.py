@@ -10,11 +10,10 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.corpus.documents import LANGUAGE_DIFFERS, URL_BLOCKED, URL_NOT_ALLOWED
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings, UrlListFile
-from pipeline.corpus.text.language_identification import normalize_language
+from pipeline.corpus.text.language_codes import states_other_language
 from pipeline.corpus.url_lists import address_candidates, read_url_list
 
 SHOWN_CHARACTERS = 40
-UNKNOWN_LANGUAGES = ("", "und", "unknown")
 
 
 class StatedLanguageFilter(BaseFilter):  # type: ignore[misc]
@@ -30,11 +29,11 @@ class StatedLanguageFilter(BaseFilter):  # type: ignore[misc]
 
     def __init__(self, language: str, exclusion_writer: RemovedDocuments | None = None) -> None:
         super().__init__(exclusion_writer)
-        self.language = normalize_language(language)
+        self.language = language
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         written = document.metadata["own_language"] or ""
-        if normalize_language(written) in (self.language, *UNKNOWN_LANGUAGES):
+        if not states_other_language(written, self.language):
             return True
         document.metadata["filter_value"] = written[:SHOWN_CHARACTERS]
         return False, LANGUAGE_DIFFERS

@@ -138,6 +138,11 @@ def _matches_location(texts: list[str], path: str, *, is_whole: bool) -> bool:
     return not is_whole or end == len(path)
 
 
+def is_reserved(stated: str | None) -> bool:
+    """Return whether what a page states reserves rights; a TDM reservation of 0 grants them."""
+    return stated is not None and not stated.endswith(": 0")
+
+
 def read_page_reservation(headers: Iterable[tuple[str, str]], page: str = "") -> str | None:
     """Return the HTTP header or meta tag by which a page reserves rights, or says that it does not; None without one.
 

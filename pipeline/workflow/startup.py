@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.genre_defaults import SNAPSHOT_KEY
+from pipeline.config.genre_defaults import known_genres
 from pipeline.config.key_errors import replace_deprecated_names
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
@@ -230,7 +230,7 @@ class Startup:
         last = run_snapshot.read_newest_snapshot(dag.config.directory)
         if not self.is_main_process:
             return {}
-        known = (last or {}).get(SNAPSHOT_KEY, {})
+        known = known_genres(last or {})
         defaults = describe_genre_defaults(dag.config, known)
         for sentence in [*replace_deprecated_names(raw)[1], *dag.finished.describe_kept_models(), *defaults]:
             self.warn(sentence)

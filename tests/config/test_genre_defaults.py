@@ -74,6 +74,35 @@ def test_a_source_gets_the_rules_of_the_genre_of_a_sample_and_keeps_them(tmp_pat
     assert filter_rules(configure(tmp_path)) == GENRES["drama"], "it is sampled anew"
 
 
+def test_a_source_without_text_is_sampled_and_shown_again(tmp_path: Path) -> None:
+    (tmp_path / "wetten.jsonl").write_text('{"tekst": "een"}\n')
+    config = configure(tmp_path)
+    assert start(config)["genres"]["wetten"] == config.estimated_genres()["wetten"].model_dump(mode="json")
+    assert config.genre("wetten") == "web"
+    write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
+    config = configure(tmp_path)
+    assert filter_rules(config) == GENRES["laws"]
+    sentences: list[str] = []
+    startup = Startup(["all"], is_main_process=True, warn=sentences.append)
+    startup.take_snapshot(Dag(config), {}, lambda last: {})
+    assert "have the genre laws" in sentences[0]
+
+
+def test_documents_that_the_filter_removes_by_what_they_state_are_not_sampled(tmp_path: Path) -> None:
+    rows = [{"text": text, "lang": language} for text, language in (("een", "Dutch"), ("un", "French"), ("twee", None))]
+    (tmp_path / "wetten.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for keys, texts in (({}, ["een", "un", "twee"]), ({"language_key": "lang"}, ["een", "twee"])):
+        assert sample_texts(configure(tmp_path, **keys).source_units("wetten")) == texts
+    tags = {"a": "", "b": "<meta name='robots' content='noai'>", "c": "<meta name='tdm-reservation' content='0'>"}
+    for name, tag in tags.items():
+        words = f"<p>{name} {'Dit is een alinea met genoeg woorden om de hoofdtekst van de pagina te zijn. ' * 8}</p>"
+        page = f"<html><head><title>t</title>{tag}</head><body><article>{words * 2}</article></body></html>"
+        (tmp_path / f"{name}.html").write_text(page)
+    for setting, sampled in ((True, "ac"), (False, "abc")):
+        config = configure(tmp_path, path=str(tmp_path / "*.html"), page_reservations=setting)
+        assert "".join(text[0] for text in sample_texts(config.source_units("wetten"))) == sampled
+
+
 def test_the_first_start_shows_the_genre_of_a_source_and_a_dry_run_each_time(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
 
@@ -94,6 +123,8 @@ def test_a_plan_shows_the_genres_of_samples(tmp_path: Path, capsys: pytest.Captu
     raw = configure(tmp_path).dump_configuration() | {"tokenizer": {"main": {"vocabulary_size": 300}}, "models": {}}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
     assert main(["plan", str(tmp_path / "run.yaml")]) == 0
+    assert "source wetten: 100 of 100 sampled documents have the genre laws" in capsys.readouterr().out
+    assert main(["plan", str(tmp_path / "run.yaml"), "--details"]) == 0
     assert "source wetten: 100 of 100 sampled documents have the genre laws" in capsys.readouterr().out
     assert main(["plan", str(tmp_path / "run.yaml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["genres"]["wetten"]["genre"] == "laws"

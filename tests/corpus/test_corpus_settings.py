@@ -5,18 +5,22 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipeline.corpus.rules.presets import DUTCH, ENGLISH
+from pipeline.corpus.rules.presets import DUTCH, ENGLISH, GENRES
 from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
 from pipeline.sources.spdx_licenses import canonical_license
 
 
 def test_defaults_are_dutch_and_english() -> None:
-    assert Corpus().languages == {"nl": DUTCH, "en": ENGLISH}
-    assert Corpus.model_validate({"languages": {"nl": None, "en": {}}}).languages == {"nl": DUTCH, "en": ENGLISH}
+    assert Corpus().languages == GENRES["prose"]
+    for languages in ({}, {"languages": {"nl": None, "en": {}}}):
+        written = {"preset": "standard", **languages}
+        assert Corpus.model_validate(written).languages == {"nl": DUTCH, "en": ENGLISH}
 
 
 def test_one_key_changes_one_value() -> None:
-    written = {"languages": {"nl": {"quality": {"minimum_words": 10}, "repetition": {"top_n_grams": {2: 0.5}}}}}
+    written = {"preset": "standard"} | {
+        "languages": {"nl": {"quality": {"minimum_words": 10}, "repetition": {"top_n_grams": {2: 0.5}}}}
+    }
     rules = Corpus.model_validate(written).languages["nl"]
     assert rules.quality == DUTCH.quality.model_copy(update={"minimum_words": 10})
     assert rules.repetition == DUTCH.repetition.model_copy(update={"top_n_grams": {2: 0.5}})
@@ -29,6 +33,7 @@ def test_a_license_whose_texts_may_be_shown_is_written_as_spdx_lists_it(name: st
 
 def test_settings_survive_json() -> None:
     assert Corpus.model_validate_json(Corpus().model_dump_json()) == Corpus()
+    assert Corpus() == Corpus(preset="genre") == Corpus(languages={"nl": None, "en": None})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
+from pipeline.corpus.rules.presets import GENRES
 from pipeline.corpus.settings import Corpus
 from tests.corpus.conftest import TEXTS
 
@@ -115,5 +116,15 @@ def test_the_scores_known_for_a_model_stand_where_none_is_written() -> None:
     scores = {code: rules.minimum_score for code, rules in known.languages.items()}
     assert scores == {"nl": 0.689, "gos": 0.675, "fy": 0.5, "li": 0.3, "en": 0.65, "de": 0.65}
     assert known.languages["li"].words == "spacy" and known.languages["nl"].nordic_pile is not None
+    model |= {"known_scores": "glotlid"}
+    unset, stated = (Corpus.model_validate({"language_model": model} | one) for one in ({}, {"preset": "genre"}))
+    assert unset == stated and unset.rules_by_genre == GENRES
+    dialect = Corpus.model_validate({"language_model": model, "languages": {"nl": None, "gos": None}})
+    assert {code: rules.minimum_score for code, rules in dialect.rules_by_genre["historical"].items()} == {
+        "nl": 0.4,
+        "gos": 0.675,
+    }
+    old = Corpus.model_validate({"preset": "historical", "language_model": model})
+    assert old.languages == GENRES["historical"]
     with pytest.raises(ValueError, match="glotlid"):
         Corpus.model_validate({"languages": languages, "language_model": {**model, "known_scores": "another"}})

@@ -257,11 +257,16 @@ def complete_genre_rules(languages: Any, genres: Any) -> Any:
     }
 
 
-def add_known_minimum_scores(languages: Any, model: Any) -> Any:
-    """Complete the given rules of languages with the known minimum scores of a language model."""
+def add_known_minimum_scores(languages: Any, model: Any, preset: str) -> Any:
+    """Complete the given rules of languages with the known minimum scores of a language model.
+
+    Rules of genres have scores for Dutch and English (0.4 for `historical`), which stay.
+    """
     name = model.get("known_scores") if isinstance(model, Mapping) else None
     scores = MODEL_SCORES.get(name, {}) if isinstance(name, str) else {}
-    return _merge_defaults(languages, {code: {"minimum_score": score} for code, score in scores.items()})
+    kept = FUNCTION_WORDS if preset == "genre" or preset in GENRES else ()
+    defaults = {code: {"minimum_score": score} for code, score in scores.items() if code not in kept}
+    return _merge_defaults(languages, defaults)
 
 
 def rules_for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:

@@ -8,9 +8,7 @@ lid.176.bin, lid.176.ftz and GlotLID's model.bin.
 
 from __future__ import annotations
 
-import csv
 import math
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -19,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from babel import Locale
 from datatrove.data import Document
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
 from pipeline.corpus.removed_documents import RemovedDocuments
+from pipeline.corpus.text.language_codes import language_from_label
 from pipeline.corpus.text.numba_cache import cached_njit
 
 
@@ -166,35 +164,6 @@ class BayesIdentifier:
         languages = [self.labels[int(self._scores(grams[start:end]).argmax())] for start, end in parts]
         sizes = [end - start for start, end in parts]
         return self.labels[best], float(shares[best] / shares.sum()), list(zip(languages, sizes, strict=True))
-
-
-_LABEL = "__label__"
-
-
-@cache
-def _two_letter_codes() -> dict[str, str]:
-    """Return ISO 639-1 codes by ISO 639-3 code, from datatrove's table."""
-    from datatrove.utils._import_utils import ASSETS_PATH
-
-    with Path(ASSETS_PATH, "tokenizer_assignment.csv").open(encoding="utf-8", newline="") as table:
-        return {row["code_3"]: row["code_1"] for row in csv.DictReader(table) if row["code_1"]}
-
-
-def language_from_label(label: str) -> str:
-    """Return the language code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
-    code = label.removeprefix(_LABEL).split("_")[0]
-    return _two_letter_codes().get(code, code)
-
-
-@cache
-def _codes_by_name() -> dict[str, str]:
-    return {name: code for code, name in Locale("en").languages.items()}
-
-
-def normalize_language(stated: str) -> str:
-    """Return the language code of a statement: nl for nl, nl-BE, nld, nld_Latn, `nld,eng` and Dutch."""
-    first = re.split(r"[,;]", stated)[0].strip()
-    return _codes_by_name().get(first) or language_from_label(re.split("[-_]", first)[0].lower())
 
 
 class FastTextIdentifier:

@@ -1,0 +1,75 @@
+"""Codes of languages: of the labels of models, and of what documents state about their language in any form."""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+from babel import Locale
+
+_LABEL = "__label__"
+# Bibliographic codes of ISO 639-2, which differ from ISO 639-3: https://www.loc.gov/standards/iso639-2/
+_BIBLIOGRAPHIC = {
+    **{"alb": "sq", "arm": "hy", "baq": "eu", "bur": "my", "chi": "zh", "cze": "cs", "dut": "nl", "fre": "fr"},
+    **{"geo": "ka", "ger": "de", "gre": "el", "ice": "is", "mac": "mk", "mao": "mi", "may": "ms", "per": "fa"},
+    **{"rum": "ro", "slo": "sk", "tib": "bo", "wel": "cy"},
+}
+UNKNOWN = "und"
+_PLACEHOLDERS = {
+    "",
+    "und",
+    "unknown",
+    "unk",
+    "undetermined",
+    "mis",
+    "mul",
+    "zxx",
+    "n/a",
+    "na",
+    "null",
+    "none",
+    "nan",
+    "-",
+    "?",
+}
+
+
+@cache
+def _two_letter_codes() -> dict[str, str]:
+    """Return ISO 639-1 codes by ISO 639-3 code, from datatrove's table, and by bibliographic code."""
+    from datatrove.utils._import_utils import ASSETS_PATH
+
+    with Path(ASSETS_PATH, "tokenizer_assignment.csv").open(encoding="utf-8", newline="") as table:
+        return _BIBLIOGRAPHIC | {row["code_3"]: row["code_1"] for row in csv.DictReader(table) if row["code_1"]}
+
+
+def language_from_label(label: str) -> str:
+    """Return the language code of a label: nl for __label__nl, __label__nld and __label__nld_Latn."""
+    code = label.removeprefix(_LABEL).split("_")[0]
+    return _two_letter_codes().get(code, code)
+
+
+@cache
+def _codes_by_name() -> dict[str, str]:
+    """Return codes by English name, without territory: en of American English, nl of Flemish."""
+    return {name.casefold(): code.split("_")[0] for code, name in Locale("en").languages.items()}
+
+
+def normalize_language(stated: str) -> str:
+    """Return the language code of a statement, or `und` where it names none.
+
+    nl for nl, nl-BE, nld, dut, nld_Latn, `nld,eng`, `nl|en`, Dutch and Flemish; und for zxx, N/A and null.
+    """
+    first = re.split(r"[,;|]", stated)[0].strip().casefold()
+    if first in _PLACEHOLDERS:
+        return UNKNOWN
+    word = first.split()[0]
+    names = _codes_by_name()
+    return names.get(first) or names.get(word) or language_from_label(re.split("[-_]", word)[0])
+
+
+def states_other_language(stated: str | None, language: str) -> bool:
+    """Return whether a document states another language than that of its source; an unknown one is no other."""
+    return normalize_language(stated or "") not in (normalize_language(language), UNKNOWN)

@@ -1,0 +1,46 @@
+"""What documents state about their language is read in the forms that sources use."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.corpus.text.language_codes import normalize_language, states_other_language
+
+
+@pytest.mark.parametrize(
+    ("code", "written"),
+    [
+        ("nl", "nl NL nl-BE nl_NL nld NLD nld_Latn dut DUT Dutch dutch DUTCH Flemish"),
+        ("en", "en en-GB eng English"),
+        ("de", "ger deu German"),
+        ("fy", "fy fry"),
+        ("und", "und UND unknown Unknown zxx mul N/A n/a null None NaN -"),
+    ],
+)
+def test_codes_and_names_are_one_language(code: str, written: str) -> None:
+    assert {normalize_language(word) for word in written.split()} == {code}
+
+
+@pytest.mark.parametrize(
+    ("stated", "code"),
+    [
+        ("American English", "en"),
+        ("English (US)", "en"),
+        ("Western Frisian", "fy"),
+        ("Middle Dutch", "dum"),
+        ("Dutch, English", "nl"),
+        ("Dutch; Flemish", "nl"),
+        ("nl|en", "nl"),
+        ("nl en", "nl"),
+        ("  Dutch\n", "nl"),
+        (" ", "und"),
+        ("", "und"),
+    ],
+)
+def test_the_first_language_of_a_statement_counts(stated: str, code: str) -> None:
+    assert normalize_language(stated) == code
+
+
+def test_an_unknown_language_is_no_other_language() -> None:
+    stated = ["dut", "nl|en", None, "", "zxx", "French", "en|nl"]
+    assert [states_other_language(one, "nl") for one in stated] == [False] * 5 + [True] * 2
