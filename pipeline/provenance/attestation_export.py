@@ -105,7 +105,7 @@ def list_job_attestations(run_directory: Path) -> list[JobAttestation]:
     if not attested:
         raise InputError(f"{run_directory}: no job has been attested yet: finish the run first")
     newest = {job.name: job for job in attested}
-    makers = {item: job for job in (*attested, *newest.values()) for item in job.products.items()}
+    makers = {item: job for job in attested for item in job.products.items()}
     chosen = {job.line: job for job in newest.values()}
     unread = [*chosen.values()]
     while unread:
