@@ -50,6 +50,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one source: what each stage keeps and removes, laid out as the rules do, with its records."""
     harmful = {"word_lists": [{"name": "spade", "path": "s.txt", "remove": True}]}
     written_corpus = {
+        "preset": "standard",
         "harmful": harmful,
         "broken_share": 0.5,
         "languages": {"nl": {"quality": {"minimum_words": 40}}, "en": {}},
