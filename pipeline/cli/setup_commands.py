@@ -58,8 +58,11 @@ def reservations(
 ) -> None:
     """Make an opt-out list of what robots.txt, ai.txt and tdmrep.json reserve, from files that you have fetched."""
     from pipeline.core.errors import InputError
+    from pipeline.opt_out.lists import YAML_SUFFIXES
     from pipeline.opt_out.web_captures import AI_AGENTS, collect_reservations
 
+    if out.suffix not in YAML_SUFFIXES:
+        raise InputError(f"--out {out}: the list is JSON: name a file that ends in .json")
     listed = collect_reservations(files, agents=agent or AI_AGENTS, unnamed=unnamed, fetched=fetched, opt_out=opt_out)
     try:
         out.write_text(listed.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
-from pipeline.sources.web_reservations import STATES_TDM, WebReservations, is_reserved
+from pipeline.sources.web_reservations import STATES_TDM, HostRules, WebReservations, is_reserved
 
 SHOWN_CHARACTERS = 200
 CACHED_LICENSES = 10_000  # different license texts
@@ -116,8 +116,10 @@ class OptOutFilter(BaseFilter):  # type: ignore[misc]
     @classmethod
     def from_unit(cls, listed: dict[str, Any], exclusion_writer: RemovedDocuments | None = None) -> OptOutFilter:
         """Return the filter for the opt-outs in a unit's entry of the manifest."""
-        fields = {key: listed[key] for key in (*OPT_OUT_KINDS, "reservations") if key in listed}
-        return cls(OptOut(**fields), listed["holder"], exclusion_writer)
+        made = cls(OptOut(**{kind: listed[kind] for kind in OPT_OUT_KINDS}), listed["holder"], exclusion_writer)
+        rules = ({key: one[key] for key in HostRules.model_fields} for one in listed.get("reservations", ()))
+        made.reservations = WebReservations(map(HostRules.model_validate, rules))
+        return made
 
     def matching_entries(self, document: Document) -> Iterator[str]:
         """Yield the entries of the list that match a document, the deciding one first."""

@@ -177,14 +177,14 @@ class ListedEntries:
             ],
             "holders": [_hash_values("holder", opt_out.holders)],
         }
+        self._hosts = np.array(_hash_values("domain", (one.host for one in opt_out.reservations)), dtype=np.uint64)
 
     def entries_in_unit(self, entries: HashIndex) -> OptOut:
         """Return the list with those of its entries alone that name something in a unit."""
         chosen = {kind: self._matched(kind, entries) for kind in OPT_OUT_KINDS}
         if normalize_nfc(self.holder) in self.opt_out.holders:
             chosen["holders"] = sorted({*chosen["holders"], normalize_nfc(self.holder)})
-        hosts = np.array(_hash_values("domain", (one.host for one in self.opt_out.reservations)), dtype=np.uint64)
-        is_there = contains_hashes(entries, hosts).tolist()
+        is_there = contains_hashes(entries, self._hosts).tolist()
         reservations = [one for one, there in zip(self.opt_out.reservations, is_there, strict=True) if there]
         return self.opt_out.model_copy(update={**chosen, "reservations": reservations})
 

@@ -13,6 +13,8 @@ from pipeline.corpus.personal_data import mask_short_text
 from pipeline.corpus.settings import PersonalData
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 
+YAML_SUFFIXES = (".yaml", ".yml", ".json")  # JSON is YAML
+
 
 def mask_personal_data(entry: str) -> str:
     """Return an id or a holder with markers for all personal data, whatever a corpus replaces."""
@@ -40,7 +42,7 @@ def read_opt_out_list(path: Path) -> OptOut:
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
-        is_yaml = path.suffix in (".yaml", ".yml", ".json")
+        is_yaml = path.suffix in YAML_SUFFIXES
         given = parse_yaml(content, path, scalars_as_text=True) if is_yaml else _parse_lines(content)
         if given is not None and not isinstance(given, dict):
             raise ValueError("the keys are date, domains, ids and holders")

@@ -212,9 +212,9 @@ class _Answer(NamedTuple):
     reservation: WebReservation | None
 
 
-def _order(answer: _Answer) -> tuple[str, bool, str]:
+def _order(answer: _Answer) -> tuple[str, ...]:
     """Return what sorts answers of one address: of one time, what reserves counts."""
-    return answer.date, answer.reservation is not None, answer.reservation.sha256 if answer.reservation else ""
+    return (answer.date, *((answer.reservation.sha256, answer.reservation.url) if answer.reservation else ()))
 
 
 def collect_reservations(

@@ -12,6 +12,7 @@ from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.opt_out.entries import ListedEntries, read_identity_hashes
 from pipeline.opt_out.lists import mask_personal_data, publishable_list, read_opt_out_list
 from pipeline.sources.settings import OPT_OUT_KINDS, ManifestSettings
+from pipeline.sources.web_reservations import HostRules
 
 SHOWN_IDS = 5
 NO_FILES: list[Path] = []
@@ -28,7 +29,7 @@ def _find_unit_opt_outs(listed: ListedEntries | None, entries: Path | None) -> d
     if entries is None:
         raise InputError("a source with an opt-out list needs --input entries with the file of each unit")
     opt_out = listed.entries_in_unit(read_identity_hashes(entries))
-    reservations = [reservation.model_dump() for reservation in opt_out.reservations]
+    reservations = [one.model_dump(include={*HostRules.model_fields}) for one in opt_out.reservations]
     if not reservations and not any(getattr(opt_out, kind) for kind in OPT_OUT_KINDS):
         return None
     holder = listed.holder if normalize_nfc(listed.holder) in opt_out.holders else None
@@ -64,8 +65,8 @@ def run(
     """Write the manifest of the source, and a file UNIT.json with the inputs of each unit.
 
     The filter of a unit reads UNIT.json; if its bytes stay the same, the unit is not filtered again. It has the names
-    and hashes of the unit's files, its opt-outs, and the license of the source if rows state licenses to compare with.
-    Other labels of the source are only in the manifest.
+    and hashes of the unit's files, its opt-outs without the evidence for them, and the license of the source if rows
+    state licenses to compare with. Other labels of the source are only in the manifest.
 
     Args:
         entries: the entries of each unit, UNIT.npy, if the source has an opt-out list.

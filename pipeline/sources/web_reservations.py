@@ -35,14 +35,11 @@ _PAGE_SIGNALS = (STATES_TDM, "noai")
 _ROBOTS_LINE = re.compile(r"[ \t]*(user-?agent|allow|disallow)[ \t]*:[ \t]*([^#\r\n]*)", re.IGNORECASE)
 
 
-class WebReservation(Settings):
-    """A file by which a host reserves rights: where it was, when it was fetched, and its rules without comments."""
+class HostRules(Settings):
+    """What decides in a file by which a host reserves rights: its rules without comments."""
 
     host: str
     file: ReservationFile
-    url: str = Field(description="where the file was")
-    sha256: str = Field(description="of the file as it was fetched; of its first 500 KiB, if it is larger")
-    fetched: str | None = Field(default=None, description="when, ISO 8601")
     agents: list[str] = Field(
         default=[], description="the agents that are asked about; * for those that it does not name"
     )
@@ -57,6 +54,14 @@ class WebReservation(Settings):
     @classmethod
     def _ordered(cls, agents: list[str]) -> list[str]:
         return sorted(set(agents))
+
+
+class WebReservation(HostRules):
+    """A file by which a host reserves rights, with the evidence: where it was, and when it was fetched."""
+
+    url: str = Field(description="where the file was")
+    sha256: str = Field(description="of the file as it was fetched; of its first 500 KiB, if it is larger")
+    fetched: str | None = Field(default=None, description="when, ISO 8601")
 
 
 def robots_rules(body: str, agents: Iterable[str]) -> tuple[set[str], str]:
@@ -174,8 +179,8 @@ def _read_meta_tags(page: str) -> list[dict[str, str]]:
 class WebReservations:
     """The reservations of hosts, asked by URL. A host is compared as browsers read it, and has no subdomains."""
 
-    def __init__(self, reservations: Iterable[WebReservation]) -> None:
-        self._by_host: dict[str, list[WebReservation]] = defaultdict(list)
+    def __init__(self, reservations: Iterable[HostRules]) -> None:
+        self._by_host: dict[str, list[HostRules]] = defaultdict(list)
         for reservation in reservations:
             self._by_host[reservation.host].append(reservation)
 
@@ -183,7 +188,7 @@ class WebReservations:
         return bool(self._by_host)
 
     def matching_entries(self, url: str | None, *, is_tdm_stated: bool = False) -> Iterator[str]:
-        """Yield each file that reserves a URL, with its date and the agents, or the rule, that decide.
+        """Yield each file that reserves a URL, with the agents, or the rule, that decide.
 
         Args:
             is_tdm_stated: the page itself states a TDM reservation of 0 or 1, which supersedes tdmrep.json.
@@ -198,21 +203,20 @@ class WebReservations:
                 found = []
             else:
                 found = _reserving_location(reservation, path)
-            dated = f" of {reservation.fetched}" if reservation.fetched else ""
-            decided_by[f"{reservation.file} {reservation.host}{dated}"] += found
-        for place, deciding in decided_by.items():
+            decided_by[reservation.file] += found
+        for file, deciding in decided_by.items():
             if deciding:
-                yield f"{place}: {', '.join(dict.fromkeys(deciding))}"
+                yield f"{file} {parts.host}: {', '.join(dict.fromkeys(deciding))}"
 
 
-def _refused_agents(reservation: WebReservation, path: str) -> list[str]:
+def _refused_agents(reservation: HostRules, path: str) -> list[str]:
     robots = _parse_robots(reservation.rules)
     paths = (path, *_TEXT_FILES) if reservation.file == "ai.txt" else (path,)
     urls = [f"https://{reservation.host}{path}" for path in paths]
     return [agent for agent in reservation.agents if not all(robots.can_fetch(url, agent) for url in urls)]
 
 
-def _reserving_location(reservation: WebReservation, path: str) -> list[str]:
+def _reserving_location(reservation: HostRules, path: str) -> list[str]:
     unquoted = unquote(path)
     for texts, location, is_reserved in _parse_tdm(reservation.rules):
         if _matches_location(texts, unquoted, is_whole=location.endswith("$")):

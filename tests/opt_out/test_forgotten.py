@@ -130,7 +130,7 @@ def test_hosts_and_documents_are_counted_by_the_file_that_reserves(made: Corpus)
     files = ("robots.txt", "robots.txt", "ai.txt")
     hosts = [{"host": f"{n}.nl", "file": file} for n, file in enumerate(files)]
     made.listed = {**LISTED, "reservations": [*hosts, hosts[2]]}  # a host may have two places of a file
-    made.entries = {"robots.txt 0.nl of 2024-05-02: *": 1, "robots.txt 0.nl of 2024-05-02: GPTBot": 2, "id 1": 1}
+    made.entries = {"robots.txt 0.nl: *": 1, "robots.txt 0.nl: GPTBot": 2, "id 1": 1}
     assert made.prove()["sources"]["s"]["reservations"] == {
         "ai.txt": {"hosts": 1, "documents": 0},
         "robots.txt": {"hosts": 2, "documents": 3},

@@ -15,6 +15,7 @@ import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
 from pipeline.opt_out.web_captures import AI_AGENTS, MAXIMUM_BYTES, collect_reservations
@@ -56,7 +57,7 @@ def test_a_url_is_reserved_that_a_listed_agent_may_not_fetch(tmp_path: Path) -> 
     assert reservation.rules == ("User-agent: GPTBot\nUser-agent: ccbot\nDisallow: /nieuws\nAllow: /nieuws/vrij"), (
         "comments may hold personal data"
     )
-    reserved = ["robots.txt krant.nl of 2024-05-02: CCBot, GPTBot"]
+    reserved = ["robots.txt krant.nl: CCBot, GPTBot"]
     assert entries(
         listed,
         "https://krant.nl/nieuws/1?page=2",
@@ -85,7 +86,7 @@ def test_a_url_is_reserved_that_a_listed_agent_may_not_fetch(tmp_path: Path) -> 
 )
 def test_agents_that_count(robots: str, unnamed: bool, reserved: str | None, tmp_path: Path) -> None:
     listed = collected(tmp_path, row("krant.nl", robots), unnamed=unnamed)
-    shown = f"robots.txt krant.nl of 2024-05-02: {reserved}"
+    shown = f"robots.txt krant.nl: {reserved}"
     assert entries(listed, "https://krant.nl/a") == [[shown] if reserved else []]
 
 
@@ -93,7 +94,7 @@ def test_the_user_may_name_other_agents(tmp_path: Path) -> None:
     robots = "User-agent: MyBot\nDisallow: /"
     assert entries(collected(tmp_path, row("a.nl", robots), unnamed=False), "https://a.nl/") == [[]]
     listed = collected(tmp_path, row("a.nl", robots), agents=["mybot"])
-    assert entries(listed, "https://a.nl/") == [["robots.txt a.nl of 2024-05-02: mybot"]]
+    assert entries(listed, "https://a.nl/") == [["robots.txt a.nl: mybot"]]
     assert listed.reservations[0].agents == ["mybot"], "no agent is left for the rules of *"
     assert collected(tmp_path, row("a.nl", robots), agents=["x"], unnamed=False).reservations == []
     assert {"GPTBot", "CCBot", "ClaudeBot", "Google-Extended", "anthropic-ai", "Bytespider"} <= {*AI_AGENTS}
@@ -114,7 +115,7 @@ def test_the_user_may_name_other_agents(tmp_path: Path) -> None:
 def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: str | None, tmp_path: Path) -> None:
     more = [{"location": "/exact$", "tdm-reservation": 0}, {"location": "/x/*/y", "tdm-reservation": "1"}, *TDM]
     listed = collected(tmp_path, row("krant.nl", more, "tdmrep.json"))
-    shown = f"tdmrep.json krant.nl of 2024-05-02: {reserved}"
+    shown = f"tdmrep.json krant.nl: {reserved}"
     assert entries(listed, f"https://krant.nl{path}") == [[shown] if reserved else []]
     assert entries(listed, f"https://krant.nl{path}", is_tdm_stated=True) == [[]], "what the page states supersedes it"
 
@@ -140,7 +141,7 @@ def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: st
 )
 def test_a_location_may_have_parts_left_out(location: str, path: str, is_reserved: bool, tmp_path: Path) -> None:
     listed = collected(tmp_path, row("krant.nl", [{"location": location, "tdm-reservation": 1}], "tdmrep.json"))
-    shown = f"tdmrep.json krant.nl of 2024-05-02: {location}"
+    shown = f"tdmrep.json krant.nl: {location}"
     assert entries(listed, f"https://krant.nl{path}") == [[shown] if is_reserved else []]
 
 
@@ -155,7 +156,7 @@ def test_a_tdmrep_with_an_error_of_the_protocol_reserves_nothing(content: object
 def test_addresses_and_hosts_are_compared_as_browsers_read_them(tmp_path: Path) -> None:
     (made,) = collected(tmp_path, row("krant.nl", TDM, "tdmrep.json")).reservations
     listed = OptOut(reservations=[made.model_dump() | {"host": "KRANT.nl."}])
-    reserved = ["tdmrep.json krant.nl of 2024-05-02: /"]
+    reserved = ["tdmrep.json krant.nl: /"]
     assert entries(listed, "https://krant.nl", "krant.nl?a=1", "https://krant.nl#top") == [reserved] * 3
 
 
@@ -165,7 +166,7 @@ def test_addresses_and_hosts_are_compared_as_browsers_read_them(tmp_path: Path) 
 )
 def test_an_ai_txt_names_types_of_files(rules: str, reserved: bool, tmp_path: Path) -> None:
     listed = collected(tmp_path, row("kunst.nl", f"# Spawning AI\nUser-Agent: *\n{rules}", "ai.txt"), unnamed=False)
-    assert entries(listed, "https://kunst.nl/werk/1") == [["ai.txt kunst.nl of 2024-05-02: *"] if reserved else []]
+    assert entries(listed, "https://kunst.nl/werk/1") == [["ai.txt kunst.nl: *"] if reserved else []]
 
 
 def test_the_last_answer_of_a_server_counts(tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_http_and_https_are_one_address_and_what_two_places_say_is_joined(tmp_pa
         for name, file in (("a", "ai.txt"), ("b", ".well-known/ai.txt"))
     ]
     listed = collected(tmp_path, *places)
-    reserved = ["ai.txt k.nl of 2024-05-02: *"]
+    reserved = ["ai.txt k.nl: *"]
     assert entries(listed, "https://k.nl/a/1", "https://k.nl/b/1", "https://k.nl/c/1") == [reserved, reserved, []]
     copied = collected(
         tmp_path, row("k.nl", CLOSED, "ai.txt"), row("k.nl", CLOSED, ".well-known/ai.txt", fetched="2024-06")
@@ -329,6 +330,21 @@ def test_the_list_is_read_again_and_published_without_rules(tmp_path: Path) -> N
     assert published.keys() == {"host", "file", "url", "sha256", "fetched", "agents"}
 
 
+def test_the_list_is_written_to_a_file_that_the_run_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = row("b.nl", CLOSED), row("b.nl", CLOSED, url="b.nl:81/robots.txt")
+    listed = collected(tmp_path, row("a.nl", ROBOTS), *twice)
+    command = ["reservations", str(tmp_path / "captures.jsonl"), "--out"]
+    assert main([*command, str(tmp_path / "list.txt")]) != 0
+    assert "list.txt: the list is JSON: name a file that ends in .json" in capsys.readouterr().err
+    assert not (tmp_path / "list.txt").exists()
+    for name in ("list.json", "list.yaml", "list.yml"):
+        assert main([*command, str(tmp_path / name)]) == 0
+        assert capsys.readouterr().out == f"{tmp_path / name}: robots.txt of 2 hosts\n"
+        assert read_opt_out_list(tmp_path / name) == listed
+    own = [*command, str(tmp_path / "list.json"), "--opt-out", str(tmp_path / "list.yml")]
+    assert main(own) == 0 and read_opt_out_list(tmp_path / "list.json") == listed
+
+
 def test_documents_that_a_file_of_their_host_reserves_are_gone(tmp_path: Path, texts: dict[str, str]) -> None:
     source = Source(tmp_path / "source", {name: texts[name] for name in ("nl_water", "nl_fiets", "en_garden")})
     robots = "User-agent: CCBot\nDisallow: /nl_fiets\n"
@@ -340,8 +356,12 @@ def test_documents_that_a_file_of_their_host_reserves_are_gone(tmp_path: Path, t
     kept, removed = source.filter()
     assert {one["id"] for one in kept} == {"s/x.jsonl/nl_water", "s/x.jsonl/en_garden"}
     assert [(one["id"], one["reason"], one["value"]) for one in removed] == [
-        ("s/x.jsonl/nl_fiets", "opt_out", "robots.txt www.nl.nl of 2024-05-02: CCBot")
+        ("s/x.jsonl/nl_fiets", "opt_out", "robots.txt www.nl.nl: CCBot")
     ]
+    fields = {"host", "file", "agents", "rules"}
+    assert [one.keys() for one in unit["opt_out"]["reservations"]] == [fields], "a new fetch filters nothing again"
+    again = row("www.nl.nl", f"{robots}# later", url="http://www.nl.nl/robots.txt", fetched="2024-06-01")
+    assert source.manifest(collected(tmp_path, again).model_dump_json())["units"] == content["units"]
     without = source.manifest(collected(tmp_path, row("www.elders.nl", robots)).model_dump_json())
     assert without["units"] == source.manifest(None)["units"]
 
