@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ _COMPRESSIBLE = [ending for ending, kind in _FORMATS.items() if kind not in ("ta
 EXTENSIONS = f"{', '.join(_COMPRESSIBLE)}, each also with .{', .'.join(COMPRESSIONS)}, .parquet, .arrow and .feather"
 
 
-SHOWN_NAMES, SHOWN_CHARACTERS = 20, 40  # of a header, which may be a row of texts
+SHOWN_NAMES = 20  # of a header
+# Of a column; a file without a header has a row of texts, and perhaps of personal data, in its place.
+_COLUMN_NAME = re.compile(r"[a-z][a-z]{0,19}(?:_[a-z]{1,19}){0,3}|[A-Z_]{1,20}", re.ASCII)
 
 
 def split_format(path: Path | str, name: str) -> tuple[str, str]:
@@ -95,16 +97,19 @@ def read_records(path: Path, name: str, keys: FieldNames, limit: int) -> Iterato
 
 
 def _read_json_lines(source: Iterator[Chunk], path: Path, limit: int) -> Iterator[RawRecord]:
-    for number, line, size, position in read_lines(source, limit):
+    one_value = f"{path} is one JSON value, not one per line: write an object per line, a list with `jq -c '.[]'`"
+    begin = [*islice(source, 1)]
+    # A list on one line may be larger than the limit.
+    if ".json" in path.suffixes and begin and begin[0][0].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        raise InputError(one_value)
+    for number, line, size, position in read_lines(chain(begin, source), limit):
         if line is None:
             yield oversized_record(number, size, position)
             continue
         if not line.strip():
             continue
-        if number == 1 and ".json" in path.suffixes and line.strip() in (b"[", b"{"):
-            raise InputError(
-                f"{path} is one JSON value on several lines: write an object per line, a list with `jq -c '.[]'`"
-            )
+        if number == 1 and ".json" in path.suffixes and line.strip() == b"{":
+            raise InputError(one_value)
         try:
             fields = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
@@ -131,53 +136,83 @@ class _CsvLines:
     def __init__(self, source: Iterator[Chunk], limit: int) -> None:
         self._lines = self._split_lines(source, limit)
         self._limit = limit
-        self.size = self._marks = self.position = 0
+        self._row: list[tuple[bytes | None, int, int]] = []
+        self._again: list[tuple[bytes | None, int, int]] = []
+        """Lines to read again, the last one first."""
+        self._quoted, self._last = False, b""
+        self.size = self.position = 0
 
     def start_row(self) -> None:
-        self.size = self._marks = 0
+        self._row, self.size, self._last = [], 0, b""
+
+    def read_header_line(self) -> str:
+        """Return the first line, which is read again as a row; empty at the end of the file."""
+        first = next(self, "").removeprefix("\ufeff")
+        self._again = [(first.encode("utf-8", "surrogateescape"), 0, self.position)] if first else []
+        self.start_row()
+        return first
+
+    def read_again_from_second_line(self) -> None:
+        """After a broken row, give its lines again but for the first one: its quotation mark may be a stray one."""
+        self._again += self._row[:0:-1]
+        _, self.size, self.position = self._row[0]
 
     def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
+        self._quoted = bool(self._row)  # the reader takes a further line only inside of quotation marks
         line = self._next_line()
         if line is None or self.size > self._limit:
-            while self._marks % 2:  # inside of quotation marks
-                try:
-                    self._next_line()
-                except StopIteration:
-                    break
+            self._follow_marks(line or b"")
+            with suppress(StopIteration):
+                while self._quoted:
+                    self._follow_marks(self._next_line() or b"")
             raise _OversizedRow
         return line.decode("utf-8", "surrogateescape")
 
     def _next_line(self) -> bytes | None:
-        line, size, marks, self.position = next(self._lines)
+        taken = self._again.pop() if self._again else next(self._lines)
+        line, size, self.position = taken
         self.size += size
-        self._marks += marks
+        if self.size <= self._limit:
+            self._row.append(taken)
         return line
 
-    @staticmethod
-    def _split_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[bytes | None, int, int, int]]:
-        """Yield (line with its break or None beyond `limit`, bytes, quotation marks, position of its last chunk)."""
+    def _follow_marks(self, piece: bytes) -> None:
+        """Follow whether a row is inside of quotation marks, which begin only at the beginning of a field."""
+        for number, part in enumerate(piece.split(b'"')):
+            if number and self._quoted:
+                self._quoted, self._last = False, b'"'  # two marks are one of the text
+            elif number:
+                self._quoted, self._last = self._last in (b"", b'"', b",", b";", b"\t"), b"x"
+            self._last = part[-1:] or self._last
+
+    def _split_lines(self, source: Iterator[Chunk], limit: int) -> Iterator[tuple[bytes | None, int, int]]:
+        """Yield (line with its break or None beyond `limit`, bytes, position of its last chunk)."""
         pieces: list[bytes] = []
-        size = marks = position = 0
+        size = position = 0
         for chunk, position in source:
             *lines, rest = chunk.split(b"\n")
             for piece in [*(line + b"\n" for line in lines), *([rest] if rest else [])]:
                 size += len(piece)
-                marks += piece.count(b'"')
-                pieces = [*pieces, piece] if size <= limit else []
+                pieces.append(piece)
+                if size > limit:
+                    for large in pieces:
+                        self._follow_marks(large)
+                    pieces = []
                 if piece.endswith(b"\n"):
-                    yield (b"".join(pieces) if size <= limit else None), size, marks, position
-                    pieces, size, marks = [], 0, 0
+                    yield (b"".join(pieces) if size <= limit else None), size, position
+                    pieces, size = [], 0
         if size:
-            yield (b"".join(pieces) if size <= limit else None), size, marks, position
+            yield (b"".join(pieces) if size <= limit else None), size, position
 
 
 def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | None) -> Iterator[RawRecord]:
     """Yield the rows below the header of a CSV file (RFC 4180); an empty row is skipped.
 
-    Columns are separated by the comma, semicolon or tab that occurs most in the header.
+    Columns are separated by the comma, semicolon or tab that occurs most in the header. In a .tsv file quotation marks
+    are text, as in the media type text/tab-separated-values. Only the first line of a broken row is lost.
 
     Args:
         text_key: a column that must be there; None for any.
@@ -188,16 +223,21 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
     csv.field_size_limit(max(limit, csv.field_size_limit()))
     lines = _CsvLines(source, limit)
     try:
-        first = next(lines, "").removeprefix("\ufeff")
-        rows = csv.reader(chain([first], lines), delimiter=max(",;\t", key=first.count), strict=True)
+        first = lines.read_header_line()
+        quoting = csv.QUOTE_NONE if ".tsv" in path.suffixes else csv.QUOTE_MINIMAL
+        delimiter = max(",;\t", key=first.count)
+        rows = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
         names = next(rows, [])
     except (csv.Error, _OversizedRow):
         raise InputError(f"{path} has no header of CSV: write the names of its columns into its first line") from None
     if len(set(names)) < len(names):
-        raise InputError(f"{path} has two columns of one name ({max(names, key=names.count)}): rename one")
+        name = max(names, key=names.count)
+        shown = f" ({name})" if _COLUMN_NAME.fullmatch(name) else ""
+        raise InputError(f"{path} has two columns of one name{shown}: rename one")
     if text_key is not None and first and text_key not in names:
-        shown = [name[:SHOWN_CHARACTERS] for name in names[:SHOWN_NAMES]]
-        raise InputError(f"{path} has no column {text_key!r}: set text_key of the source to one of {shown}")
+        shown = [name for name in names[:SHOWN_NAMES] if _COLUMN_NAME.fullmatch(name)]
+        advice = f"set text_key of the source to one of {shown}" if shown else "write their names into its first line"
+        raise InputError(f"{path} has no column {text_key!r}, of {len(names)} columns: {advice}")
     number = 0
     while True:
         lines.start_row()
@@ -210,6 +250,7 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
             yield oversized_record(number, lines.size, lines.position)
         except csv.Error:
             number += 1
+            lines.read_again_from_second_line()
             yield RawRecord(number, lines.size, None, "broken_csv", position=lines.position)
         else:
             number += bool(row)

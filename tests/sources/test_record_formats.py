@@ -59,7 +59,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "c4-nl.tfrecord-00000-of-01024.json.gz": lambda: gzip.compress("\n".join(map(json.dumps, ROWS)).encode()),
     "x.csv": csv_bytes,
     "semicolons.csv": lambda: csv_bytes(";", "utf-8-sig"),
-    "x.tsv.gz": lambda: gzip.compress(csv_bytes("\t")),
+    "tabs.csv.gz": lambda: gzip.compress(csv_bytes("\t")),
     "x.arrow": lambda: arrow_bytes(pa.ipc.new_stream),
     "file.arrow": lambda: arrow_bytes(pa.ipc.new_file, options=LZ4),
     "x.feather": feather_bytes,
@@ -167,14 +167,57 @@ def test_a_broken_row_of_csv_is_counted_and_the_next_one_is_read(tmp_path: Path)
     assert read(tmp_path / "x.csv", b"") == [] and read(tmp_path / "x.csv", b"text\n") == []
 
 
+def test_a_quotation_mark_in_a_file_of_tabs_is_text(tmp_path: Path) -> None:
+    content = 'id\ttext\n1\t"s avonds thuis\n2\tgoed\n3\thij zei "\n5\tprima\n'
+    records = read(tmp_path / "x.tsv", content.encode())
+    assert [(record.fields or {})["text"] for record in records] == ['"s avonds thuis', "goed", 'hij zei "', "prima"]
+
+
+def test_only_the_first_line_of_a_broken_row_is_lost(tmp_path: Path) -> None:
+    content = b'id,text\n1,"s avonds thuis\n2,goed\n3,"twee\nregels"\n4,hij zei "ja"\n5,prima\n6,"open\n7,best\n'
+    records = read(tmp_path / "x.csv", content)
+    assert [(record.fields or {}).get("id", record.reason) for record in records] == [
+        *("broken_csv", "2", "3", "4", "5", "broken_csv", "7")
+    ]
+    assert sum(record.size for record in records) == len(content) - len(b"id,text\n")
+
+
+@pytest.mark.parametrize("size", [3, 10_000])
+def test_a_row_above_the_limit_ends_where_its_quotation_marks_end(size: int) -> None:
+    rows = [
+        *(b'1,5" pijp ' + b"x" * 100, b"2,goed"),
+        *(b'3,"' + b"x" * 100 + b'""\nen ""\nzo"', b"4,best"),
+        *(b'5,"' + b"een\n" * 30 + b'5"", 6"""', b"6,goed"),
+    ]
+    content = b"\n".join([b"id,text", *rows, b""])
+    pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
+    records = [*read_csv(iter(pieces), Path("x.csv"), 60, "text")]
+    assert [(record.fields or {}).get("id", record.reason) for record in records] == [
+        *("too_large", "2", "too_large", "4", "too_large", "6")
+    ]
+    assert [record.size for record in records] == [len(row) + 1 for row in rows]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.csv", b"a;b\n1;2", r"x\.csv has no column 'text': set text_key of the source to one of \['a', 'b'\]$"),
-        ("x.csv", b"a" * 99 + b"\n", rf"one of \['{'a' * 40}'\]$"),
+        (
+            "x.csv",
+            b"a;b\n1;2",
+            r"x\.csv has no column 'text', of 2 columns: set text_key .* one of \['a', 'b'\]$",
+        ),
+        (
+            "x.csv",
+            b"id,Jan de Vries,jan@a.nl,06-12345678\n",
+            r"of 4 columns: set text_key .* one of \['id'\]$",
+        ),
+        ("x.csv", b"Jan de Vries\n", r"no column 'text', of 1 columns: write their names into its first line$"),
+        ("x.csv", b"Jan de Vries,Jan de Vries\n", r"x\.csv has two columns of one name: rename one$"),
+        ("x.json", b'[{"text": "a"}]', r"x\.json is one JSON value, not one per line: write an object per line"),
+        ("x.json", b'\n [{"text": "a"}' + b" " * 20_000 + b"]", r"x\.json is one JSON value, not one per line"),
         ("x.csv", b"text,id,text\n", r"x\.csv has two columns of one name \(text\): rename one"),
         ("x.csv", b'"text"x\n', r"x\.csv has no header of CSV: write the names"),
-        ("x.json", b'[\n{"text": "a"}]', r"x\.json is one JSON value on several lines: write an object per line"),
+        ("x.json", b'[\n{"text": "a"}]', r"x\.json is one JSON value, not one per line: write an object per line"),
         ("CC-MAIN-1-00000.warc.wat.gz", b"", r"wat\.gz is a WAT file, which has .* no text: take the file of the same"),
         (
             "x.parquet.gz",

@@ -44,8 +44,8 @@ _LOCAL_CHARACTERS = 66
 _LOCAL_CHARACTER = re.compile(r"[\w.%+-]")
 
 _IPV4 = re.compile(r"[0-9](?<![\w.-][0-9])\d{0,2}(?:\.\d{1,3}){3}(?!\.?[\w-])")
-# Only 2000::/3 is allocated; this excludes module paths such as de::fa.
-_IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}[0-9A-Fa-f](?![\w:])")
+# Only 2000::/3 is allocated; this excludes module paths such as de::fa. A prefix ends in "::".
+_IPV6 = re.compile(r"[23](?<![\w:.][23])[0-9A-Fa-f]{3}:[0-9A-Fa-f:]{0,34}(?:[0-9A-Fa-f](?![\w:])|:(?<=::)(?=/\d))")
 # Python's ipaddress has the other ranges, and this one since 3.12.7.
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 _PREFIX_LENGTH = re.compile(r"/(\d{1,3})(?![\w-]|\.\d)")

@@ -17,23 +17,7 @@ _BIBLIOGRAPHIC = {
     **{"rum": "ro", "slo": "sk", "tib": "bo", "wel": "cy"},
 }
 UNKNOWN = "und"
-_PLACEHOLDERS = {
-    "",
-    "und",
-    "unknown",
-    "unk",
-    "undetermined",
-    "mis",
-    "mul",
-    "zxx",
-    "n/a",
-    "na",
-    "null",
-    "none",
-    "nan",
-    "-",
-    "?",
-}
+_PLACEHOLDERS = {"", "und", "unknown", "mis", "mul", "zxx", "n/a", "na", "null", "none", "nan", "-", "?"}
 
 
 @cache
