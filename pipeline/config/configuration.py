@@ -40,6 +40,8 @@ from pipeline.pretrain.settings import Model, SegmentSettings
 from pipeline.sources.settings import Genre
 from pipeline.sources.source_units import SourceUnits
 
+URL_LIST_NAMES = ("domains", "urls")  # the files of a folder of UT1
+
 
 class Config(Sections):
     """One run, with the files that it names."""
@@ -296,7 +298,7 @@ class Config(Sections):
             for kind, files in zip(("block", "allow"), found, strict=True):
                 for written in getattr(lists.url_lists, kind):
                     path = Path(self.resolve_data_path(f"{what}: url_lists", written))
-                    listed = [path / name for name in ("domains", "urls")] if path.is_dir() else [path]
+                    listed = [path / name for name in URL_LIST_NAMES] if path.is_dir() else [path]
                     there = [file for file in listed if file.is_file()]
                     if not there:
                         raise InputError(

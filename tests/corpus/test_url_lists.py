@@ -78,6 +78,17 @@ def test_an_address_matches_a_domain_with_its_subdomains_or_the_beginning_of_a_p
     assert found(tmp_path, url) == [entry]
 
 
+def test_the_folder_of_a_list_is_no_setting_unless_it_is_the_list(tmp_path: Path) -> None:
+    folder = tmp_path / "jan-jansen" / "adult"
+    folder.mkdir(parents=True)
+    for file in (folder / "domains", folder.parent / "own.txt"):
+        file.write_text("a.nl\n")
+    lists = {"block": [str(folder), str(folder.parent / "own.txt")]}
+    config = parse_configuration({"run": {"name": "t"}, "sources": [SOURCE | {"url_lists": lists}]})
+    settings: Any = step_settings(config, "corpus.filter", {"source": "s", "corpus": "main"})
+    assert [file.name for file in settings.blocked_urls] == ["adult/domains", "own.txt"]
+
+
 def test_an_address_of_thousands_of_slashes_takes_little_memory(tmp_path: Path) -> None:
     url = "https://voorbeeld.nl" + "/a" * 5000
     candidates = list(address_candidates(url))
@@ -143,7 +154,7 @@ def test_the_lists_of_a_source_are_added_to_those_of_its_corpus(tmp_path: Path) 
     (tmp_path / "own.txt").write_text("c.nl\n")
     config = configured({"block": [str(adult)]}, {"block": [str(tmp_path / "own.txt")], "allow": [str(adult)]})
     settings = filter_settings(config)
-    assert [file.name for file in settings.blocked_urls] == ["adult/domains", "adult/urls", f"{tmp_path.name}/own.txt"]
+    assert [file.name for file in settings.blocked_urls] == ["adult/domains", "adult/urls", "own.txt"]
     assert [file.name for file in settings.allowed_urls] == ["adult/domains", "adult/urls"]
     assert settings.blocked_urls[0].sha256 == hashlib.sha256(b"a.nl\n").hexdigest()
     none = filter_settings(configured({}, {}))

@@ -17,18 +17,23 @@ redactie editorial newsroom news nieuws nieuwsbrief newsletter tips lezers abonn
 subscriptions subscribe unsubscribe advertenties advertising events evenementen agenda legal juridisch privacy avg gdpr
 dpo data protection officer compliance security abuse fraude fraud meldpunt infopunt melding meldingen klacht klachten
 complaints feedback vragen questions enquiries inquiries bezwaar ict it tech technical techniek netwerk network noc
-hostmaster webmaster postmaster web website webredactie site dev development developers git bug bugs issues tickets
-systeem systems servers monitoring alerts notifications notificaties notification noreply donotreply no do not reply
+hostmaster webmaster postmaster web website webredactie site development developers git bug bugs issues tickets
+systeem systems servers monitoring alerts notifications notificaties notification noreply donotreply reply
 bounces mailer daemon mailing list lists lijst users announce discuss receptie reception frontdesk front desk balie
 loket bureau secretariaat directie management bestuur board commissie committee team teams groep group afdeling
 department dienst diensten unit reserveringen reservering reservations reservation booking bookings boekingen planning
 logistiek logistics transport magazijn warehouse expeditie verzending shipping leden members membership donateurs
 vrijwilligers volunteers onderwijs studenten students alumni bibliotheek library zorg praktijk apotheek polikliniek
 recepten afspraak afspraken project projecten projects programma program onderzoek research offerte offertes onderhoud
-reparatie reparaties storing storingen aanmelden aanmelding aanmeldingen inschrijven inschrijving inschrijvingen noord
-zuid oost west nl be eu uk us benelux nederland europe international internationaal global algemeen general binnenland
-buitenland economie cultuur regio
+reparatie reparaties storing storingen aanmelden aanmelding aanmeldingen inschrijven inschrijving inschrijvingen
+algemeen general binnenland buitenland economie cultuur
 """
+# Regions, and words that may be a name, an initial or a code: no function by themselves.
+_JOINED = """
+noord zuid oost west nl be eu uk us benelux nederland europe international internationaal global regio no do not dev
+devel
+"""
+_JOINED_WORDS = frozenset(_JOINED.split())
 _FUNCTION_WORDS = frozenset(_WORDS.split())
 _FUNCTION_ENDING = re.compile(
     r".{3,}(?:desk|balie|loket|meldpunt|dienst|team|administratie|zaken|service|beheer|secretariaat|redactie|commissie|"
@@ -41,21 +46,23 @@ _MAILBOX_PROVIDER = re.compile(
     r"home|hetnet|upcmail|casema|chello|quicknet|solcon|zonnet|freedom|online|wxs|tiscali|telenet|skynet|btinternet|"
     r"t-online|msn|me|mac|web)\.(?:com|nl|be|de|me|net|fr|co\.uk)"
 )
+# The name of a mailing list: python-users.
+_LIST_NAME = re.compile(r"[\w+-]+-(?:users|dev|devel|announce|discuss|bugs|issues|commits|list|lijst)")
 _MAILING_LISTS = re.compile(r"(?:lists?|lijst(?:en)?|groups|mailman)\..*|googlegroups\.com")
 
 
 def is_function_mailbox(local: str, domain: str) -> bool:
-    """Return whether each word of a mailbox is a function, a region or a word of its domain (python-dev@python.org).
+    """Return whether each word of a mailbox is a function or a region, and one is a function (payroll-nl@…).
 
-    One word must be a function. On a mailing list one is enough. Mailboxes at providers for persons are none; those at
-    domains for documentation, such as example.com, count as if they were.
+    A word of the domain is none, because it may be a name (verkoop.jansen@jansen.nl). A mailing list also has names
+    such as python-users. Mailboxes at providers for persons are none; those at domains for documentation, such as
+    example.com, count as if they were.
     """
     if _RESERVED_DOMAIN.fullmatch(domain):
         return True
     if _MAILBOX_PROVIDER.fullmatch(domain):
         return False
-    words = [word for part in re.split(r"[._+-]", local) if (word := part.rstrip("0123456789"))]
-    functions = [word in _FUNCTION_WORDS or bool(_FUNCTION_ENDING.fullmatch(word)) for word in words]
-    labels = domain.split(".")
-    is_known = (is_function or word in labels for word, is_function in zip(words, functions, strict=True))
-    return any(functions) and (bool(_MAILING_LISTS.fullmatch(domain)) or all(is_known))
+    if _MAILING_LISTS.fullmatch(domain) and _LIST_NAME.fullmatch(local):
+        return True
+    words = {word for part in re.split(r"[._+-]", local) if (word := part.rstrip("0123456789"))} - _JOINED_WORDS
+    return bool(words) and all(word in _FUNCTION_WORDS or _FUNCTION_ENDING.fullmatch(word) for word in words)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.config.configuration import Config
+from pipeline.config.configuration import URL_LIST_NAMES, Config
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import (
     Corpus,
@@ -75,7 +76,7 @@ def filter_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
     keys = select_matching_values(FilterSettings, source, section)
     blocked, allowed = (
-        [UrlListFile(name="/".join(file.parts[-2:]), sha256=file_sha256(file)) for file in files]
+        [UrlListFile(name=_url_list_name(file), sha256=file_sha256(file)) for file in files]
         for files in config.url_list_files(i["corpus"], source.name)
     )
     keys |= {
@@ -94,6 +95,11 @@ def filter_settings(config: Config, i: Wildcards) -> Settings:
         **_sample_settings(source, section),
         **keys | {"harmful": section.harmful.without_folders()},
     )
+
+
+def _url_list_name(file: Path) -> str:
+    """Return the name of a file without its folder, which may be that of a person; with it for those of UT1."""
+    return f"{file.parent.name}/{file.name}" if file.name in URL_LIST_NAMES else file.name
 
 
 def _allowed_licenses(config: Config, source: Source) -> list[str]:
