@@ -224,9 +224,11 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
     lines = _CsvLines(source, limit)
     try:
         first = lines.read_header_line()
-        quoting = csv.QUOTE_NONE if ".tsv" in path.suffixes else csv.QUOTE_MINIMAL
         delimiter = max(",;\t", key=first.count)
-        rows = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+        is_tsv = ".tsv" in path.suffixes
+        rows = csv.reader(
+            lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
+        )
         names = next(rows, [])
     except (csv.Error, _OversizedRow):
         raise InputError(f"{path} has no header of CSV: write the names of its columns into its first line") from None
@@ -235,8 +237,8 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
         shown = f" ({name})" if _COLUMN_NAME.fullmatch(name) else ""
         raise InputError(f"{path} has two columns of one name{shown}: rename one")
     if text_key is not None and first and text_key not in names:
-        shown = [name for name in names[:SHOWN_NAMES] if _COLUMN_NAME.fullmatch(name)]
-        advice = f"set text_key of the source to one of {shown}" if shown else "write their names into its first line"
+        listed = [name for name in names[:SHOWN_NAMES] if _COLUMN_NAME.fullmatch(name)]
+        advice = f"set text_key of the source to one of {listed}" if listed else "write their names into its first line"
         raise InputError(f"{path} has no column {text_key!r}, of {len(names)} columns: {advice}")
     number = 0
     while True:
