@@ -128,9 +128,14 @@ def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
     }
     for text in ("Eén coöperatie heeft ideeën.", "De coöperatie [1]", "Géén idee."):
         found = {
-            score_text(
-                unicodedata.normalize(of_text, text), of_form(of_item, fields), [metric], {"abstention": "Géén idee."}
-            )[metric]
+            repr(
+                score_text(
+                    unicodedata.normalize(of_text, text),
+                    of_form(of_item, fields),
+                    [metric],
+                    {"abstention": "Géén idee."},
+                )[metric]
+            )
             for of_text in FORMS
             for of_item in FORMS
         }

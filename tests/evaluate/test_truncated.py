@@ -132,4 +132,5 @@ def test_an_answer_longer_than_the_model_reads_is_not_asked_of_its_likelihood(
     with data.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"question": "v", "answer": "h" * 300, "right": 1}) + "\n")
     found = evaluate(short_milestone, tmp_path / "results.json", suite)["tasks"]
-    assert found == [row | {"examples_too_long": 1} for row in plain]
+    protocols = {"protocol": None}  # that of the second covers an item more
+    assert [row | protocols for row in found] == [row | protocols | {"examples_too_long": 1} for row in plain]
