@@ -217,5 +217,5 @@ def test_every_file_of_data_beside_the_code_counts_in_the_version_of_a_step() ->
     beside = {path for path in reach.PACKAGE.rglob("*") if path.suffix in kinds}
     beside -= {*(reach.PACKAGE / "scaffold").rglob("*")}  # no step reads them
     of_a_command = {reach.PACKAGE / "evaluate" / name for name in ("items.css", "items.html.jinja")}
-    of_a_command.add(reach.PACKAGE / "report" / "plan_page.html.jinja")
+    of_a_command |= {reach.PACKAGE / "report" / name for name in ("plan_page.html.jinja", "papers/criteria.yaml")}
     assert beside - counted == of_a_command, "an edit of them would make nothing run again"
