@@ -38,11 +38,6 @@ _COMPRESSIBLE = [ending for ending, kind in _FORMATS.items() if kind not in ("ta
 EXTENSIONS = f"{', '.join(_COMPRESSIBLE)}, each also with .{', .'.join(COMPRESSIONS)}, .parquet, .arrow and .feather"
 
 
-SHOWN_NAMES = 20  # of a header
-# Of a column; a file without a header has a row of texts, and perhaps of personal data, in its place.
-_COLUMN_NAME = re.compile(r"[a-z][a-z]{0,19}(?:_[a-z]{1,19}){0,3}|[A-Z_]{1,20}", re.ASCII)
-
-
 def split_format(path: Path | str, name: str) -> tuple[str, str]:
     """Return the format of a file and its compression, which may be empty, by its name.
 
@@ -130,89 +125,86 @@ class _OversizedRow(Exception):
 class _CsvLines:
     """The lines of a CSV file for `csv.reader`, which takes several for a row with line breaks in quotation marks.
 
-    Memory is bounded by the limit: a larger row raises _OversizedRow once and is skipped to its end.
+    Memory is bounded by the limit: a larger row raises _OversizedRow once and is skipped to its closing mark.
+
+    Attributes:
+        count, size: the lines and bytes of the row since `start_row`.
+        position: of the last chunk that was read, in bytes.
     """
 
     def __init__(self, source: Iterator[Chunk], limit: int) -> None:
         self._lines = self._split_lines(source, limit)
         self._limit = limit
-        self._row: list[tuple[bytes | None, int, int]] = []
-        self._again: list[tuple[bytes | None, int, int]] = []
-        """Lines to read again, the last one first."""
-        self._quoted, self._last = False, b""
-        self.size = self.position = 0
+        self.count = self.size = self.position = 0
 
     def start_row(self) -> None:
-        self._row, self.size, self._last = [], 0, b""
-
-    def read_header_line(self) -> str:
-        """Return the first line, which is read again as a row; empty at the end of the file."""
-        first = next(self, "").removeprefix("\ufeff")
-        self._again = [(first.encode("utf-8", "surrogateescape"), 0, self.position)] if first else []
-        self.start_row()
-        return first
-
-    def read_again_from_second_line(self) -> None:
-        """After a broken row, give its lines again but for the first one: its quotation mark may be a stray one."""
-        self._again += self._row[:0:-1]
-        _, self.size, self.position = self._row[0]
+        self.count = self.size = 0
 
     def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
-        self._quoted = bool(self._row)  # the reader takes a further line only inside of quotation marks
-        line = self._next_line()
-        if line is None or self.size > self._limit:
-            self._follow_marks(line or b"")
-            with suppress(StopIteration):
-                while self._quoted:
-                    self._follow_marks(self._next_line() or b"")
-            raise _OversizedRow
-        return line.decode("utf-8", "surrogateescape")
+        line, marks = self._take_line()
+        if line is not None and self.size <= self._limit:
+            return line.decode("utf-8", "surrogateescape")
+        is_quoted = self.count > 1 and marks % 2 == 0  # the reader asks for a further line inside of marks alone
+        with suppress(StopIteration):
+            while is_quoted:
+                is_quoted = self._take_line()[1] % 2 == 0
+        raise _OversizedRow
 
-    def _next_line(self) -> bytes | None:
-        taken = self._again.pop() if self._again else next(self._lines)
-        line, size, self.position = taken
+    def _take_line(self) -> tuple[bytes | None, int]:
+        line, size, marks, self.position = next(self._lines)
+        self.count += 1
         self.size += size
-        if self.size <= self._limit:
-            self._row.append(taken)
-        return line
+        return line, marks
 
-    def _follow_marks(self, piece: bytes) -> None:
-        """Follow whether a row is inside of quotation marks, which begin only at the beginning of a field."""
-        for number, part in enumerate(piece.split(b'"')):
-            if number and self._quoted:
-                self._quoted, self._last = False, b'"'  # two marks are one of the text
-            elif number:
-                self._quoted, self._last = self._last in (b"", b'"', b",", b";", b"\t"), b"x"
-            self._last = part[-1:] or self._last
-
-    def _split_lines(self, source: Iterator[Chunk], limit: int) -> Iterator[tuple[bytes | None, int, int]]:
-        """Yield (line with its break or None beyond `limit`, bytes, position of its last chunk)."""
+    @staticmethod
+    def _split_lines(source: Iterator[Chunk], limit: int) -> Iterator[tuple[bytes | None, int, int, int]]:
+        """Yield (line with its break or None beyond `limit`, bytes, quotation marks, position of its last chunk)."""
         pieces: list[bytes] = []
-        size = position = 0
+        size = marks = position = 0
         for chunk, position in source:
             *lines, rest = chunk.split(b"\n")
             for piece in [*(line + b"\n" for line in lines), *([rest] if rest else [])]:
                 size += len(piece)
-                pieces.append(piece)
+                marks += piece.count(b'"')
                 if size > limit:
-                    for large in pieces:
-                        self._follow_marks(large)
-                    pieces = []
+                    pieces.clear()
+                else:
+                    pieces.append(piece)
                 if piece.endswith(b"\n"):
-                    yield (b"".join(pieces) if size <= limit else None), size, position
-                    pieces, size = [], 0
+                    yield (b"".join(pieces) if size <= limit else None), size, marks, position
+                    pieces, size, marks = [], 0, 0
         if size:
-            yield (b"".join(pieces) if size <= limit else None), size, position
+            yield (b"".join(pieces) if size <= limit else None), size, marks, position
+
+
+def _check_columns(path: Path, names: list[str], text_key: str | None) -> None:
+    """Check a header; its names are not shown, because a file without one has a row of texts and persons there.
+
+    Raises:
+        InputError: it lacks the text column, or has two of one name.
+    """
+    if len(set(names)) < len(names):
+        first = next(place for place, name in enumerate(names) if names.count(name) > 1)
+        second = names.index(names[first], first + 1)
+        raise InputError(f"{path} has one name for the columns {first + 1} and {second + 1}: rename one")
+    if text_key is not None and names and text_key not in names:
+        near = next((name for name in names if name.casefold() == text_key.casefold()), None)
+        there = f", but {near!r}" if near else ""
+        raise InputError(
+            f"{path} has no column {text_key!r}{there} among its {len(names)}: set text_key of the source to the "
+            "column with the texts, or write the names of the columns into the first line"
+        )
 
 
 def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | None) -> Iterator[RawRecord]:
     """Yield the rows below the header of a CSV file (RFC 4180); an empty row is skipped.
 
-    Columns are separated by the comma, semicolon or tab that occurs most in the header. In a .tsv file quotation marks
-    are text, as in the media type text/tab-separated-values. Only the first line of a broken row is lost.
+    Columns are separated by the comma, semicolon or tab that occurs most in the header; in a .tsv file by tabs, and
+    quotation marks are text (the media type text/tab-separated-values). A broken row of several lines may have begun
+    with a stray quotation mark, and so hold other rows: each of its lines counts as a broken record.
 
     Args:
         text_key: a column that must be there; None for any.
@@ -221,25 +213,19 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
         InputError: the header lacks the column, or has two of one name.
     """
     csv.field_size_limit(max(limit, csv.field_size_limit()))
-    lines = _CsvLines(source, limit)
+    lines, is_tsv = _CsvLines(source, limit), ".tsv" in path.suffixes
     try:
-        first = lines.read_header_line()
-        delimiter = max(",;\t", key=first.count)
-        is_tsv = ".tsv" in path.suffixes
+        first = next(lines, "").removeprefix("\ufeff")
         rows = csv.reader(
-            lines, delimiter=delimiter, strict=True, quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
+            chain([first], lines),
+            delimiter="\t" if is_tsv else max(",;\t", key=first.count),
+            strict=True,
+            quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL,
         )
         names = next(rows, [])
     except (csv.Error, _OversizedRow):
         raise InputError(f"{path} has no header of CSV: write the names of its columns into its first line") from None
-    if len(set(names)) < len(names):
-        name = max(names, key=names.count)
-        shown = f" ({name})" if _COLUMN_NAME.fullmatch(name) else ""
-        raise InputError(f"{path} has two columns of one name{shown}: rename one")
-    if text_key is not None and first and text_key not in names:
-        listed = [name for name in names[:SHOWN_NAMES] if _COLUMN_NAME.fullmatch(name)]
-        advice = f"set text_key of the source to one of {listed}" if listed else "write their names into its first line"
-        raise InputError(f"{path} has no column {text_key!r}, of {len(names)} columns: {advice}")
+    _check_columns(path, names, text_key)
     number = 0
     while True:
         lines.start_row()
@@ -247,13 +233,15 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
             row = next(rows)
         except StopIteration:
             return
-        except _OversizedRow:
-            number += 1
-            yield oversized_record(number, lines.size, lines.position)
-        except csv.Error:
-            number += 1
-            lines.read_again_from_second_line()
-            yield RawRecord(number, lines.size, None, "broken_csv", position=lines.position)
+        except (_OversizedRow, csv.Error) as error:
+            if lines.count == 1 and isinstance(error, _OversizedRow):
+                number += 1
+                yield oversized_record(number, lines.size, lines.position)
+                continue
+            for line in range(lines.count):
+                number += 1
+                value = f"line {line + 1} of {lines.count}" if lines.count > 1 else None
+                yield RawRecord(number, 0 if line else lines.size, None, "broken_csv", value, lines.position)
         else:
             number += bool(row)
             if row and len(row) != len(names):

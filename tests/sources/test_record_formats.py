@@ -159,11 +159,11 @@ def test_a_broken_row_of_csv_is_counted_and_the_next_one_is_read(tmp_path: Path)
         (1, None, None),
         (2, "broken_csv", None),
         (3, "broken_csv", "3 columns, and the header has 2"),
-        (4, "too_large", "499"),
-        (5, None, None),  # the text is removed as invalid_utf8 where it is encoded
-        (6, "broken_csv", None),
+        *((3 + line, "broken_csv", f"line {line} of 99") for line in range(1, 100)),
+        (103, None, None),  # the text is removed as invalid_utf8 where it is encoded
+        (104, "broken_csv", None),
     ]
-    assert records[4].fields == {"text": "goed\udcff", "id": "5"}
+    assert records[-2].fields == {"text": "goed\udcff", "id": "5"}
     assert read(tmp_path / "x.csv", b"") == [] and read(tmp_path / "x.csv", b"text\n") == []
 
 
@@ -173,49 +173,56 @@ def test_a_quotation_mark_in_a_file_of_tabs_is_text(tmp_path: Path) -> None:
     assert [(record.fields or {})["text"] for record in records] == ['"s avonds thuis', "goed", 'hij zei "', "prima"]
 
 
-def test_only_the_first_line_of_a_broken_row_is_lost(tmp_path: Path) -> None:
-    content = b'id,text\n1,"s avonds thuis\n2,goed\n3,"twee\nregels"\n4,hij zei "ja"\n5,prima\n6,"open\n7,best\n'
-    records = read(tmp_path / "x.csv", content)
-    assert [(record.fields or {}).get("id", record.reason) for record in records] == [
-        *("broken_csv", "2", "3", "4", "5", "broken_csv", "7")
+def test_each_line_of_a_broken_row_counts_and_none_of_them_becomes_a_document(tmp_path: Path) -> None:
+    content = b'id,text\n1,"s avonds thuis\n2,goed\n3,"twee, drie"\n4,hij zei "ja"\n'
+    content += b'5,"Hij zei\ntwee, met komma\ndrie "hoi""\n'
+    records = read(tmp_path / "x.csv", content + b"6,best\n")
+    assert [(record.fields or {}).get("id", record.value) for record in records] == [
+        *("line 1 of 3", "line 2 of 3", "line 3 of 3", "4", "line 1 of 3", "line 2 of 3", "line 3 of 3", "6")
     ]
-    assert sum(record.size for record in records) == len(content) - len(b"id,text\n")
+    assert [record.number for record in records] == [*range(1, 9)]
+    assert sum(record.size for record in records) == len(content) + len(b"6,best\n") - len(b"id,text\n")
 
 
 @pytest.mark.parametrize("size", [3, 10_000])
 def test_a_row_above_the_limit_ends_where_its_quotation_marks_end(size: int) -> None:
     rows = [
         *(b'1,5" pijp ' + b"x" * 100, b"2,goed"),
-        *(b'3,"' + b"x" * 100 + b'""\nen ""\nzo"', b"4,best"),
+        *(b'3,"kort\n' + b"x" * 100 + b'""\nen ""\nzo"', b"4,best"),
         *(b'5,"' + b"een\n" * 30 + b'5"", 6"""', b"6,goed"),
     ]
     content = b"\n".join([b"id,text", *rows, b""])
     pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
     records = [*read_csv(iter(pieces), Path("x.csv"), 60, "text")]
     assert [(record.fields or {}).get("id", record.reason) for record in records] == [
-        *("too_large", "2", "too_large", "4", "too_large", "6")
+        *("too_large", "2", *["broken_csv"] * 4, "4", *["broken_csv"] * 31, "6")
     ]
-    assert [record.size for record in records] == [len(row) + 1 for row in rows]
+    assert [record.size for record in records if record.size] == [len(row) + 1 for row in rows]
+
+
+def test_a_mark_that_never_closes_loses_no_row_uncounted(tmp_path: Path) -> None:
+    content = b'id,text\n1,"open\n' + b"2,goed\n" * 998
+    assert [record.reason for record in read(tmp_path / "x.csv", content, limit=300)] == ["broken_csv"] * 999
+    tabs = content.replace(b",", b"\t")
+    assert [record.reason for record in read(tmp_path / "x.tsv", tabs, limit=300)] == [None] * 999
+    assert [
+        record.reason for record in read(tmp_path / "y.tsv", b'text\n"' + b"x" * 400 + b"\nzei hij, ja\n", limit=300)
+    ] == [
+        "too_large",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        (
-            "x.csv",
-            b"a;b\n1;2",
-            r"x\.csv has no column 'text', of 2 columns: set text_key .* one of \['a', 'b'\]$",
-        ),
-        (
-            "x.csv",
-            b"id,Jan de Vries,jan@a.nl,06-12345678\n",
-            r"of 4 columns: set text_key .* one of \['id'\]$",
-        ),
-        ("x.csv", b"Jan de Vries\n", r"no column 'text', of 1 columns: write their names into its first line$"),
-        ("x.csv", b"Jan de Vries,Jan de Vries\n", r"x\.csv has two columns of one name: rename one$"),
+        ("x.csv", b"a;b\n1;2", r"x\.csv has no column 'text' among its 2: set text_key of the source to the column"),
+        ("x.csv", b"Jan de Vries,jan@a.nl\n", r"x\.csv has no column 'text' among its 2: .* into the first line$"),
+        ("x.csv", b"Id,Text\n", r"x\.csv has no column 'text', but 'Text' among its 2: set text_key"),
+        ("x.csv", b"id,Jan de Vries,Jan de Vries\n", r"x\.csv has one name for the columns 2 and 3: rename one$"),
         ("x.json", b'[{"text": "a"}]', r"x\.json is one JSON value, not one per line: write an object per line"),
         ("x.json", b'\n [{"text": "a"}' + b" " * 20_000 + b"]", r"x\.json is one JSON value, not one per line"),
-        ("x.csv", b"text,id,text\n", r"x\.csv has two columns of one name \(text\): rename one"),
+        ("x.csv", b"text,id,text\n", r"x\.csv has one name for the columns 1 and 3: rename one$"),
         ("x.csv", b'"text"x\n', r"x\.csv has no header of CSV: write the names"),
         ("x.json", b'[\n{"text": "a"}]', r"x\.json is one JSON value, not one per line: write an object per line"),
         ("CC-MAIN-1-00000.warc.wat.gz", b"", r"wat\.gz is a WAT file, which has .* no text: take the file of the same"),
