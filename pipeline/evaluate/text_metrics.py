@@ -260,10 +260,9 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
         elif metric == "rouge_l":
             found[metric] = rouge_l(text, fields["references"])
         elif metric in ("squad_em", "squad_f1"):
-            answers = [normalize_nfc(answer) for answer in fields["answers"]]
-            found[metric] = score_squad(normalize_nfc(text), answers)[metric == "squad_f1"]
+            found[metric] = score_squad(text, fields["answers"])[metric == "squad_f1"]
         elif metric in CORPUS_LEVEL:
-            found[metric] = (normalize_nfc_recursively(fields["references"]), normalize_nfc(text))
+            found[metric] = (fields["references"], text)
         elif metric == CLAIMS:
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
             found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))

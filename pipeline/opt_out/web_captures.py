@@ -227,12 +227,13 @@ def collect_reservations(
 ) -> OptOut:
     """Return an opt-out list with the reservations of each host, by the last answer at each address of a file.
 
-    Where a host has several addresses of a file, such as another port or the two of ai.txt, each reserves.
+    Where a host has several addresses of a file, such as another port or the two of ai.txt, each reserves. An answer
+    replaces that of a given list, unless the list's is known to be later.
 
     Args:
         agents: a URL is reserved if one of these may not fetch it.
         unnamed: whether the rules for `*` count for agents that a robots.txt does not name, as RFC 9309 says.
-        opt_out: a list whose entries are kept, its reservations unless there is a later answer.
+        opt_out: a list to add to.
 
     Raises:
         InputError: a file cannot be read, or there is no capture in all of them.
@@ -240,24 +241,25 @@ def collect_reservations(
     listed = read_opt_out_list(opt_out) if opt_out else OptOut()
     listed_agents = [*agents]
     latest: dict[tuple[str, str, str], _Answer] = {}
-
-    def take(address: tuple[str, str, str], fetched: str | None, reservation: WebReservation | None) -> None:
-        answer = _Answer(_sortable_date(fetched), reservation)
-        latest[address] = max(latest.get(address, answer), answer, key=_order)
-
-    for one in listed.reservations:
-        take((one.host, *_address(one.url)[1:]), one.fetched, one)
     is_read = False
     for capture in (capture for path in paths for capture in read_captures(path, fetched)):
         address = _address(capture.url)
         if address[2] in PATHS and _is_answer(capture.status):
             is_read = True
-            if capture.status != 200 or not _PAGE.match(capture.body):  # a page in place of the file says nothing
-                take(address, capture.fetched, make_reservation(capture, listed_agents, unnamed=unnamed))
+            if capture.status == 200 and _PAGE.match(capture.body):
+                continue  # in place of the file; it says nothing
+            reservation = make_reservation(capture, listed_agents, unnamed=unnamed)
+            answer = _Answer(_sortable_date(capture.fetched), reservation)
+            latest[address] = max(latest.get(address, answer), answer, key=_order)
     if not is_read:
         raise InputError(
             "no robots.txt, ai.txt or tdmrep.json was found in these files: name files with captures of them"
         )
+    for one in listed.reservations:
+        address, earlier = (one.host, *_address(one.url)[1:]), _Answer(_sortable_date(one.fetched), one)
+        found = latest.setdefault(address, earlier)
+        if found.date and found.date < earlier.date:
+            latest[address] = earlier
     dates = [answer.date[:10] for answer in latest.values()]
     made = sorted((answer for answer in latest.values() if answer.reservation), key=_order)
     kept = {(one.host, one.file, one.rules, *one.agents): one for _, one in made if one}

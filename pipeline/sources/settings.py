@@ -79,6 +79,7 @@ class Rights(Settings):
     contact: str | None = Field(default=None, description="an e-mail address or a page, for questions about the rights")
     url: str | None = Field(default=None, description="URL of the text, the license, the agreement or the law")
     date: datetime.date | None = Field(default=None, description="when the rights were checked, YYYY-MM-DD")
+    version: str | None = optional_later_field(None, description="of the texts, as their publisher names it")
 
 
 class Dataset(Settings):

@@ -78,6 +78,7 @@ def robots_rules(body: str, agents: Iterable[str]) -> tuple[set[str], str]:
             continue
         field, value = found[1].capitalize(), found[2].strip()
         if field.startswith("User"):
+            value = value.partition("/")[0].strip()  # GPTBot of GPTBot/1.1 (RFC 9309, section 2.2.1)
             is_listed = value.lower() in wanted
             is_kept, are_agents = is_listed or (is_kept and are_agents), True  # an agent after rules begins a group
             named.update([value.lower()] * is_listed)

@@ -172,15 +172,21 @@ def test_units_and_bounds_follow_the_metric() -> None:
 def test_a_score_beyond_the_bounds_of_its_metric_has_no_unit_and_stays_as_it_is() -> None:
     """Another task's function of the name acc or f1 may count in points."""
     points = ROW | {"metric": "f1", "value": 25.0, "low": 20.0, "high": 31.0}
-    for row in (points, ROW | {"high": 1.2}, ROW | {"low": -0.1}):
+    for row in (points, ROW | {"value": 1.1, "high": 1.2}, ROW | {"value": -0.1, "low": -0.2}):
         (result,) = format_every_eval_ever(checkpoint(row))[0]["evaluation_results"]
         (line,) = format_euroeval(checkpoint(row))[0]
         for found in (result, line["evaluation_results"][0]):
             assert found["metric_config"].keys() == {"metric_name", "lower_is_better"}
             assert found["score_details"]["score"] == row["value"]
             assert found["score_details"]["uncertainty"]["confidence_interval"]["upper"] == row["high"]
-    (result,) = format_every_eval_ever(checkpoint(ROW | {"high": 1 + 1e-12}))[0]["evaluation_results"]
-    assert result["metric_config"]["metric_unit"] == "proportion", "a rounded sum"
+    for row in (
+        ROW | {"value": 1 + 1e-12},
+        ROW | {"value": 0.02, "low": -0.003},
+    ):  # a rounded sum, a mean of few values
+        (result,) = format_every_eval_ever(checkpoint(row))[0]["evaluation_results"]
+        assert result["metric_config"]["metric_unit"] == "proportion"
+        (line,) = format_euroeval(checkpoint(row))[0]
+        assert line["evaluation_results"][0]["score_details"]["score"] == 100 * row["value"]
 
 
 def test_tasks_of_two_suites_with_one_name_are_apart() -> None:

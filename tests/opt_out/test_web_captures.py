@@ -278,6 +278,23 @@ def test_the_reservations_of_a_list_stay_until_there_is_a_later_answer(tmp_path:
     assert collected(tmp_path, row("b.nl", "", fetched="2024-09-01"), opt_out=own).date == "2024-09-01"
 
 
+def test_a_new_answer_replaces_that_of_a_list_unless_the_list_is_known_to_be_later(tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    before = collected(tmp_path, row("a.nl", "User-agent: *\nDisallow: /prive"), agents=["GPTBot"])
+    own.write_text(before.model_dump_json())
+    everything = "User-agent: MijnBot\nDisallow: /"
+    for fetched, is_new in ((None, True), ("2024-05-02", True), ("2024-05-03", True), ("2024-05-01", False)):
+        captures = [row("a.nl", everything, fetched=fetched)]
+        after = collected(tmp_path, *captures, agents=["GPTBot", "MijnBot"], opt_out=own)
+        assert (after.reservations != before.reservations) == is_new
+        assert entries(after, "https://a.nl/b") == [["robots.txt a.nl: MijnBot"] if is_new else []]
+
+
+def test_the_version_of_an_agent_is_left_out(tmp_path: Path) -> None:
+    listed = collected(tmp_path, row("a.nl", "User-agent: GPTBot/1.1\nDisallow: /"))
+    assert entries(listed, "https://a.nl/b") == [["robots.txt a.nl: GPTBot"]]
+
+
 def test_signs_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     location = [{"location": "/\ud800", "tdm-reservation": 1}]
     listed = collected(

@@ -28,12 +28,12 @@ recepten afspraak afspraken project projecten projects programma program onderzo
 reparatie reparaties storing storingen aanmelden aanmelding aanmeldingen inschrijven inschrijving inschrijvingen
 algemeen general binnenland buitenland economie cultuur
 """
-# Regions, and words that may be a name, an initial or a code: no function by themselves.
-_JOINED = """
+# Regions, and words that may be a name, an initial or a code: they count only next to a function.
+_QUALIFYING_WORDS = """
 noord zuid oost west nl be eu uk us benelux nederland europe international internationaal global regio no do not dev
 devel
 """
-_JOINED_WORDS = frozenset(_JOINED.split())
+_QUALIFIERS = frozenset(_QUALIFYING_WORDS.split())
 _FUNCTION_WORDS = frozenset(_WORDS.split())
 _FUNCTION_ENDING = re.compile(
     r".{3,}(?:desk|balie|loket|meldpunt|dienst|team|administratie|zaken|service|beheer|secretariaat|redactie|commissie|"
@@ -64,5 +64,5 @@ def is_function_mailbox(local: str, domain: str) -> bool:
         return False
     if _MAILING_LISTS.fullmatch(domain) and _LIST_NAME.fullmatch(local):
         return True
-    words = {word for part in re.split(r"[._+-]", local) if (word := part.rstrip("0123456789"))} - _JOINED_WORDS
+    words = {word for part in re.split(r"[._+-]", local) if (word := part.rstrip("0123456789"))} - _QUALIFIERS
     return bool(words) and all(word in _FUNCTION_WORDS or _FUNCTION_ENDING.fullmatch(word) for word in words)

@@ -84,13 +84,6 @@ def is_account_number(text: str, start: int) -> bool:
     return bool(_ACCOUNT_WORD.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
 
 
-# A Dutch account number of before 2014: nine digits, or ten from 0 as in an IBAN, in groups.
-DUTCH_ACCOUNT = re.compile(
-    r"[0-9](?<![\w.,/+-][0-9])(?:\d{8}|(?<=0)\d{9}|\d([ .])\d\d\1\d\d\1\d{3}|\d{3}([ .])\d\d\2\d{3}|"
-    r"\d\d([ .])\d{3}\3\d{3}|(?<=0)\d{3}([ .])(?:\d{4}|\d\d\4\d\d)\4\d\d)(?![\w-]|[.,]\d)"
-)
-
-
 def is_dutch_account(written: str) -> bool:
     """Return whether nine or ten digits pass the eleven-test of Dutch banks, the last digit counting once."""
     digits = reversed(re.sub(r"\D", "", written))
@@ -102,6 +95,11 @@ def is_item_number(text: str, start: int) -> bool:
     return bool(_ITEM_NUMBER.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
 
 
+# A Dutch account number of before 2014: nine digits, or ten from 0 as in an IBAN, in groups.
+DUTCH_ACCOUNT = re.compile(
+    r"[0-9](?<![\w.,/+-][0-9])(?:\d{8}|(?<=0)\d{9}|\d([ .])\d\d\1\d\d\1\d{3}|\d{3}([ .])\d\d\2\d{3}|"
+    r"\d\d([ .])\d{3}\3\d{3}|(?<=0)\d{3}([ .])(?:\d{4}|\d\d\4\d\d)\4\d\d)(?![\w-]|[.,]\d)"
+)
 # Directly before a number, the number is that of a bank account: "rekeningnummer:", "giro".
 _ACCOUNT_WORD = re.compile(
     r"\b(?:(?:(?:bank|giro|post|spaar|loon|tegen)?rekening|(?:bank|post)?giro|iban)(?:[- ]?(?:nummer|nr\.?|no\.?))?|"

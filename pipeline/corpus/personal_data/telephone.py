@@ -131,7 +131,7 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
 
 
 def _is_account(text: str, start: int) -> bool:
-    """Return whether find_ibans takes a number for that of a bank account; a mobile number stays one."""
+    """Return whether a number is that of a bank account and no mobile number; one that may be both is found as both."""
     account = None if text.startswith("06", start) else DUTCH_ACCOUNT.match(text, start)
     return account is not None and is_account_number(text, start) and is_dutch_account(account.group())
 

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from babel import Locale
+from babel import Locale, UnknownLocaleError
 
 _LABEL = "__label__"
 # Bibliographic codes of ISO 639-2, which differ from ISO 639-3: https://www.loc.gov/standards/iso639-2/
@@ -37,23 +37,45 @@ def language_from_label(label: str) -> str:
 
 @cache
 def _codes_by_name() -> dict[str, str]:
-    """Return codes by English name, without territory: en of American English, nl of Flemish."""
-    return {name.casefold(): code.split("_")[0] for code, name in Locale("en").languages.items()}
+    """Return codes by Dutch and English name, without territory: en of American English, nl of Flemish."""
+    named = [*Locale("nl").languages.items(), *Locale("en").languages.items()]
+    return {name.casefold(): code.split("_")[0] for code, name in named}
+
+
+@cache
+def _own_name(language: str) -> str | None:
+    """Return what a language calls itself: deutsch for de."""
+    try:
+        return Locale(language).languages.get(language, "").casefold() or None
+    except (UnknownLocaleError, ValueError):
+        return None
+
+
+def _first_statement(stated: str) -> str:
+    """Return the first of several languages, in lower case; empty where there is none."""
+    whole = stated.strip(" []'\"\n\t\r").casefold()
+    return "" if whole in _PLACEHOLDERS else re.split(r"[,;|/]", whole)[0].strip(" '\"")
 
 
 def normalize_language(stated: str) -> str:
     """Return the language code of a statement, or `und` where it names none.
 
-    nl for nl, nl-BE, nld, dut, nld_Latn, `nld,eng`, `nl|en`, Dutch and Flemish; und for zxx, N/A and null.
+    nl for nl, nl-BE, nld, dut, nld_Latn, __label__nl, `nld,eng`, `nl|en`, Dutch, Nederlands and Flemish; und for zxx,
+    N/A and null. Two and three letters are a code, also where a language has that name (ga is Irish, not Ga).
     """
-    first = re.split(r"[,;|]", stated)[0].strip().casefold()
+    first = _first_statement(stated).removeprefix(_LABEL)
     if first in _PLACEHOLDERS:
         return UNKNOWN
     word = first.split()[0]
+    code = re.split("[-_]", word)[0]
     names = _codes_by_name()
-    return names.get(first) or names.get(word) or language_from_label(re.split("[-_]", word)[0])
+    found = None if len(code) <= 3 else names.get(first) or names.get(word)
+    return found or language_from_label(code)
 
 
 def states_other_language(stated: str | None, language: str) -> bool:
     """Return whether a document states another language than that of its source; an unknown one is no other."""
-    return normalize_language(stated or "") not in (normalize_language(language), UNKNOWN)
+    known = normalize_language(language)
+    return normalize_language(stated or "") not in (known, UNKNOWN) and _first_statement(stated or "") != _own_name(
+        known
+    )

@@ -29,6 +29,8 @@ GROUPS: dict[Dimension, Group] = {
 """The rubric's two scores, each a sum over its dimensions."""
 FILE_NAME = re.compile(r"\b[\w/-]+\.(?:json|yaml|parquet|py|safetensors)\b")
 SENTENCE_END = re.compile(r"[.!?;]\s|[.!?;]$|\n")
+LEAST_TEXT_WORDS = 3
+"""Of a statement of the provider that counts as a text, and not as a name, a date or a version."""
 OPEN_CELL = re.compile(r"–|not stated|read on .*")  # of a table: no address; no version, only the day of reading
 EXPLAINED = r"(?:\s+\S+){0,2}\s*\("  # in brackets, right behind it or behind the name of what it is
 
@@ -130,8 +132,9 @@ class ScoredPoint(NamedTuple):
 
     @property
     def is_own_text(self) -> bool:
-        """Whether the provider wrote a text, more than a name or that there is none."""
-        return (self.key or "").startswith("disclosure.") and self.text not in (None, "none")
+        """Whether the provider wrote a text, and not a name, a date, a version or that there is none."""
+        words = len((self.text or "").split())
+        return (self.key or "").startswith("disclosure.") and words >= LEAST_TEXT_WORDS
 
 
 class SummaryContent(NamedTuple):
@@ -219,7 +222,9 @@ def _has_form(section: _Section, form: SectionForm) -> bool:
 def find_unclear_texts(points: dict[str, ScoredPoint], criteria: Criteria) -> Iterator[tuple[str, str]]:
     """Yield answers with a long sentence, a file name or a word of the trade that nothing explains, and what it is."""
     unexplained = {
-        words: re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, words.split('|')))})(?![\w-])", re.IGNORECASE)
+        words: re.compile(
+            rf"(?<![\w.-])(?:{'|'.join(map(re.escape, words.split('|')))})(?:e?s)?(?![\w-])", re.IGNORECASE
+        )
         for words in criteria.words
     }
     for name, point in points.items():

@@ -10,7 +10,9 @@ from pipeline.corpus.text.language_codes import normalize_language, states_other
 @pytest.mark.parametrize(
     ("code", "written"),
     [
-        ("nl", "nl NL nl-BE nl_NL nld NLD nld_Latn dut DUT Dutch dutch DUTCH Flemish"),
+        ("nl", "nl NL nl-BE nl_NL nld NLD nld_Latn dut DUT Dutch dutch DUTCH Flemish Nederlands"),
+        ("nl", "__label__nl __label__nld_Latn nl/en ['nl'] nl,en \"nl\""),
+        ("ga", "ga gle Irish Iers"),
         ("en", "en en-GB eng English"),
         ("de", "ger deu German"),
         ("fy", "fy fry"),
@@ -44,3 +46,5 @@ def test_the_first_language_of_a_statement_counts(stated: str, code: str) -> Non
 def test_an_unknown_language_is_no_other_language() -> None:
     stated = ["dut", "nl|en", None, "", "zxx", "French", "en|nl"]
     assert [states_other_language(one, "nl") for one in stated] == [False] * 5 + [True] * 2
+    assert not states_other_language("Frysk", "fy") and states_other_language("Frysk", "nl")
+    assert not states_other_language("gle", "ga") and not states_other_language("Deutsch, English", "deu")

@@ -106,6 +106,7 @@ def test_a_key_that_is_left_out_costs_what_stating_it_is_said_to_gain(
         ("summary_notices", "Per epoch, on the page.", "does not explain epoch"),
         ("summary_notices", "After both epochs, on the page.", "does not explain epochs"),
         ("summary_notices", "With new CORPORA, on the page.", "does not explain CORPORA"),
+        ("summary_notices", "With other hashes, on the page.", "does not explain hashes"),
     ],
 )
 def test_what_a_reader_who_is_no_engineer_cannot_read_is_named(
@@ -148,6 +149,8 @@ def test_texts_that_nobody_stated_are_not_understood(contact: Run, tmp_path: Pat
     assert {"F2.3.c.3", "F2.2.2.d.7"} <= lost
     advice = {entry.key: entry.advice for entry in bare.improvements}
     assert advice["disclosure"].startswith("state a text of your own, so that the summary is understood")
+    dated = score(contact, tmp_path, summary_version="1.0", latest_data="2026-02-03", continuous_training="no")
+    assert dated.reached["The document", "comprehension"] == 0, "a version, a date and a no are no texts"
     one = score(contact, tmp_path, content_types="laws and tales")
     assert one.reached["The document", "comprehension"] == 6, "of what is stated, all is understood"
 
@@ -157,7 +160,13 @@ def test_large_data_sets_must_have_addresses_and_versions(contact: Run, tmp_path
     unversioned = score(contact, tmp_path, **STATED)
     (entry,) = unversioned.improvements
     assert (entry.key, entry.metrics) == ("sources", ("F2.1.c.5",)) and set(entry.gain) == {"transparency"}
-    assert entry.advice == "state the version of each large one (dataset.revision): laws"
+    assert entry.advice == "state the version of each large one (rights.version, or dataset.revision): laws"
+    manifest = contact.read("sources/laws/manifest.json")
+    manifest["source"]["rights"]["version"] = "2026-01"
+    contact.write("sources/laws/manifest.json", manifest)
+    assert not score(contact, tmp_path, **STATED).improvements
+    del manifest["source"]["rights"]["version"]
+    contact.write("sources/laws/manifest.json", manifest)
     manifest = contact.read("sources/tales/manifest.json")
     del manifest["source"]["rights"]["url"]
     contact.write("sources/tales/manifest.json", manifest)
