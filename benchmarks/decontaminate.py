@@ -20,7 +20,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.config.configuration import list_decontamination_item_files, parse_configuration
+from pipeline.config.configuration import parse_configuration
+from pipeline.config.item_files import list_decontamination_item_files
 from pipeline.corpus.decontamination.item_ngrams import hash_item_ngrams
 from pipeline.corpus.decontamination.item_search import ContaminationDecision, ItemSearch
 from pipeline.workflow.steps import step_settings

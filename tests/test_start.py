@@ -22,3 +22,7 @@ def test_a_process_that_trains_loads_no_compiler_and_no_statistics_to_begin() ->
 
 def test_a_job_that_hashes_files_loads_no_arrow_to_begin() -> None:
     assert loaded("pipeline.sources.fingerprint", "pyarrow", "numpy", "torch") == []
+
+
+def test_the_start_of_a_run_loads_no_compiler_and_stays_small_on_the_login_node() -> None:
+    assert loaded("pipeline.workflow.startup", "numba", "scipy", "datatrove", "spacy", "torch") == []

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.genre_identification import GenreEstimate
 from pipeline.evaluate.settings import Suite
-from pipeline.evaluate.task_file_reader import ItemFile, list_item_files
 from pipeline.experiment.cells import (
     CellContext,
     expand_experiment,
@@ -398,41 +396,3 @@ def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> C
     written = content.get("corpus", {})
     config._older_defaults.update({name: frozenset(written[name] or {}) if name in written else None for name in older})
     return config
-
-
-def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
-    where = f"corpus.{corpus}.decontamination"
-    try:
-        suites = config.evaluation.resolve_suites(config.data, names)
-    except InputError as error:
-        raise InputError(f"{where}.suites: {error}") from None
-    fields = config.corpus[corpus].decontamination.fields
-    found = {file for suite in suites for file in list_item_files(suite)}
-    named = [
-        replace(file, fields=tuple(sorted(fields[file.task])), named=True) if file.task in fields else file
-        for file in found
-    ]
-    return sorted(named, key=lambda file: (file.task, file.path, file.fields or (), file.named))
-
-
-def list_decontamination_item_files(config: Config, corpus: str) -> list[ItemFile]:
-    """Return the files of the items whose documents leave a corpus; none where that is off.
-
-    Raises:
-        InputError: there is no suite of that name, or a task or a data file is missing or wrong.
-    """
-    section = config.corpus[corpus].decontamination
-    names = config.evaluation.suite_names if section.suites is None else section.suites
-    return _list_suite_item_files(config, corpus, names) if section.enabled else []
-
-
-def list_count_only_item_files(config: Config, corpus: str) -> list[ItemFile]:
-    """Return the files of the items that are evaluated and do not leave a corpus, whose documents are counted."""
-    section = config.corpus[corpus].decontamination
-    if section.suites is None or not section.enabled:
-        return []
-    known = {(file.task, file.path) for file in list_decontamination_item_files(config, corpus)}
-    later = _list_suite_item_files(
-        config, corpus, [name for name in config.evaluation.suite_names if name not in section.suites]
-    )
-    return [file for file in later if (file.task, file.path) not in known]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, SignedCorpus, memory_left_for_keys
+from pipeline.corpus.duplicates.key_groups import SignedCorpus, memory_left_for_keys
+from pipeline.corpus.duplicates.signature_files import DOCUMENT_BYTES
 from pipeline.corpus.settings import EqualKeysSettings
 
 

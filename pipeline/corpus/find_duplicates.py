@@ -20,14 +20,13 @@ import pyarrow.compute as pc
 
 from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, required_fields, write_table
 from pipeline.corpus.duplicates.key_groups import (
-    DOCUMENT_BYTES,
     Bits,
     SignedCorpus,
     find_repeated_paragraphs,
     locate_repeated_paragraphs,
     memory_left_for_keys,
 )
-from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, SignedUnit
+from pipeline.corpus.duplicates.signature_files import CONTENT, DOCUMENT_BYTES, Keys, Numbers, SignedUnit
 from pipeline.corpus.settings import DuplicateSelection, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(

@@ -21,8 +21,7 @@ from pipeline import layout
 from pipeline.core.job_records import Record, load_records
 from pipeline.corpus.document_streams import KEPT_SCHEMA
 from pipeline.corpus.documents import FINAL_SCHEMA, ROWS_PER_GROUP, id_hash
-from pipeline.corpus.duplicates.key_groups import DOCUMENT_BYTES, KEY_BYTES
-from pipeline.corpus.duplicates.signature_files import band_columns, signature_schema
+from pipeline.corpus.duplicates.signature_files import DOCUMENT_BYTES, KEY_BYTES, band_columns, signature_schema
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import FieldNames, RawDocument, make_raw_documents

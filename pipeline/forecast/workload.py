@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from pipeline.config.configuration import Config, list_count_only_item_files
+from pipeline.config.configuration import Config
+from pipeline.config.item_files import list_count_only_item_files
 from pipeline.model.size import parameter_count, training_flops
 
 RawBytes = Mapping[str, float]

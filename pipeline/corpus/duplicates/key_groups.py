@@ -17,7 +17,15 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import encode_parquet_metadata, read_file_metadata
-from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, Numbers, SignedUnit, band_columns, open_units
+from pipeline.corpus.duplicates.signature_files import (
+    CONTENT,
+    KEY_BYTES,
+    Keys,
+    Numbers,
+    SignedUnit,
+    band_columns,
+    open_units,
+)
 from pipeline.corpus.settings import KeyComparison
 from pipeline.corpus.text.numba_cache import cached_njit
 
@@ -167,10 +175,6 @@ def pair_equal_keys(
         del some, entry
         for bucket in range(0, len(counts), 64):
             yield _pair_buckets(keys, numbers, starts[bucket : bucket + 65])
-
-
-DOCUMENT_BYTES = 32  # the parent and root of a document, its number and the size of its cluster
-KEY_BYTES = 16  # minimum memory per document for keys, so that the units are read a few times at most
 
 
 def memory_left_for_keys(settings: KeyComparison, documents: int, needed_bytes: int) -> int:

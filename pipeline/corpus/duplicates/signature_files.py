@@ -28,6 +28,8 @@ from pipeline.corpus.settings import SignatureSettings
 
 CONTENT = ["content_0", "content_1"]
 ROWS_PER_GROUP = 50_000
+DOCUMENT_BYTES = 32  # memory for the parent and root of a document, its number and the size of its cluster
+KEY_BYTES = 16  # minimum memory per document for keys, so that the units are read a few times at most
 Numbers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.config.configuration import Config, list_count_only_item_files, list_decontamination_item_files
+from pipeline.config.configuration import Config
+from pipeline.config.item_files import list_count_only_item_files, list_decontamination_item_files
 from pipeline.core.settings import Settings
 from pipeline.corpus.decontamination.settings import (
     ContaminationThresholds,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.config.configuration import Config, list_count_only_item_files
+from pipeline.config.configuration import Config
+from pipeline.config.item_files import list_count_only_item_files
 from pipeline.core.settings import Settings
 from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.plan.settings import EstimateSettings
