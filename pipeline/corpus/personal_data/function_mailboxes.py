@@ -1,4 +1,4 @@
-"""Tells mailboxes of functions, such as helpdesk@ and payroll.finance@, from those of persons."""
+"""Separates mailboxes of functions, such as helpdesk@ and payroll.finance@, from those of persons."""
 
 from __future__ import annotations
 
