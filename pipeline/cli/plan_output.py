@@ -30,8 +30,8 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.report.plan_page import write_plan_page
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
+from pipeline.workflow.raw_text_checks import describe_genre_defaults
 from pipeline.workflow.steps import step_settings
-from pipeline.workflow.text_sample_checks import describe_genre_defaults
 from pipeline.workflow.training_memory import MemoryPlan, estimate_training_memory
 
 SHOWN = {

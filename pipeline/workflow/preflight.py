@@ -27,7 +27,7 @@ from pipeline.pretrain.processes.launch_command import (
     split_command,
 )
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import startup_cache, text_sample_checks
+from pipeline.workflow import raw_text_checks, startup_cache
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
@@ -116,11 +116,11 @@ def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: 
 
 
 def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
-    if missing := [*text_sample_checks.find_missing_source_files(config)]:
+    if missing := [*raw_text_checks.find_missing_source_files(config)]:
         yield from missing
     else:
         yield from startup_cache.find_personal_data_in_paths(config)
-        yield from text_sample_checks.find_contradicted_settings(config, launched)
+        yield from raw_text_checks.find_contradicted_settings(config, launched)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
 

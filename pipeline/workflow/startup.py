@@ -31,6 +31,7 @@ from pipeline.job.package_environments import Environment
 from pipeline.provenance import evidence_attestation, signing
 from pipeline.workflow import preflight, run_lock, startup_cache
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.raw_text_checks import describe_genre_defaults
 from pipeline.workflow.snakemake_internals import (
     LOCKS_FOLDER,
     Invocation,
@@ -38,7 +39,6 @@ from pipeline.workflow.snakemake_internals import (
     read_invocation,
 )
 from pipeline.workflow.stale_records import StaleRecords
-from pipeline.workflow.text_sample_checks import describe_genre_defaults
 
 TRAINING_TARGETS = {"all", "pretrain", "evaluate", "report", "provenance"}
 """Targets that need trained models."""

@@ -18,9 +18,9 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.rules.presets import GENRES, PRESETS
 from pipeline.job.run_snapshot import read_newest_snapshot, write_snapshot
 from pipeline.workflow.dag import Dag
+from pipeline.workflow.raw_text_checks import describe_genre_defaults
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import step_settings
-from pipeline.workflow.text_sample_checks import describe_genre_defaults
 from tests.corpus.text.test_genre_identification import TEXTS
 
 MICRO: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
