@@ -274,24 +274,6 @@ def test_what_the_words_around_a_value_decide() -> None:
             assert (there, right, found) == wrong[part].get(kind, (there, there, there)), (part, kind)
 
 
-def test_a_region_or_a_word_of_the_domain_is_no_function() -> None:
-    persons = (
-        "west@huisartsen.nl do@bakkerij.nl dev@firma.nl jansen.nl@jansen.nl verkoop.jansen@jansen.nl "
-        "support.jan@lists.x.nl jan@lists.x.nl vries.help@googlegroups.com no.be@x.nl"
-    )
-    assert mask_personal_data(persons, ALL)[0] == " ".join(["<EMAIL>"] * 9)
-    functions = "sales-nl@x.nl no-reply@x.nl do-not-reply@x.nl dev.team@x.nl python-dev@lists.x.nl help@groups.x.nl"
-    assert mask_personal_data(functions, ALL) == (functions, {})
-
-
-def test_function_mailboxes_can_be_replaced() -> None:
-    text = "Mail helpdesk@bakkerijsmit.nl of alice@example.com."
-    assert mask_personal_data(text, ALL) == (text, {})
-    every = PersonalData(function_mailboxes=False)
-    assert mask_personal_data(text, every) == ("Mail <EMAIL> of <EMAIL>.", {"email": 2})
-    assert "<FUNCTION_MAILBOXES>" not in every.markers() + ALL.markers()
-
-
 def test_streets_of_public_bodies_stay() -> None:
     text = "Bezuidenhoutseweg 67 te Den Haag en Bezuidenhoutseweg 68 te Den Haag"
     masked = "Bezuidenhoutseweg 67 te Den Haag en <ADDRESS> te Den Haag"

@@ -1,0 +1,51 @@
+"""Mailboxes of functions stay; those that may be a person's do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.corpus.personal_data import mask_personal_data
+from pipeline.corpus.personal_data.function_mailboxes import is_function_mailbox
+from pipeline.corpus.settings import PersonalData
+
+ALL = PersonalData()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_function"),
+    [
+        ("payroll.finance@firma.nl", True),
+        ("sales2@firma.nl", True),  # a number does not make it a person's
+        ("parkeerdienst@gemeente.nl", True),  # by its ending
+        ("noord@firma.nl", False),  # a region alone may be a surname
+        ("2024@firma.nl", False),
+        ("jan.sales@firma.nl", False),
+        ("verkoop@gmail.com", False),  # a person's shop, at a provider for persons
+        ("anna@example.com", True),  # belongs to nobody
+        ("anna@firma.test", True),
+        ("anna@example.nl", False),  # not reserved
+        ("python-users@lists.python.org", True),
+        ("python-users@firma.nl", False),  # no domain of mailing lists
+        ("python@lists.python.org", False),
+    ],
+)
+def test_a_mailbox_is_of_a_function_only_if_it_cannot_be_a_name(address: str, is_function: bool) -> None:
+    assert is_function_mailbox(*address.split("@")) == is_function
+
+
+def test_regions_and_words_of_the_domain_are_no_functions() -> None:
+    persons = (
+        "west@huisartsen.nl do@bakkerij.nl dev@firma.nl jansen.nl@jansen.nl verkoop.jansen@jansen.nl "
+        "support.jan@lists.x.nl jan@lists.x.nl vries.help@googlegroups.com no.be@x.nl"
+    )
+    assert mask_personal_data(persons, ALL)[0] == " ".join(["<EMAIL>"] * 9)
+    functions = "sales-nl@x.nl no-reply@x.nl do-not-reply@x.nl dev.team@x.nl python-dev@lists.x.nl help@groups.x.nl"
+    assert mask_personal_data(functions, ALL) == (functions, {})
+
+
+def test_function_mailboxes_can_be_replaced() -> None:
+    text = "Mail helpdesk@bakkerijsmit.nl of alice@example.com."
+    assert mask_personal_data(text, ALL) == (text, {})
+    every = PersonalData(function_mailboxes=False)
+    assert mask_personal_data(text, every) == ("Mail <EMAIL> of <EMAIL>.", {"email": 2})
+    assert "<FUNCTION_MAILBOXES>" not in every.markers() + ALL.markers()
