@@ -54,8 +54,6 @@ check: $(VENV)/installed-$(LOCK)
 # Three jobs at once: the tests of Slurm, which wait more than they compute, on two clusters; the checks of `check`; and
 # the other tests. The output of the first two is shown at the end. All share one finished micro run. `test-all` adds the
 # tests marked thorough, for the end of a larger piece of work.
-# A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
-test test-all: export OMP_WAIT_POLICY = passive
 test-all: MARKS = not demo
 test-all: MORE = --hypothesis-profile thorough
 test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed

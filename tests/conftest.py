@@ -43,6 +43,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
 os.environ |= dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
 # MKL reads this at its first product: an evaluation in this process sets it too late where a test before had one.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+# A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # How long one example takes tells of the machine and of what else runs on it.
 settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -137,7 +139,7 @@ def warm_commands() -> Iterator[None]:
     """Fork what the commands of a run start from a Python that has imported the large libraries."""
     tools = Path(sys.executable).parent
     client, variables = warm_python.start()
-    variables = {**variables, "PYTHONPATH": "", "PATH": os.pathsep.join([os.environ["PATH"], str(tools)])}
+    variables = {**variables, "PATH": os.pathsep.join([os.environ["PATH"], str(tools)])}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", client)
         for name, value in variables.items():

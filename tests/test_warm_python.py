@@ -37,7 +37,7 @@ def python(tmp_path: Path) -> list[str]:
 
 def begin(words: list[str], folder: Path) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    environment = {**os.environ, **warm_python.start()[1], "PYTHONPATH": "", "COLOUR": "blue"}
+    environment = {**os.environ, "PYTHONPATH": "/nowhere", **warm_python.start()[1], "COLOUR": "blue"}
     return subprocess.Popen(words, cwd=folder, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
 

@@ -67,7 +67,7 @@ def warm() -> Iterator[None]:
     """Let the launch command start forks of the warm Python, of one thread each."""
     with pytest.MonkeyPatch.context() as patch:
         python, variables = warm_python.start()
-        for name, value in {**variables, "PIPELINE_PYTHON": python, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}.items():
+        for name, value in {**variables, "PIPELINE_PYTHON": python, "OMP_NUM_THREADS": "1"}.items():
             patch.setenv(name, value)
         yield
 

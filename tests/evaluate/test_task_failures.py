@@ -211,7 +211,7 @@ def test_where_every_task_fails_nothing_is_written(milestone: Path, tmp_path: Pa
 def test_processes_agree_on_which_task_failed(tmp_path: Path) -> None:
     python, variables = warm_python.start()
     words = [python, "-m", "tests.evaluate.agreeing"]
-    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     started = [
         subprocess.Popen([*words, str(rank), str(tmp_path / "meeting")], stdout=pipe, env=environment)
