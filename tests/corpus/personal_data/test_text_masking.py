@@ -230,6 +230,12 @@ def test_an_address_of_a_machine_and_a_telephone_number_are_no_bsn() -> None:
     assert mask_personal_data("BSN: nee. Bel +31 645595147", ALL)[0] == "BSN: nee. Bel <TELEPHONE>"
 
 
+def test_a_mobile_number_that_may_be_an_account_is_replaced_without_accounts_too() -> None:
+    text = "Rekeningnummer: 0624681378."
+    assert mask_personal_data(text, ALL) == ("Rekeningnummer: <IBAN>.", {"iban": 1})
+    assert mask_personal_data(text, PersonalData(iban=False)) == ("Rekeningnummer: <TELEPHONE>.", {"telephone": 1})
+
+
 def test_a_bsn_far_from_its_word_stays() -> None:
     text = "Het BSN staat op de pas. " + "Lees verder. " * 10 + "111222333"
     assert mask_personal_data(text, ALL) == (text, {})
