@@ -211,6 +211,7 @@ def test_personal_data_is_masked(text: str, masked: str | None, kind: str) -> No
         "debiteur 12345678 bij de KvK",
         "NL91 ABNA 0417 1643 01",
         "XX91 ABNA 0417 1643 00",
+        "NL00 ABNA 0612345678",
     ],
 )
 def test_decoys_stay(text: str) -> None:
