@@ -47,6 +47,8 @@ EVERY_KIND = (
         ("vanaf 145.100.12.9 ingelogd", "vanaf <IP> ingelogd", "ip"),
         ("has address 52.0.72.176.", "has address <IP>.", "ip"),
         ("de server 8.8.4.4 antwoordt", "de server <IP> antwoordt", "ip"),
+        ("server 145.100.1.0/24x", "server <IP>/24x", "ip"),
+        ("server 145.100.1.0/24.5", "server <IP>/24.5", "ip"),
         ("op (2001:4860:4001:801::1011)", "op (<IP>)", "ip"),
         ("Uw BSN is 111222333.", "Uw BSN is <BSN>.", "bsn"),
         ("burgerservicenummer: 1112.22.333", "burgerservicenummer: <BSN>", "bsn"),
