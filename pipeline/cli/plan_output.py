@@ -1,4 +1,4 @@
-"""What `polder plan` prints: mistakes first, then one screen, or with --details all tables."""
+"""What `polder plan` prints: mistakes first, then one screen, JSON or a page with all figures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from pipeline.core.formatting import align_columns, escape_to_one_line
 from pipeline.forecast.evaluation_share import add_evaluation_share
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (
-    format_corpus_plan,
     format_file_count,
     format_memory,
-    format_notes_and_sizes,
-    format_plan,
     format_proposals,
     format_quantity,
     format_time_interval,
@@ -60,11 +57,11 @@ FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_wat
 """Of a platform's file, those that time, energy and cost need."""
 
 
-def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, html: Path | None) -> None:
+def print_plan(path: Path, data: str | None, *, as_json: bool, html: Path | None) -> None:
     """Print the mistakes of a configuration, then compute, memory, time, energy and cost, and the corpus: estimated.
 
     Args:
-        html: where a page with the same figures and charts is written.
+        html: where a page with all figures, formulas and advice is written.
 
     Raises:
         InputError: the configuration is missing or cannot be read.
@@ -89,25 +86,20 @@ def print_plan(path: Path, data: str | None, *, details: bool, as_json: bool, ht
         corpus = CorpusPlan(config).plan()
     except InputError as error:  # models can be planned where the texts are not available
         corpus = str(error)
-    peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
     estimated |= {"proposals": memory.proposals}
     if html:
-        write_plan_page(html, config.run.name, estimated, peaks, corpus)
+        write_plan_page(
+            html, config.run.name, estimated, {name: one.model_dump() for name, one in memory.traced.items()}, corpus
+        )
     if as_json:
         genres = {name: one.model_dump(mode="json") for name, one in config.estimated_genres().items()}
+        peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
         found = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
         print_json(found)
-    elif details:
-        print("\n".join([format_plan(estimated), "", *format_notes_and_sizes(estimated), "", *memory.lines()]))
-        print("\n".join(format_proposals(estimated)))
-        print("\n".join(["", *_format_corpus_tables(corpus), *describe_genre_defaults(config)]))
     else:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
-        print(
-            "\n".join(
-                [*describe_genre_defaults(config), f"All figures, formulas and advice: polder plan {path} --details"]
-            )
-        )
+        more = [] if html else [f"All figures, formulas and advice: polder plan {path} --html plan.html"]
+        print("\n".join([*describe_genre_defaults(config), *more]))
     raise typer.Exit(2 if problems else 0)
 
 
@@ -149,7 +141,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
 
 def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
     if isinstance(corpus, str):
-        return _format_corpus_tables(corpus)
+        return [f"cannot estimate the corpus: {corpus}"]
     rows = [["corpus (estimated)", "raw files", "text", "documents", "jobs", "hours", "disk, at most"]]
     for name, one in corpus["corpora"].items():
         known = [step for step in one["steps"].values() if "high_seconds" in step]
@@ -161,7 +153,3 @@ def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
         rows[-1] += [format_quantity("bytes", disk)]
     free = f"{format_quantity('bytes', corpus['free_bytes'])} of the disk are free. {format_file_count(corpus)}."
     return [*align_columns(rows), free, *(f"does not fit: {problem}" for problem in corpus["problems"])]
-
-
-def _format_corpus_tables(corpus: dict[str, Any] | str) -> list[str]:
-    return [f"cannot estimate the corpus: {corpus}"] if isinstance(corpus, str) else format_corpus_plan(corpus)

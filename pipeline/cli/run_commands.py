@@ -36,14 +36,13 @@ def run(
 def plan(
     configuration: ConfigurationFile,
     data: DataFolder = None,
-    details: Annotated[bool, typer.Option("--details", help="Print all figures, notes and advice.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page for an application.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with all figures.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Report mistakes (exit code 2), and estimate the time, memory, energy and cost of a run."""
     from pipeline.cli.plan_output import print_plan
 
-    print_plan(configuration, data, details=details, as_json=as_json, html=html)
+    print_plan(configuration, data, as_json=as_json, html=html)
 
 
 @command(commands, PANEL, "Show the progress", "polder follow results/demo --once")

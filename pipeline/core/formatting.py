@@ -89,15 +89,3 @@ def align_columns(rows: list[list[str]]) -> list[str]:
     """Return a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def format_table_in_blocks(rows: list[list[str]], width: int = 160) -> list[str]:
-    """Return a table as lines of at most `width` characters; columns that do not fit follow in further blocks."""
-    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
-    blocks: list[list[int]] = [[]]
-    for column in range(1, len(widths)):
-        if blocks[-1] and widths[0] + sum(widths[one] for one in blocks[-1]) + widths[column] - 2 > width:
-            blocks.append([])
-        blocks[-1].append(column)
-    lines = [["", *align_columns([[row[0], *(row[one] for one in block)] for row in rows])] for block in blocks]
-    return [line for block in lines for line in block][1:]

@@ -13,7 +13,9 @@ from markupsafe import Markup
 
 from pipeline.core.atomic_files import write_atomically
 from pipeline.core.markup import content_security_hash, read_style_sheet, template_environment
+from pipeline.plan.alternative_models import TOKENS_PER_PARAMETER
 from pipeline.plan.plan_tables import format_memory, format_quantity, format_time_interval, list_proposal_rows
+from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
 from pipeline.plan.training_time import HOW_TO_MEASURE
 from pipeline.report.charts import Series, draw_line_chart
 
@@ -51,13 +53,15 @@ COMPARED_SIZES = 3
 SECONDS_PER_DAY = 86_400
 
 
-def write_plan_page(path: Path, name: str, plan: Mapping[str, Any], peak_bytes: Mapping[str, int], corpus: Any) -> None:
+def write_plan_page(
+    path: Path, name: str, plan: Mapping[str, Any], memory: Mapping[str, Mapping[str, Any]], corpus: Any
+) -> None:
     """Write the page of a plan.
 
     Args:
         name: the name of the run.
         plan: the result of `pipeline.plan.estimate.estimate`, perhaps with `proposals`.
-        peak_bytes: the traced memory of a device at its peak, of the models that could be traced.
+        memory: the traced `PeakMemory` of a device, of the models that could be traced.
         corpus: the result of `CorpusPlan.plan`, or a sentence that says why there is none.
     """
     css = read_style_sheet(TEMPLATES / "page.css")
@@ -69,7 +73,10 @@ def write_plan_page(path: Path, name: str, plan: Mapping[str, Any], peak_bytes: 
         name=name,
         plan=plan,
         corpus=corpus,
-        rows=_list_model_rows(plan, peak_bytes),
+        rows=_list_model_rows(plan, memory),
+        memory=memory,
+        ratios=TOKENS_PER_PARAMETER,
+        laws_scope=PUBLISHED_LAWS_SCOPE,
         proposals=[(list_proposal_rows(plan, name), ways) for name, ways in plan.get("proposals", {}).items() if ways],
         charts=[*_draw_sizes(plan), *_draw_scaling(plan)],
         figures={key: value for key, value in platform.items() if isinstance(value, int | float)},
@@ -82,7 +89,7 @@ def write_plan_page(path: Path, name: str, plan: Mapping[str, Any], peak_bytes: 
     write_atomically(path, page.encode())
 
 
-def _list_model_rows(plan: Mapping[str, Any], peak_bytes: Mapping[str, int]) -> list[tuple[str, list[str]]]:
+def _list_model_rows(plan: Mapping[str, Any], memory: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return the label of each row with the text of each model, in the order of LABELS."""
     platform, models = plan["platform"], plan["models"]
     rows: list[tuple[str, list[str]]] = []
@@ -94,8 +101,8 @@ def _list_model_rows(plan: Mapping[str, Any], peak_bytes: Mapping[str, int]) -> 
                 value = -(-model["devices_used"] // platform["devices"])
             elif key == "interval":
                 value = format_time_interval(model)
-            elif key == "memory" and name in peak_bytes:
-                value = format_memory(peak_bytes[name], platform["memory_bytes_per_device"])
+            elif key == "memory" and name in memory:
+                value = format_memory(memory[name]["peak_bytes"], platform["memory_bytes_per_device"])
             cells.append(value if isinstance(value, str) or value is None else format_quantity(key, value))
         if any(cell is not None for cell in cells):
             rows.append((label, [cell or "unknown" for cell in cells]))

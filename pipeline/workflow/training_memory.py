@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import format_table_in_blocks
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.settings import EstimateSettings
 from pipeline.plan.strategies import STRATEGIES
@@ -26,10 +25,6 @@ SETTINGS_WITHOUT_MEMORY = {
     "training": {"learning_rate", "weight_decay", "decay_embedding", "warmup_steps", "steps", "milestone_every"}
 }
 """Settings that often vary in an experiment and do not change memory."""
-CAVEAT = (
-    "memory: the largest moment of a step of the real model on these processes, traced without a device; CUDA's "
-    "context, NCCL's buffers and what an allocator loses come on top, so plan at most {share:.0%} of a device"
-)
 
 
 class MemoryPlan(NamedTuple):
@@ -38,10 +33,6 @@ class MemoryPlan(NamedTuple):
     traced: dict[str, PeakMemory]
     notes: list[str]
     proposals: dict[str, list[dict[str, Any]]]
-
-    def lines(self) -> list[str]:
-        """Return a table with a column for each model, then the sentences."""
-        return [*(_format_table(self.traced) if self.traced else []), *self.notes]
 
 
 def estimate_training_memory(config: Config, settings: EstimateSettings) -> MemoryPlan:
@@ -117,20 +108,6 @@ def _trace_or_error(request: TraceRequest) -> PeakMemory | str:
         return trace_memory(request)
     except InputError as error:
         return str(error)
-
-
-def _format_table(traced: dict[str, PeakMemory]) -> list[str]:
-    rows = [["memory of a device, estimated", *traced]]
-    for key in PeakMemory.model_fields:
-        if key not in ("peak_in", "stage"):
-            label = key.removesuffix("_bytes").replace("_", " ")
-            rows.append([label, *(format_quantity(key, getattr(memory, key)) for memory in traced.values())])
-    rows.append(["peak in", *(_format_peak(memory) for memory in traced.values())])
-    return [*format_table_in_blocks(rows), CAVEAT.format(share=memory_estimate.USABLE_SHARE)]
-
-
-def _format_peak(memory: PeakMemory) -> str:
-    return f"{memory.peak_in} of stage {memory.stage}" if memory.stage else memory.peak_in
 
 
 def _suggest_settings(model: PlannedTraining, kind: Any) -> str:

@@ -124,8 +124,6 @@ def test_a_plan_shows_the_genres_of_samples(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
     assert main(["plan", str(tmp_path / "run.yaml")]) == 0
     assert "source wetten: 100 of 100 sampled documents have the genre laws" in capsys.readouterr().out
-    assert main(["plan", str(tmp_path / "run.yaml"), "--details"]) == 0
-    assert "source wetten: 100 of 100 sampled documents have the genre laws" in capsys.readouterr().out
     assert main(["plan", str(tmp_path / "run.yaml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["genres"]["wetten"]["genre"] == "laws"
     assert not [*tmp_path.glob("micro/**/*")]

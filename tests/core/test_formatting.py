@@ -10,11 +10,9 @@ import pytest
 from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import (
-    align_columns,
     escape_invisible,
     escape_standard_output,
     escape_to_one_line,
-    format_table_in_blocks,
     is_invisible,
     pluralize,
 )
@@ -59,17 +57,3 @@ def test_errors_and_all_that_a_command_prints_are_without_what_is_hidden(capsys:
     assert main(["trace", "no\u202esuch\x1b[2Krun", "x"]) == 2
     told = capsys.readouterr()
     assert not any(is_invisible(c) for c in told.out + told.err) and "no\\u202esuch\\x1b[2Krun" in told.err
-
-
-def test_columns_that_have_no_room_follow_below_with_the_names_of_the_rows() -> None:
-    rows = [["estimated", "one", "two", "three"], ["time", "1 s", "22 s", "333 s"]]
-    assert format_table_in_blocks(rows, 30) == align_columns(rows)
-    assert format_table_in_blocks(rows, 20) == [
-        "estimated  one  two",
-        "time       1 s  22 s",
-        "",
-        "estimated  three",
-        "time       333 s",
-    ]
-    assert format_table_in_blocks(rows, 5)[:3] == ["estimated  one", "time       1 s", ""]  # one column always has room
-    assert format_table_in_blocks([["alone"], ["x"]]) == ["alone", "x"]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import statistics
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from pipeline.plan.alternative_models import SIZE_KEYS, plan_model_sizes
 from pipeline.plan.cost_forecast import MACHINE_ERROR, STEP_ERROR, TimeRatio, fit_time_interval
 from pipeline.plan.estimate import estimate
-from pipeline.plan.plan_tables import format_notes_and_sizes, format_plan
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, ModelPlan, PlatformPlan
 from pipeline.plan.training_time import estimate_training_time
 from tests.conftest import ROOT
@@ -154,7 +152,6 @@ def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
     unknown = [key for key, value in plan["models"]["one"].items() if value is None]
     assert {"expected_loss_nats_per_token", "step_law_learning_rate"} <= {*unknown}
     assert plan["models"]["one"]["seconds"] == alone["models"]["one"]["seconds"]
-    assert format_plan(plan) and format_notes_and_sizes(plan)
 
 
 def test_a_plan_that_is_faster_than_all_published_runs_says_so():
@@ -176,11 +173,6 @@ def test_a_plan_without_figures_says_which_are_missing_and_how_to_measure_them()
     assert ends.startswith("no interval of the time: it needs three finished trainings on this platform")
     bare = planned_notes({"name": "bare"}, one=model())
     assert "peak_flops_per_second" in bare["notes"]["one"][0] and bare["sizes"] == []
-    assert "step compute time" not in format_plan(bare) and "step compute time" in format_plan(
-        planned_notes(CLUSTER, one=model())
-    )
-    lines = format_notes_and_sizes(bare)
-    assert lines[0].startswith("one: no time: ") and not any("per parameter" in line for line in lines)
 
 
 def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
@@ -199,13 +191,8 @@ def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
     assert times == sorted(times)
     (seventy,) = {row["way"] for row in rows if row["model"] == "llama3-70b"}
     assert "recomputation full" in seventy
-    text = "\n".join(format_notes_and_sizes(plan))
-    assert "88 devices of cluster, estimated" in text and re.search(
-        "llama3-8b, 1,875 per parameter +15.1 trillion", text
-    )
     small = planned_notes(CLUSTER | {"nodes": 1, "memory_bytes_per_device": 10**10}, one=model())
     assert small["sizes"][-1]["way"] is None and small["sizes"][-1]["seconds"] is None
-    assert "llama3-70b: fits with none of the settings that were tried" in format_notes_and_sizes(small)
 
 
 def test_the_fastest_way_is_taken():

@@ -29,7 +29,8 @@ def plan() -> dict[str, Any]:
 
 
 def write(folder: Path, plan: dict[str, Any], corpus: Any = "no text is here") -> str:
-    write_plan_page(folder / "plan.html", "gptnl", plan, {"large": 68_300_000_000}, corpus)
+    memory = {"large": {"peak_bytes": 68_300_000_000, "loss_bytes": 2e9, "peak_in": "output, backward", "stage": 1}}
+    write_plan_page(folder / "plan.html", "gptnl", plan, memory, corpus)
     return (folder / "plan.html").read_text("utf-8")
 
 
@@ -49,7 +50,9 @@ def test_the_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, A
     milestones = 20
     size = 29.82e9 * (16 * milestones + 4 + 3 * 12)  # bytes: two old and a new recovery checkpoint
     assert cells(page, "Disk for checkpoints and milestones")[0] == f"{size / 1e12:.3g} TB"
-    assert "Cost</th>" not in page and "validation</th>" not in page, "no price is stated, and nothing is validated"
+    assert '<th scope="row">Cost</th>' not in page and "validation</th>" not in page, (
+        "no price is stated, and nothing is validated"
+    )
     assert "Cannot estimate the corpus: no text is here" in page and "storage_bytes_per_second" in page
 
 
@@ -80,6 +83,37 @@ def test_charts_have_a_line_for_each_model_and_for_sizes_near_them(tmp_path: Pat
     assert page.count("<svg") == 3 and "large (planned)" in page and "llama3-70b" in page
     one = {name: rows[:1] for name, rows in plan["scaling"].items()}
     assert write(tmp_path, {**plan, "scaling": one}).count("<svg") == 1, "one number of nodes is no line"
+
+
+def test_it_has_sizes_advice_memory_by_part_and_every_figure_with_its_formula(
+    tmp_path: Path, plan: dict[str, Any]
+) -> None:
+    page = write(tmp_path, plan)
+    (eight,) = (row for row in plan["sizes"] if (row["model"], row["tokens_per_parameter"]) == ("llama3-8b", 200))
+    assert cells(page, "llama3-8b, 200 per parameter")[:2] == ["1.61 trillion", f"{eight['seconds'] / 86_400:.3g} days"]
+    assert eight["way"] in page and "1,875 Llama 3 8B" in page and "for their own tokenizers and English text" in page
+    advice = {"advice": "the vocabulary size is 600; 640 would be faster", "gain": "little", "source": "a paper"}
+    assert "Better shapes" not in page
+    shapes = write(tmp_path, {**plan, "advice": {"large": [advice], "small": []}})
+    assert "large: the vocabulary size is 600; 640 would be faster (gain: little; a paper)" in shapes
+    assert cells(page, "loss") == ["2 GB"] and cells(page, "peak in") == ["output, backward of stage 1"]
+    assert all(f"<code>{key}</code>" in page for key in plan["formulas"])
+    nothing = [dict(row, way=None, **dict.fromkeys(("seconds", "device_hours"))) for row in plan["sizes"]]
+    assert "fits with none of the settings that were tried" in write(tmp_path, {**plan, "sizes": nothing})
+
+
+def test_a_forecast_has_each_step_with_its_intervals_or_why_it_has_none(tmp_path: Path, plan: dict[str, Any]) -> None:
+    known = {
+        f"{end}{key}": value for key, value in (("joules", 7200), ("seconds", 120)) for end in ("", "low_", "high_")
+    }
+    runs = [{"folder": "results/small", "platform": "local", "known": "measured"}]
+    steps = {"corpus.filter": known, "tokens.shard": {"refused": "all of one size"}}
+    forecast = {"steps": steps, "chain": {"refused": "none for tokens.shard"}, "calibration": runs, "scope": "All."}
+    page = write(tmp_path, {**plan, "forecast": {**forecast, "notes": ["Another machine."]}})
+    assert cells(page, "corpus.filter") == ["2 Wh", "2 Wh to 2 Wh", "2 minutes", "2 minutes to 2 minutes"]
+    assert '<td colspan="4">all of one size</td>' in page and "none for tokens.shard" in page
+    assert "results/small (local; energy measured). All. Another machine." in page
+    assert "name their folders in <code>energy.calibration</code>" in write(tmp_path, plan)
 
 
 def test_text_is_data_and_nothing_on_the_page_runs(tmp_path: Path, plan: dict[str, Any]) -> None:
