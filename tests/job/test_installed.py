@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli.application import main
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.job import batch, installed, package_environments, reach, versions
@@ -139,24 +137,6 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
     forget()
     with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
         package_environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
-
-
-def test_deep_finds_changed_and_lost_files_and_editable_installs(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, version in (("alpha", "1.0"), ("beta", "3.0"), ("gamma", "4.0"), ("torch", "2.13.0")):
-        folder = install(site, name, version)
-    assert main(["environment", "--lock", "toy", "--deep"]) == 0
-    (site / "alpha.py").write_text("x = 3\n")
-    (site / "beta.py").unlink()
-    (folder / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
-    forget()
-    assert main(["environment", "--lock", "toy"]) == 0
-    capsys.readouterr()
-    assert main(["environment", "--lock", "toy", "--deep"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "alpha: alpha.py was changed after it was installed" and said[1] == "beta: beta.py is gone"
-    assert said[2].startswith("torch is an editable install") and len(said) == 3
 
 
 def test_a_step_refuses_another_version_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
