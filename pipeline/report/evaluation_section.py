@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated_with_clean
@@ -19,6 +19,9 @@ from pipeline.report.score_charts import main_scores, read_checkpoint_scores, sc
 from pipeline.report.training_section import find_parent_checkpoint
 
 SHOWN_CHECKPOINTS = 4  # in the table of a model: the last ones
+SHOWN_SAMPLES = 3  # of a model, fewer of three models or more; the file of samples has all
+SHOWN_CONTINUATIONS = 6  # of all models
+SHOWN_DIFFERENCES = 6  # between checkpoints
 
 
 def summarize_checkpoint_costs(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
@@ -56,39 +59,110 @@ def _cumulative_energy(step: int, model: str, reader: RunReader, account: Energy
     return sum_energy(figures) if is_known else EnergyFigure()
 
 
-def tabulate_scores(checkpoints: Sequence[Json], seeds: Sequence[Sequence[Json]]) -> Json:
-    """Return the tables of a model: `main`, the score that stands for each task, and `more`, all its other scores.
+def tabulate_scores(models: Mapping[str, Sequence[Json]], seeds: Mapping[str, Sequence[str]]) -> Json:
+    """Return the tables of all models, in which what models share is said once.
 
     Args:
-        checkpoints: the shown ones, the last one first, each with its `step` and `tasks`.
-        seeds: the tasks of the last checkpoints of models that differ in their seed alone, its own among them.
+        models: by model its checkpoints, the last one first, each with its `step` and `tasks`; models that differ in
+            their seed alone follow one another.
+        seeds: by model the models that differ from it in their seed alone, with itself.
+
+    Returns:
+        `main` has a group of rows for the score that stands for each task, a row for each model; `more` the groups of
+        all other scores and of earlier checkpoints, together for models with the same steps; `parts` the main scores of
+        parts of tasks, with a cell for each model; `protocols` each protocol with the models that were asked by it;
+        `not_asked` each task that was left out, with its models.
     """
-    main = {score_key(task): task for task in main_scores(checkpoints[0]["tasks"]).values()}
-    of_seeds = [{score_key(task): task["value"] for task in tasks} for tasks in seeds]
-    rows: dict[ScoreKey, dict[int, Json]] = {}
-    for checkpoint in checkpoints:
-        for task in checkpoint["tasks"]:
-            rows.setdefault(score_key(task), {})[checkpoint["step"]] = task
-    last = checkpoints[0]["step"]
-    return {
-        "main": [
-            {
-                "task": task,
-                "scatter": measure_seed_scatter([values.get(key) for values in of_seeds]),
-                "detectable": detectable_score_difference(task["low"], task["high"]),
-            }
-            for key, task in main.items()
-        ],
-        "more": [
-            {
-                "task": next(iter(by_step.values())),
-                "results": [by_step.get(one["step"]) for one in reversed(checkpoints)],
-                "is_main": key in main,
-            }
-            for key, by_step in sorted(rows.items())
-            if key not in main or by_step.keys() > {last}
-        ],
+    last = {name: checkpoints[0] for name, checkpoints in models.items()}
+    main = {
+        name: {score_key(task): task for task in main_scores(checkpoint["tasks"]).values()}
+        for name, checkpoint in last.items()
     }
+    values = {name: {score_key(task): task["value"] for task in one["tasks"]} for name, one in last.items()}
+    parts: dict[tuple[ScoreKey, str], dict[str, Json]] = {}
+    groups: list[Json] = []
+    for key in sorted({key for tasks in main.values() for key in tasks}):
+        tasks = {name: tasks[key] for name, tasks in main.items() if key in tasks}
+        groups.append({"task": next(iter(tasks.values())), "rows": _main_rows(key, tasks, values, seeds)})
+        for name, task in tasks.items():
+            for part in task["parts"]:
+                parts.setdefault((key, part["part"]), {})[name] = part
+    protocols: dict[tuple[str, str], Json] = {}
+    not_asked: dict[str, Json] = {}
+    for name, checkpoint in last.items():
+        for task, protocol in checkpoint["protocols"].items():
+            row = protocols.setdefault((task, protocol["sha256"]), {"task": task, "protocol": protocol, "models": []})
+            row["models"].append(name)
+        for one in checkpoint["not_asked"]:
+            not_asked.setdefault(repr(sorted(one.items())), {"entry": one, "models": []})["models"].append(name)
+    return {
+        "main": groups,
+        "more": _other_scores(models, main),
+        "parts": [
+            {"task": key[1], "part": part, "cells": [cells.get(name) for name in models]}
+            for (key, part), cells in parts.items()
+        ],
+        "protocols": [protocols[key] for key in sorted(protocols)],
+        "not_asked": [*not_asked.values()],
+    }
+
+
+def _main_rows(
+    key: ScoreKey,
+    tasks: Mapping[str, Json],
+    values: Mapping[str, Mapping[ScoreKey, float | None]],
+    seeds: Mapping[str, Sequence[str]],
+) -> list[Json]:
+    """Return a row for each model's score; the first of models with different seeds has their scatter, and its rows."""
+    rows: list[Json] = []
+    for name, task in tasks.items():
+        group = [other for other in tasks if other in seeds.get(name, [name])]
+        scatter = measure_seed_scatter([values[other].get(key) for other in seeds.get(name, [])])
+        rows.append(
+            {
+                "model": name,
+                "task": task,
+                "detectable": detectable_score_difference(task["low"], task["high"]),
+                "scatter": scatter,
+                "scatter_rows": len(group) if name == group[0] else 0,
+            }
+        )
+    return rows
+
+
+def _other_scores(models: Mapping[str, Sequence[Json]], main: Mapping[str, Mapping[ScoreKey, Json]]) -> list[Json]:
+    """Return the tables of scores that are no main score of a last checkpoint; a table for each list of steps."""
+    tables: dict[tuple[int, ...], dict[ScoreKey, dict[str, dict[int, Json]]]] = {}
+    for name, checkpoints in models.items():
+        shown = [*reversed(checkpoints[:SHOWN_CHECKPOINTS])]
+        scores = tables.setdefault(tuple(one["step"] for one in shown), {})
+        for checkpoint in shown:
+            for task in checkpoint["tasks"]:
+                scores.setdefault(score_key(task), {}).setdefault(name, {})[checkpoint["step"]] = task
+    return [
+        {"steps": steps, "groups": groups}
+        for steps, scores in tables.items()
+        if (groups := [group for key, rows in sorted(scores.items()) if (group := _other_rows(key, rows, steps, main))])
+    ]
+
+
+def _other_rows(
+    key: ScoreKey,
+    rows: Mapping[str, Mapping[int, Json]],
+    steps: Sequence[int],
+    main: Mapping[str, Mapping[ScoreKey, Json]],
+) -> Json | None:
+    shown = [
+        {
+            "model": name,
+            "task": by_step[max(by_step)],
+            "results": [by_step.get(step) for step in steps],
+            "is_main": key in main[name],
+        }
+        for name, by_step in rows.items()
+        if key not in main[name] or by_step.keys() > {steps[-1]}
+    ]
+    return {"task": shown[0]["task"], "rows": shown} if shown else None
 
 
 def find_seed_groups(reader: RunReader) -> dict[str, list[str]]:
@@ -126,6 +200,8 @@ def measure_evaluation_cost(reader: RunReader, model: str, account: EnergyAccoun
 def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) -> list[Json]:
     """Return, of the last checkpoint of each model, the scores on items that stood in its corpus and on the others.
 
+    A task has its main score alone, or all of its binary metrics if that has no such row.
+
     Args:
         reader: what the report is made of.
         corpora: by model, the corpus that it is trained on.
@@ -133,6 +209,11 @@ def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) ->
     counted = {one.content["corpus"]: one.content.get("contamination") or {} for one in reader.statistics}
     later = {one.content["corpus"]: one.content["contamination"] for one in reader.later_suites}
     last = {path.parent.parent.name: path for path in sorted(reader.answers, key=lambda path: int(path.parent.name))}
+    main = {
+        (checkpoint.content["model"], checkpoint.content["step"], *score_key(task))
+        for checkpoint in reader.evaluation
+        for task in main_scores(checkpoint.content["tasks"]).values()
+    }
     scored = []
     for model, path in sorted(last.items()):
         corpus = corpora.get(model, "")
@@ -146,7 +227,11 @@ def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) ->
             row | {"trained_on": row["task"] in trained_on}
             for row in compare_contaminated_with_clean(read_item_answers(path), found_items)
         ]
-        scored.append({"model": model, "step": int(path.parent.name), "rows": rows})
+        step = int(path.parent.name)
+        of_main = [row for row in rows if (model, step, *score_key(row)) in main]
+        tasks = {score_key(row)[:2] for row in of_main}
+        rows = [row for row in rows if row in of_main or score_key(row)[:2] not in tasks]
+        scored.append({"model": model, "step": step, "rows": rows})
     return [entry for entry in scored if entry["rows"]]
 
 
@@ -193,6 +278,37 @@ def summarize_samples(reader: RunReader) -> list[Json]:
     ]
 
 
+def merge_equal_rows(rows: Iterable[tuple[str, Json]]) -> list[Json]:
+    """Return each row once, with the models that have it."""
+    merged: list[Json] = []
+    for model, row in rows:
+        equal = next((one for one in merged if one["row"] == row), None)
+        if equal is None:
+            merged.append({"models": [model], "row": row})
+        else:
+            equal["models"].append(model)
+    return merged
+
+
+def tabulate_memorization(samples: Sequence[Json]) -> dict[str, list[Json]]:
+    """Return by kind of text the counts of the models, equal ones once."""
+    known = [one for one in samples if one["memorization"]]
+    kinds = dict.fromkeys(kind for one in known for kind in one["memorization"]["kinds"])
+    return {
+        kind: merge_equal_rows((one["model"], one["memorization"]["kinds"][kind]) for one in known) for kind in kinds
+    }
+
+
+def tabulate_continuations(samples: Sequence[Json]) -> dict[str, list[Json]]:
+    """Return by prompt what the models write, equal texts once; of the first prompts of each model."""
+    count = max(1, min(SHOWN_SAMPLES, SHOWN_CONTINUATIONS // max(1, len(samples))))
+    rows: dict[str, list[tuple[str, Json]]] = {}
+    for one in samples:
+        for row in one["rows"][:count]:
+            rows.setdefault(row["prompt"], []).append((one["model"], row))
+    return {prompt: merge_equal_rows(of_prompt) for prompt, of_prompt in rows.items()}
+
+
 def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[Json]:
     """Return per model its checkpoints, the last one first, its mean scores by language, tables, and costs."""
     models: dict[str, list[Json]] = {}
@@ -220,23 +336,21 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
     return [
         {
             "model": name,
-            "checkpoints": checkpoints,
+            "checkpoints": models[name],
             "costs": summarize_checkpoint_costs(reader, name, account),
             "evaluation_cost": measure_evaluation_cost(reader, name, account),
             "languages": languages[name],
             "scatter": {row.language: scatter(name, row.language) for row in languages[name]},
-            **tabulate_scores(
-                checkpoints[:SHOWN_CHECKPOINTS], [models[one][0]["tasks"] for one in groups.get(name, [])]
-            ),
         }
-        for name, checkpoints in models.items()
+        for name in sorted(models, key=lambda name: (groups.get(name, [name])[0], name))
     ]
 
 
 def summarize_checkpoint_differences(reader: RunReader) -> Json:
     """Return the real differences between checkpoints, the counts of all, and the smallest detectable differences.
 
-    Two models that differ in their seed alone are counted apart: nobody chose what differs.
+    Two models that differ in their seed alone are counted apart: nobody chose what differs. Real differences are
+    in the order of their size relative to what their items detect, the largest first.
     """
     comparisons = [(row, result.link) for result in reader.differences for row in result.content["comparisons"]]
     real = [row for row, _ in comparisons if row["better"] is not None]
@@ -247,8 +361,12 @@ def summarize_checkpoint_differences(reader: RunReader) -> Json:
         for row, _ in comparisons
         if "right_in_a_alone" in row and row["detectable_difference"] is not None
     ]
+
+    def relative_size(row: Json) -> float:
+        return abs(row["difference"]) / row["detectable_difference"] if row["detectable_difference"] else 0.0
+
     return {
-        "rows": real,
+        "rows": sorted(real, key=relative_size, reverse=True),
         "detectable": (min(detectable), max(detectable)) if detectable else None,
         "compared": len(comparisons) - len(of_seeds),
         "real": len(real) - real_of_seeds,

@@ -62,7 +62,6 @@ STYLE, SCRIPT = "page.css", "page.js"
 EXPERIMENT = "experiment.html.jinja"
 LONG_TABLE_ROWS = 100  # a table of more rows than this is folded, and has a search
 SHOWN_ENTRIES = 8  # sources, hosts and files that are named before "and n more"
-SHOWN_SAMPLES = 3  # of a model; the file of samples has all
 OWN_PAGES = ("index.html", "jobs.html")
 LINKED_SUFFIXES = (".html", ".json", ".md")  # what is linked of the folder of the report
 MODEL_CARD = "model_card.md.jinja"
@@ -223,7 +222,6 @@ def run(
         "score_charts": draw_score_charts(reader, words),
         "least_signal": LEAST_SIGNAL_TO_NOISE,
         "shown_checkpoints": SHOWN_CHECKPOINTS,
-        "shown_samples": SHOWN_SAMPLES,
         "papers": _list_other_documents(page, "energy.json", "figures.json", "model-card.md")
         + [f"papers/{name}.{language}.html" for language in LANGUAGES for name in DOCUMENT_NAMES]
         + [f"papers/{SPDX}", f"papers/{CYCLONEDX}"],

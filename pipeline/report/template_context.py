@@ -22,11 +22,16 @@ from pipeline.report.data_section import (
 )
 from pipeline.report.energy_section import compare_forecast
 from pipeline.report.evaluation_section import (
+    SHOWN_DIFFERENCES,
     compare_contaminated_items,
+    find_seed_groups,
     list_baselines,
     summarize_checkpoint_differences,
     summarize_evaluations,
     summarize_samples,
+    tabulate_continuations,
+    tabulate_memorization,
+    tabulate_scores,
 )
 from pipeline.report.footprint import compute_footprint, group_power_models, list_meters
 from pipeline.report.jobs_section import group_machines, list_libraries, list_library_differences, summarize_slurm_jobs
@@ -149,7 +154,7 @@ def build_template_context(
         while base := bases.get(first):
             first = base
         one["began_with"] = training_section.describe_base_model(reader, first, settings.pretrained.get(first))
-    evaluated = summarize_evaluations(reader, account)
+    evaluated, samples = summarize_evaluations(reader, account), summarize_samples(reader)
     steps: dict[str, list[Record]] = {}
     for record in sorted(reader.records, key=lambda record: (record.started, record.file)):
         steps.setdefault(record.step, []).append(record)
@@ -184,11 +189,17 @@ def build_template_context(
         "tokenizers": compare_tokenizers(reader),
         "models": models,
         "evaluations": evaluated,
+        "score_tables": tabulate_scores(
+            {one["model"]: one["checkpoints"] for one in evaluated}, find_seed_groups(reader)
+        ),
         "contaminated": compare_contaminated_items(reader, settings.corpora),
         "checkpoint_differences": summarize_checkpoint_differences(reader),
         "loss_chart": training_section.draw_loss_chart(reader, gettext),
         "baselines": list_baselines(reader),
-        "samples": summarize_samples(reader),
+        "samples": samples,
+        "memorized": tabulate_memorization(samples),
+        "continuations": tabulate_continuations(samples),
+        "shown_differences": SHOWN_DIFFERENCES,
         "steps": steps,
         "commits": sorted({(git["commit"], bool(git["dirty"])) for git in gits if git and git["commit"]}),
         "hosts": sorted({record.host for record in reader.records if record.host}),

@@ -61,15 +61,15 @@ def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> 
     arguments = made(run_folder)
     text = outline(arguments["page"]).text
     assert "not tested 0.0809 200 unigram 4.2000" in text and "| not tested |" in arguments["model_card"].read_text()
-    assert " 0.6200 (0.5600 to 0.6800) ✓ yes 0.1213 200 chance 0.5000" in text
-    assert "tales 1.3100 (1.2700 to 1.3500) not tested" in text
+    assert "nl 0.6200 (0.5600 to 0.6800) ✓ yes 0.1213 200 chance 0.5000" in text
+    assert "nl 1.3100 (1.2700 to 1.3500) not tested" in text
 
 
 def test_a_score_that_is_no_number_is_a_dash(run_folder: Run) -> None:
     nothing = task("empty", 0.5, None, 0.5, verdict=None, baselines=None) | {"value": None}
     run_folder.write("evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": [nothing]})
     arguments = made(run_folder)
-    assert "empty – no baseline – 200 – right answers (acc ↑) nl" in outline(arguments["page"]).text
+    assert "empty right answers (acc ↑), nl – no baseline – 200 –" in outline(arguments["page"]).text
     assert "| empty | nl | acc | – |" in arguments["model_card"].read_text(encoding="utf-8")
 
 
@@ -85,7 +85,8 @@ def test_what_has_no_better_shows_no_arrow_and_no_hardest_baseline(run_folder: R
     scores = (
         "44.0000 (40.0000 to 48.0000) not tested 8.0859 6 (24 more without a value) copy 52.0000, reference 31.0000"
     )
-    assert f"easy {scores} readability by lengths of words and sentences (lix) nl" in text
+    assert f"easy readability by lengths of words and sentences (lix), nl base {scores}" in text
+    assert text.count("readability by lengths of words") == text.count("copy 52.0000, reference") == 1, "of both models"
     assert not re.search("lix [↑↓→]", text)
     card = arguments["model_card"].read_text(encoding="utf-8")
     assert (

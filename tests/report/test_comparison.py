@@ -90,12 +90,11 @@ def test_the_scatter_of_seeds_is_next_to_the_interval(run_folder: Run) -> None:
     seeds = [["base", "other", "third", "of an experiment"]]
     run_folder.write("evaluation/differences.json", {"comparisons": [], "seeds": seeds})
     text = outline(made(run_folder)["page"]).text
-    scatter = "0.6000 to 0.8000(3 seeds, SD 0.1000)"
-    assert text.count(scatter) == 3 and "completion 0.6000 (0.5800 to 0.6200) no " + scatter in text
-    assert "completion 0.9000 (0.8800 to 0.9200) ✓ yes 0.0404 200 " in text, (
-        "no other model differs from it in its seed alone"
-    )
-    assert "only_base 0.5000 (0.3000 to 0.7000) no – " in text, "one seed answered it"
+    scatter = "SD 0.1000 (3 seeds)"
+    assert text.count(scatter) == 1 and "nl base 0.6000 (0.5800 to 0.6200) no " + scatter in text
+    assert " other 0.7000 (0.6800 to 0.7200) ✓ yes 0.0404 third 0.8000" in text, "their cell of seeds, items, baseline"
+    assert " wider 0.9000 (0.8800 to 0.9200) ✓ yes – 0.0404" in text, "no other model differs in its seed alone"
+    assert "only_base right answers (acc ↑), nl base 0.5000 (0.3000 to 0.7000) no – " in text, "one seed answered it"
     first = text.partition("1. Summary")[0]
     assert "base Dutch (nl) 10 (-10 to 30) 10 to 30 (3) 0 of 2 tasks" in first, "half of 20, 40 and 60 by chance"
     assert "wider Dutch (nl) 40 (20 to 60) – 1 of 2 tasks 41" in first
@@ -146,16 +145,15 @@ def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_p
 
 
 def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
-    assert "Evaluation jobs" not in outline(made(run_folder)["page"]).text, "no job of one is known"
+    assert "base 500 0.4.9 – – – results.json" in outline(made(run_folder)["page"]).text, "no job of one is known"
     # 10,000 J and 1,230 s by the account of the example; of the two segments 2,000,000 J and 2,460 s.
     run_folder.record("evaluate.suites", {"model": "base", "step": "500"}, 9)
-    share = "; 50.0 % of the time of its training jobs, 0.5 % of their electricity."
     text = outline(made(run_folder)["page"]).text
-    assert text.count("Evaluation jobs of this model: 2.78 Wh (") == 1 and share in text
+    assert text.count("base 500 0.4.9 2.78 Wh (") == 1 and ") 50.0 % 0.5 % results.json" in text
     run_folder.record("evaluate.suites", {"model": "base", "step": "250"}, 9)
     text = outline(made(run_folder)["page"]).text
-    assert "; 100.0 % of the time of its training jobs, 1.0 % of their electricity." in text, "of all checkpoints"
+    assert ") 100.0 % 1.0 % results.json" in text, "of all checkpoints"
     first, last = (run_folder.read(f"provenance/records/pretrain.segment.base.{step}.json") for step in (250, 500))
     run_folder.write("provenance/records/pretrain.segment.base.500.json", last | {"attempt": first["attempt"]})
     text = outline(made(run_folder)["page"]).text
-    assert "; 100.0 % of the time of its training jobs, 2.0 % of their electricity." in text, "of an attempt once"
+    assert ") 100.0 % 2.0 % results.json" in text, "of an attempt once"
