@@ -84,7 +84,6 @@ class _DocumentLineage:
         return None
 
     def find_similar_ids(self) -> list[str]:
-        """Return similar ids of the source."""
         found: set[str] = set()
         for corpus in self.corpora:
             for path in (

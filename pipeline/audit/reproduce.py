@@ -69,7 +69,6 @@ class RerunOutcome:
     lines: list[str] = field(default_factory=list)
 
     def format_lines(self) -> list[str]:
-        """Return the verdict and its explanation as lines."""
         return [f"{self.name}: {VERDICTS[self.verdict]}", *(f"  {line}" for line in self.lines)]
 
 
@@ -192,7 +191,6 @@ class StepRerun:
         return words
 
     def describe_commit(self) -> str:
-        """Return the commit of the record in words."""
         git = self.record.git or {}
         changes = ", with changes that were not committed" if git.get("dirty") else ""
         return f"commit {git['commit']}{changes}" if git.get("commit") else "a commit that the record does not name"

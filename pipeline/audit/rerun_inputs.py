@@ -36,7 +36,6 @@ class RerunInputs:
             target.symlink_to(self.run_directory / path)
 
     def _link_checked_file(self, path: str, sha256: str) -> None:
-        """Link a file of the run."""
         check_input(self.run_directory / path, path, sha256)
         self._link(path)
 
@@ -110,7 +109,6 @@ class RerunInputs:
                 self._link(path)
 
     def copy_attestation_log(self, lines: int) -> None:
-        """Copy the first lines of the attestation log."""
         with (self.run_directory / layout.ATTESTATION_LOG).open("rb") as text:
             (self.rerun_folder / layout.ATTESTATION_LOG).write_bytes(b"".join(islice(text, lines)))
 

@@ -57,7 +57,6 @@ class QuoteSearch:
         return ", ".join(stated) or "holder not stated"
 
     def describe_training_steps(self, document: str) -> str:
-        """Return the training steps that saw a document."""
         visits = self.audit.find_document_visits(document)
         seen = sorted({visit["step"] for visit in visits if visit["step"] is not None})
         if not seen:

@@ -104,7 +104,6 @@ class TrainingAudit:
         )
 
     def describe_training(self) -> str:
-        """Return the training in one line."""
         skips = ", ".join(map(str, self.skips)) or "none"
         sizes = dict.fromkeys(map(str, self.sampler.batches.batch_sizes))
         begun = f"from step {self.first_step} of model {self.base_model} " if self.first_step else ""
@@ -124,7 +123,6 @@ class TrainingAudit:
         return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
 
     def count_step_sequences(self, step: int) -> int:
-        """Return the number of sequences of a step."""
         return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
 
     def _locate_sample(self, step: int, sample: int) -> tuple[int, int]:

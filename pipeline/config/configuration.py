@@ -119,7 +119,6 @@ class Config(Sections):
         return self._experiments
 
     def cell_model_names(self) -> list[str]:
-        """Return the models that are cells of experiments."""
         return [cell.name for cell in self._cells() if cell.refused is None]
 
     def sampled_models(self) -> list[str]:

@@ -111,7 +111,6 @@ class InTotoStatement(_LenientModel):
 
     @property
     def previous_line_sha256(self) -> str | None:
-        """The hash of the previous line."""
         made = self.predicate.runDetails.byproducts if self.predicate.runDetails else []
         return next((entry.sha256 for entry in made if entry.name == PREVIOUS_LINE), self.predicate.before)
 

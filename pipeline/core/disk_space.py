@@ -51,7 +51,6 @@ def find_full_folder(folders: Iterable[Path]) -> Path | None:
 
 
 def full_folder_error(folder: Path | str) -> DiskFull:
-    """Return the error for a full folder."""
     return DiskFull(
         f"{folder} is full, or its quota is used up: free space there and start again; no partial file is kept, and "
         "finished jobs are not repeated"

@@ -42,7 +42,6 @@ class LockOwner(BaseModel):
 
     @classmethod
     def from_this_process(cls, run_directory: Path) -> LockOwner:
-        """Return this process as lock owner."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # an id without a name, as in some containers

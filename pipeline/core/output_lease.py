@@ -42,7 +42,6 @@ def started_later(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def format_process(start: Mapping[str, Any]) -> str:
-    """Return a process in words."""
     process = f"process {start.get('process', '?')} on {start.get('host', 'an unknown host')}"
     job = slurm_restart_order(start)
     return f"{process}, job {job[0]} of Slurm, restart {job[1]}" if job else process

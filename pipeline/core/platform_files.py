@@ -16,7 +16,6 @@ TEMPLATE = "template"
 
 
 def list_platforms() -> list[str]:
-    """Return the names of the platforms."""
     return sorted(file.stem for file in PLATFORMS.glob("*.yaml") if file.stem != TEMPLATE)
 
 

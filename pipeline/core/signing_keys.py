@@ -43,7 +43,6 @@ def generate_key_pair(path: Path, algorithm: Algorithm) -> Path:
 
 
 def public_key_pem(key: PublicKey) -> bytes:
-    """Return a public key as PEM."""
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -122,7 +121,6 @@ def sign_message(key: PrivateKey, message: bytes) -> bytes:
 
 
 def verify_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
-    """Return whether a signature of a message is valid."""
     try:
         if isinstance(key, Ed25519PublicKey):
             key.verify(signature, message)

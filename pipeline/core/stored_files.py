@@ -96,7 +96,6 @@ class _SmallFile(ABC):
 
     @property
     def name(self) -> str:
-        """The file name."""
         return os.path.basename(self.path)
 
     @property
@@ -109,15 +108,12 @@ class _SmallFile(ABC):
         """Return the content."""
 
     def open(self, mode: str = "rb") -> io.BufferedReader | io.BytesIO:
-        """Return a stream of the content."""
         assert mode == "rb", mode
         return io.BytesIO(self.read_bytes())
 
 
 @dataclass(frozen=True)
 class ArchivedFile(_SmallFile):
-    """A member of an archive."""
-
     archive: Path
 
     @property
@@ -127,7 +123,6 @@ class ArchivedFile(_SmallFile):
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes."""
         return _list_members(*_state(self.archive))[self.path]
 
     def is_file(self) -> bool:
@@ -169,7 +164,6 @@ class SingleFile(_SmallFile):
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes."""
         moved = self._find_moved()
         return moved.size_bytes if moved else self._file.stat().st_size
 
@@ -181,7 +175,6 @@ class SingleFile(_SmallFile):
         return None if os.path.lexists(self._file) else FileStore(self.run_directory).archived.get(self.path)
 
     def is_file(self) -> bool:
-        """Return whether the file exists."""
         return self._file.is_file() or self._find_moved() is not None
 
     def read_bytes(self) -> bytes:
@@ -218,7 +211,6 @@ def hash_stored_file(file: StoredFile) -> str:
 
 
 def file_size(file: StoredFile) -> int:
-    """Return the number of bytes of a file."""
     return file.stat().st_size if isinstance(file, Path) else file.size_bytes
 
 

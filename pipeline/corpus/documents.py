@@ -147,7 +147,6 @@ def read_file_metadata(path: Path) -> dict[str, Any]:
 
 
 def encode_parquet_metadata(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return metadata in the form that Parquet stores."""
     return {"polder": json.dumps(metadata, sort_keys=True)}
 
 

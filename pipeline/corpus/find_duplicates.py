@@ -116,7 +116,6 @@ class DuplicateClusters:
 
     @cached_property
     def removed_M(self) -> Bits:
-        """Whether each document is removed."""
         return np.asarray(self.kept_M != np.arange(len(self.kept_M)))
 
     @cached_property

@@ -108,7 +108,6 @@ class UrlList:
                     self.invalid.append(number)
 
     def find_entry(self, candidates: list[str]) -> str | None:
-        """Return the first candidate that is on the list."""
         wanted = np.array([xxhash.xxh3_64_intdigest(candidate) for candidate in candidates], dtype=np.uint64)
         places = np.searchsorted(self._hashes, wanted)
         for candidate, value, place in zip(candidates, wanted, places, strict=True):

@@ -120,7 +120,6 @@ class EnergyFigure(AccountingEntry):
         return self.text(choose_small_unit(self.joules))
 
     def format_interval(self, unit: EnergyUnit) -> str:
-        """Format the numbers of the interval in a unit."""
         low, high = unit.format(self.low_joules), unit.format(self.high_joules)
         return "" if low == high == unit.format(self.joules) else f"{low} to {high}"
 
@@ -200,7 +199,6 @@ class CarbonIntensity(AccountingEntry):
 
     @property
     def known_periods(self) -> list[IntensityPeriod]:
-        """The periods with a known intensity."""
         return [stretch for stretch in self.stretches if stretch.grams_per_kwh is not None]
 
     @property

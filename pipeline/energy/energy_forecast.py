@@ -43,8 +43,6 @@ LARGEST_LOG_INTERVAL = 5.0
 
 
 class CostRange(NamedTuple):
-    """A figure and its 95 % interval."""
-
     value: float
     low: float
     high: float
@@ -62,8 +60,6 @@ class CostPrediction(NamedTuple):
 
 
 class ForecastJob(NamedTuple):
-    """The work and the cost of a job."""
-
     work: float
     seconds: float
     joules: float

@@ -58,7 +58,6 @@ def _read_watts(gpu: Gpu) -> float:
 
 
 def _is_silent(gpu: Gpu) -> bool:
-    """Return whether a GPU reports no energy."""
     try:
         return gpu.get_total_energy_consumption() == 0
     except Exception:

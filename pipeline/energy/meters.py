@@ -137,8 +137,6 @@ class MeteredPart:
 
 
 class PartsMeter(ABC):
-    """A meter that samples each of its parts."""
-
     gpus: Sequence[str] = ()
 
     def __init__(self, parts: Iterable[MeteredPart]) -> None:
@@ -184,13 +182,11 @@ class CounterFilesMeter(PartsMeter):
         """Add the counter of each part, from its text."""
 
     def begin(self, now: float, sample: CounterSample) -> None:
-        """Begin with counters that were sampled before."""
         if any(str(path) in sample.files for path in self._files):
             self._add_counters(now, lambda path: sample.files.get(str(path)))
             self._take_parts(now)
 
     def sample(self, now: float) -> None:
-        """Read all counters."""
         self._add_counters(now, _read_text)
 
 

@@ -86,7 +86,6 @@ class MeterInterval(JsonLine):
 
     @property
     def seconds(self) -> float:
-        """The length of the interval."""
         return self.ended - self.started
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 class MirroredFile(Settings):
-    """A file of a data set."""
-
     bytes: int = Field(ge=0)
     sha256: str
 
@@ -52,8 +50,6 @@ class MirroredDataSet(Settings):
 
 
 class Mirror(Settings):
-    """What mirror.json holds."""
-
     data_sets: dict[str, MirroredDataSet] = Field(
         default={}, description="by NAMESPACE/DATASET, the name of their repository"
     )

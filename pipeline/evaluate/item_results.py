@@ -100,7 +100,6 @@ class TaskItem:
 
     @property
     def target_log_probability(self) -> float:
-        """The log-probability of that text."""
         assert self.target_index is not None
         return self.log_probabilities[self.target_index]
 

@@ -51,7 +51,6 @@ class CheckpointScores:
 
     @property
     def rows(self) -> list[Json]:
-        """The scores that have a value."""
         return [row for row in self.content["tasks"] if row["value"] is not None]
 
 

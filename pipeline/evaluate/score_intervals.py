@@ -47,7 +47,6 @@ class ScoreInterval(NamedTuple):
 
 
 def is_binary_metric(values: Sequence[Any]) -> bool:
-    """Return whether a metric has only the values 0 and 1."""
     return all(isinstance(value, (int, float, np.bool_, np.number)) and value in (0, 1) for value in values)
 
 

@@ -306,7 +306,6 @@ def failed_task_entry(suite: str, task: str, error: InputError) -> dict[str, Any
 
 
 def print_skipped_task(entry: dict[str, Any]) -> None:
-    """Print the reason why a task is skipped."""
     reason = entry.get("reason") or (
         f"each of its examples needs {entry['tokens_needed']} tokens or more, and the model's sequence length is "
         f"{entry['sequence_length']}"

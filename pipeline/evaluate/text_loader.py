@@ -22,7 +22,6 @@ GENRE = "genre"
 
 
 def find_text_files(text: TextSettings, given: Sequence[Path]) -> list[Path]:
-    """Return the given files with the name of a file of texts."""
     return sorted({file for file in given if file.name == text.path})
 
 

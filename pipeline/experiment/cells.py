@@ -72,7 +72,6 @@ def _is_excluded(values: Values, experiment: Experiment) -> bool:
 
 
 def cell_name(experiment: str, values: Values, seed: int) -> str:
-    """Return the name of a cell: that of its experiment and values, and the seed."""
     return f"{variant_name(experiment, values)}-seed-{seed}"
 
 

@@ -59,7 +59,6 @@ class ScalingMeasurement(NamedTuple):
 
     @property
     def per_device(self) -> float:
-        """The tokens per second of a device."""
         return self.tokens_per_second / self.devices
 
 

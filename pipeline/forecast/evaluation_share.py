@@ -28,8 +28,6 @@ EXCLUDED = "starts of jobs, few-shot examples, texts that models write, and the 
 
 
 class SuiteSize(NamedTuple):
-    """The items of the suites and their text."""
-
     items: int
     bytes: int
     unknown: tuple[str, ...] = ()

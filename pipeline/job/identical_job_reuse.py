@@ -45,7 +45,6 @@ class ReusableResult:
 
     @property
     def output_hashes(self) -> set[str]:
-        """The SHA-256 of its outputs."""
         return {entry.sha256 for entry in self.record.outputs}
 
     def copy_outputs(

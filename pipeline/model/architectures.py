@@ -30,7 +30,6 @@ class DeviceWork:
 
     @property
     def element_bytes(self) -> int:
-        """Return the bytes of an element in this precision."""
         return 2 if self.precision == "bf16" else 4
 
 
@@ -49,7 +48,6 @@ class Shape:
 
 
 def get_shape(name: str) -> Shape:
-    """Return the shape declaration of an architecture."""
     found: Shape = import_module(ARCHITECTURES[name]).SHAPE
     return found
 

@@ -30,7 +30,6 @@ Task = Callable[[], None]
 
 
 def run_in_order(works: Sequence[Task]) -> None:
-    """Run tasks one after another."""
     for work in works:
         work()
 

@@ -100,8 +100,6 @@ def grouped_matmul(x_RX: Tensor, weight_NYX: Tensor, ends_N: Tensor) -> Tensor:
 
 
 class ExpertLinear(nn.Module):
-    """A matrix for each expert."""
-
     def __init__(self, experts: int, inputs: int, outputs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))

@@ -55,7 +55,6 @@ class Network:
 
 
 def get_network(name: str) -> Network:
-    """Return the network declaration of an architecture."""
     found: Network = import_module(NETWORKS[name]).NETWORK
     return found
 

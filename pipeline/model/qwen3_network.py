@@ -63,7 +63,6 @@ def huggingface_name(name: str) -> str:
 
 
 def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
-    """Return the content of config.json."""
     found = llama_network.huggingface_config(architecture, vocabulary_size, sequence_length)
     del found["mlp_bias"]
     windowed = architecture.window is not None

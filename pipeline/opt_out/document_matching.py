@@ -81,7 +81,6 @@ def match_domains(urls: pa.ChunkedArray, domains: set[str]) -> BooleanArray:
 
 
 def hash_ids(ids: pa.ChunkedArray) -> Keys:
-    """Return the hashes that ids are compared by."""
     return np.array([xxhash.xxh3_64_intdigest(name) for name in ids.to_pylist()], dtype=np.uint64)
 
 

@@ -30,7 +30,6 @@ def list_runs(results: Path) -> list[Path]:
 
 
 def private_folder(results: Path, run: str) -> Path:
-    """Return the folder of the private texts of a run."""
     return results.parent / "private" / run
 
 

@@ -77,8 +77,6 @@ def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int,
 
 
 class DeviceBytes(NamedTuple):
-    """The memory of one device by formula."""
-
     state: float
     gathered: float
     activations: float

@@ -151,8 +151,6 @@ class DeviceMesh:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of a step's time."""
-
     compute_seconds: float
     recomputation_seconds: float
     exchange_seconds: float
@@ -165,7 +163,6 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """Return the whole step."""
         return float(sum(dataclasses.astuple(self)))
 
 

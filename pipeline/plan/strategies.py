@@ -79,7 +79,6 @@ class Strategy:
 
     @property
     def offloads_parameters(self) -> bool:
-        """Return whether the parameters are in main memory."""
         return self.parameters == "host"
 
 

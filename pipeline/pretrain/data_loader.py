@@ -50,7 +50,6 @@ class PrefetchingLoader:
         self._ahead.clear()
 
     def close(self) -> None:
-        """Stop reading."""
         self.discard_prefetched()
         self._pool.shutdown()
 

@@ -160,7 +160,6 @@ class AttestationLogCheck:
             self._report_log(f"has {after} lines after the checkpoint given: ask the owner for the newest one.")
 
     def check_crate_checkpoint(self, crate: str, checkpoint: LogCheckpoint) -> None:
-        """Check that the log has the checkpoint that the crate names."""
         if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
             self._report_log(
                 f"was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "

@@ -108,7 +108,6 @@ def _compare_json_lines(before: Path, now: Path) -> list[str]:
 
 
 def _compare_texts(before: Path, now: Path) -> list[str]:
-    """Compare two texts by line."""
     was, found = (
         {f"line {number}": line for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)}
         for path in (before, now)

@@ -133,7 +133,6 @@ class CrateWorkflow:
         return identifier
 
     def add_tool_of_record(self, record: Record) -> str:
-        """Add the tool of a finished job."""
         commit = (record.git or {}).get("commit")
         environment = read_environment(self.files.run_directory, record)
         return self.add_tool(record.step, record.code_version, record.environment_version, commit, environment)
@@ -321,7 +320,6 @@ class CrateActions:
         return self.graph.add_entity(identifier, "PropertyValue", name=name, propertyID=kind, **values, **units)
 
     def add_run_energies(self) -> list[str]:
-        """Add the energies of the run as a whole."""
         if self.account is None:
             return []
         parts = {name: getattr(self.account, name) for name in ENERGY_TITLES}

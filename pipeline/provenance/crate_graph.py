@@ -57,7 +57,6 @@ ARROW_FILE, ARROW_FILE_MAGIC = "application/vnd.apache.arrow.file", b"ARROW1"
 
 
 def reference(identifier: str) -> dict[str, str]:
-    """Return a reference to an entity."""
     return {"@id": identifier}
 
 
@@ -68,8 +67,6 @@ def references(identifiers: Iterable[str]) -> Any:
 
 
 class CrateGraph:
-    """The entities of a crate by @id."""
-
     def __init__(self) -> None:
         self.entities: dict[str, Entity] = {}
 
@@ -231,7 +228,6 @@ class CrateFiles:
         return f"{ARCHIVED_PREFIX if record.archive else ''}{quote(record.file)}"
 
     def add_file(self, path: str, sha256: str, size_bytes: int, is_left_over: bool) -> None:
-        """Add a file of the run."""
         self.graph.add_entity(
             quote(path),
             "File",

@@ -150,7 +150,6 @@ def attest_batch_removal(run_directory: Path, paths: Iterable[Path]) -> None:
 
 
 def _attempt_name(line: LogLine) -> str:
-    """Return the name of the attempt of a line."""
     names = (entry.name for entry in (*line.statement.subject, *line.statement.byproducts))
     path = next((name for name in names if name.startswith(f"{layout.ATTEMPTS}/")), "")
     return path.removeprefix(f"{layout.ATTEMPTS}/").removesuffix(".json")

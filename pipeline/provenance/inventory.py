@@ -47,7 +47,6 @@ class FileKind(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder that such files are in."""
         return self.pattern.rpartition("/")[0]
 
 

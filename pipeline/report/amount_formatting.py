@@ -60,7 +60,6 @@ class Amount(NamedTuple):
     high: float
 
     def format_value(self, units: tuple[EnergyUnit, ...]) -> str:
-        """Return the amount alone."""
         unit = _choose_unit(self.value, units)
         return f"{unit.format(self.value)} {unit.name}"
 

@@ -296,8 +296,6 @@ class ForecastRow:
 
 @dataclass(frozen=True)
 class ForecastComparison:
-    """The forecast and what came out."""
-
     scope: str
     calibration: list[Calibration]
     notes: list[str]

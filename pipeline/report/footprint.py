@@ -52,7 +52,6 @@ class WorkUnit:
 
     @property
     def each(self) -> EnergyFigure:
-        """The energy of one."""
         return self.figure.scale(1 / self.work)
 
 
@@ -280,7 +279,6 @@ def _convert_to_carbon(account: EnergyAccounting, settings: PageSettings) -> tup
 def _convert_to_water_and_euros(
     total: EnergyFigure, facility: EnergyFigure, settings: PageSettings
 ) -> list[Conversion]:
-    """Return water and euros."""
     water, price = settings.water_liters_per_kwh, settings.electricity_euros_per_kwh
     return [
         _make_conversion(

@@ -89,7 +89,6 @@ class Axis:
             left += (end - start) * self.scale + self.cut
 
     def place(self, time: float) -> float:
-        """Return the horizontal position of a time."""
         index = max(bisect_right(self.pieces, (time, float("inf"))) - 1, 0)
         start, end = self.pieces[index]
         return self.lefts[index] + (min(max(time, start), end) - start) * self.scale

@@ -53,11 +53,9 @@ class SlurmInvocation(BaseModel):
     cluster: str | None = None
 
     def path(self, run_directory: Path) -> Path:
-        """Return the file of this invocation."""
         return layout.INVOCATION.path(run_directory, name=self.name)
 
     def write(self, run_directory: Path) -> None:
-        """Write the file of this invocation."""
         atomic_files.write_atomically(self.path(run_directory), f"{self.model_dump_json(indent=1)}\n".encode())
 
     def end(self, run_directory: Path) -> None:
@@ -66,7 +64,6 @@ class SlurmInvocation(BaseModel):
 
 
 def utc_timestamp() -> str:
-    """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

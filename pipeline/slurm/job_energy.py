@@ -148,7 +148,6 @@ class NodeEnergy(BaseModel):
 
     @property
     def joules(self) -> float:
-        """Power × time."""
         return self.watts * self.seconds
 
 

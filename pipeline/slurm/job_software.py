@@ -117,8 +117,6 @@ def module_load_command(names: Sequence[str]) -> str:
 
 
 class JobModules(EnvModules):  # type: ignore[misc]
-    """The modules of a rule."""
-
     def shellcmd(self, cmd: str) -> str:
         """Return a job's command with the modules loaded before it."""
         return f"{module_load_command(self.names)} {cmd}"

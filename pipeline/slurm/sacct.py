@@ -63,7 +63,6 @@ class AccountedAllocation(BaseModel):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes together."""
         return count_gpus(",".join(f"{name}={value}" for name, value in self.tres.items()))
 
     @property
@@ -79,7 +78,6 @@ class AccountedAllocation(BaseModel):
 
     @property
     def cause(self) -> Cause:
-        """Why it ended."""
         peak, requested = self.peak_memory_bytes, self.requested_memory_bytes
         if self.state == "FAILED" and peak and requested and peak >= MEMORY_SHARE * requested:
             return "memory"

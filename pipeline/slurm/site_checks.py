@@ -102,7 +102,6 @@ def query_partition(name: str) -> PartitionLimits:
 
 
 def query_default_partition() -> str | None:
-    """Return the default partition of Slurm."""
     names = run_command("sinfo", "--noheader", "--format=%P").split()
     return next((name.rstrip("*") for name in names if name.endswith("*")), None)
 

@@ -42,7 +42,6 @@ MAXIMUM_OPEN_PARTS = 100
 
 
 def part_name(part: int) -> str:
-    """Return the file name of a part."""
     return f"{part:05d}.parquet"
 
 
@@ -76,7 +75,6 @@ class PartWriter:
         self._waiting: dict[int, list[Path]] = {}
 
     def write(self, part: int, document: RawDocument) -> None:
-        """Add one document to a part."""
         self.documents += 1
         self.bytes += document.size
         self._rows[part].append(vars(document))

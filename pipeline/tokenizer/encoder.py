@@ -73,7 +73,6 @@ def concatenate_token_bytes(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], np
 
 
 def decode_byte_level(token: str) -> bytes:
-    """Return the bytes of a token in the byte-level alphabet."""
     return bytes(map(_BYTES.__getitem__, token))
 
 

@@ -120,7 +120,6 @@ class Sampler:
         self.sequences = sum(sizes)
 
     def data_step(self, step: int) -> int:
-        """Return the data step of a training step."""
         return data_step_after_skips(step, self.skips)
 
     def global_batch_sequences(self, step: int) -> Integers:

@@ -23,8 +23,6 @@ SEARCH_COST = 16  # a binary search takes as long as checking this many consecut
 
 
 class TokenBytes(NamedTuple):
-    """The bytes of the tokens of a vocabulary."""
-
     letters: Bytes  # of all tokens, concatenated
     spelled: Integers  # the start of each token, and the end of the last one
     backwards: Integers  # token ids, sorted by their reversed bytes

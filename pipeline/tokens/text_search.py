@@ -43,7 +43,6 @@ class TextMatch:
 
 
 def count_covered_characters(parts: list[TextMatch]) -> int:
-    """Return the number of characters of a text that its parts cover."""
     return len({place for part in parts for place in range(part.start, part.end)})
 
 
@@ -171,7 +170,6 @@ class TextSearch:
         return np.sort(np.concatenate(positions))
 
     def count_documents(self, part: TextMatch) -> int:
-        """Return the number of documents with a part."""
         return sum(
             len(np.unique(np.searchsorted(row.document_starts, positions, side="right")))
             for row, positions in zip(self.rows, part.positions, strict=True)

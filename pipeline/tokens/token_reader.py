@@ -183,7 +183,6 @@ class TokenReader(TokenRow):
         return tokens
 
     def shard_row(self, shard: int) -> TokenRow:
-        """Return the tokens of one shard."""
         return self._select_batches(f"shard {shard}", self._table[:, 0] == shard)
 
     def join_groups(self, wanted: Callable[[Group], bool]) -> TokenRow:

@@ -94,7 +94,6 @@ class LiveView:
         self._live.refresh()
 
     def print(self, text: str, *, error: bool = False) -> None:
-        """Print text above the view."""
         self.console.print(Text(text, "red" if error else ""), soft_wrap=True)
 
     def stop(self) -> None:
@@ -137,13 +136,11 @@ class Follower:
         self.trainings = self._describe_trainings()
 
     def lines(self) -> list[str]:
-        """Return the progress in lines of text."""
         first = [self.progress.line([], self.clock())] if self.progress else []
         waiting = self.waiting or ["no job waits in the queue"] * self._has_waited
         return [*first, *waiting, *self.trainings]
 
     def json(self) -> dict[str, Any]:
-        """Return the progress for programs."""
         content: dict[str, Any] = {"waiting": self.waiting, "trainings": []}
         if self.progress:
             trainings = read_trainings(self.run_directory, self.progress)

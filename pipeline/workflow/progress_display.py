@@ -108,7 +108,6 @@ class ProgressDisplay:
     # Events of Snakemake
 
     def handle(self, record: LogRecord) -> None:
-        """Take a log record of Snakemake."""
         event, values = getattr(record, "event", None), record.__dict__
         with self._lock:
             if event == LogEvent.JOB_INFO:

@@ -92,8 +92,6 @@ BATCH_OUTPUTS = {"batch": BATCH, "unit_records": UNIT_RECORDS}
 
 @dataclass(frozen=True)
 class Rule:
-    """The directives of one rule."""
-
     name: str
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
@@ -151,7 +149,6 @@ class RuleFactory:
     supervisor: Callable[[], str]
 
     def make_rule(self, step: Step) -> Rule:
-        """Return the directives of a step's rule."""
         step = replace(step, outputs=tuple(one for one in step.outputs if one.only_if(self.dag.config)))
         is_batch = step.instances.units is not None
         made: dict[str, Any] = {output.name: self._output(output) for output in step.outputs}

@@ -88,7 +88,6 @@ class RunFiles(ABC):
         ]
 
     def corpus_batch_record_paths(self, step: str, corpus: str) -> list[str]:
-        """Return the files of all batches of a step of a corpus."""
         return self.batch_record_paths(step, self.config.corpus_sources(corpus), corpus)
 
     def corpus_files(self, place: PathTemplate, corpus: str) -> list[str]:
@@ -106,7 +105,6 @@ class RunFiles(ABC):
         ]
 
     def shard_files(self, place: PathTemplate, tokens: str) -> list[str]:
-        """Return the files of all shards of a token set."""
         return [self.file(place, tokens=tokens, shard=shard) for shard in range(self.config.tokens[tokens].shards)]
 
     def batch_listing_files(self, wildcards: Wildcards) -> list[str]:
@@ -150,7 +148,6 @@ class RunFiles(ABC):
         return Path(self.large_raw_file(wildcards)).stat().st_size
 
     def milestone(self, model: str, step: int | str) -> str:
-        """Return the folder of a milestone."""
         return self.file(layout.MILESTONE, model=model, step=step)
 
     def milestones(self, model: str) -> list[str]:
@@ -158,11 +155,9 @@ class RunFiles(ABC):
         return [self.milestone(model, step) for step in self.config.models[model].training.milestone_steps()]
 
     def token_index(self, model: str) -> str:
-        """Return the index of the tokens that a model is trained on."""
         return self.file(layout.TOKEN_INDEX, tokens=self.config.models[model].tokens)
 
     def tokenizer_file(self, place: PathTemplate, model: str) -> str:
-        """Return a file of the tokenizer of a model."""
         return self.file(place, tokenizer=self.config.tokens[self.config.models[model].tokens].tokenizer)
 
     def tokens_hash(self, model: str) -> str | None:

@@ -33,8 +33,6 @@ class JobProgress(BaseModel):
 
 
 class StageProgress(BaseModel):
-    """The jobs of a stage."""
-
     stage: str
     done: int
     jobs: int
@@ -59,7 +57,6 @@ class TrainingProgress(BaseModel):
     seconds_left: float | None
 
     def text(self) -> str:
-        """Return the progress in one line."""
         parts = [
             f"{self.model} step {self.step}" + (f" of {self.steps}" if self.steps else ""),
             f"loss {self.loss:.4f}" if self.loss is not None else "",
@@ -114,7 +111,6 @@ class RunProgress(BaseModel):
 
     @property
     def running(self) -> list[JobProgress]:
-        """The jobs that run."""
         return [job for job in self.jobs if job.reason is None]
 
     @property

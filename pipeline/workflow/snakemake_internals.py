@@ -79,8 +79,6 @@ def find_locks(run: str, locks: Path) -> list[Path]:
 
 
 class SnakemakeWorkflow:
-    """The workflow object of Snakemake."""
-
     def __init__(self, workflow: Any) -> None:
         self._workflow = workflow
 
@@ -96,7 +94,6 @@ class SnakemakeWorkflow:
 
     @property
     def loads_modules(self) -> bool:
-        """Whether jobs load environment modules."""
         return DeploymentMethod.ENV_MODULES in self._workflow.deployment_settings.deployment_method
 
     @property

@@ -40,7 +40,6 @@ def band_columns(settings: SignatureSettings) -> list[str]:
 
 
 def signature_schema(settings: SignatureSettings) -> pa.Schema:
-    """Return the columns of a file of signatures."""
     fields = (
         required_fields(id=pa.string(), characters=pa.int64()) + required_fields(ngrams=pa.int64()) * settings.minhash
     )
@@ -87,7 +86,6 @@ class SignatureWriter:
         self._rows = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Write rows with the columns of the schema."""
         self._batches.append(rows)
         if sum(map(len, self._batches)) >= ROWS_PER_GROUP:
             self._write_group()
@@ -125,11 +123,9 @@ class SignedUnit:
 
     @property
     def document_numbers(self) -> slice:
-        """Return the numbers of its documents."""
         return slice(self.first, self.first + self.rows)
 
     def read(self, columns: list[str]) -> pa.Table:
-        """Return some columns of all its documents."""
         with pq.ParquetFile(self.path, pre_buffer=True) as file:
             return file.read(columns, use_threads=False)
 

@@ -66,7 +66,6 @@ class Criterion(NamedTuple):
     most: float = float("inf")
 
     def is_met(self, properties: DocumentProperties) -> bool:
-        """Return whether a document is within the bounds."""
         return self.least <= float(getattr(properties, self.measured)) <= self.most
 
 
@@ -130,7 +129,6 @@ def _share_of_words(words: list[str], terms: str) -> float:
 
 
 def measure_document(text: str) -> DocumentProperties:
-    """Return the properties of the beginning of a document."""
     text = text[:READ_CHARACTERS]
     lines = [line for line in text.split("\n") if line.strip()]
     words = [word.lower() for word in _WORD.findall(text)]

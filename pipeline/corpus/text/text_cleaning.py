@@ -148,7 +148,6 @@ class TextCleaner(BaseFormatter):  # type: ignore[misc]
         self.settings = settings or Normalization()
 
     def format(self, text: str) -> str:
-        """Return the normalized text in NFC."""
         if "\r" in text:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         seen = _pattern_bits(text)

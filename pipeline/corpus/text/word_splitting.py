@@ -150,7 +150,6 @@ class WordSequence:
 
     @property
     def lengths_W(self) -> Numbers:
-        """The number of characters of each word."""
         return self.vocabulary.lengths.buffer()[self.numbers_W]
 
     @property
@@ -184,7 +183,6 @@ class WordSequence:
         return 1 + np.bincount(line_W[places[begins]], minlength=len(self.lines))
 
     def select_lines(self, lines: list[str], kept_L: npt.NDArray[np.bool_]) -> WordSequence:
-        """Return the words of some of the lines."""
         numbers_W = self.numbers_W[np.repeat(kept_L, self.words_L)]
         return WordSequence(lines, self.pretokens_L[kept_L], self.words_L[kept_L], numbers_W, self.vocabulary)
 

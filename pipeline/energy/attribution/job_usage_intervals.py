@@ -55,7 +55,6 @@ class RateSeries(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The time that it covers."""
         return float((self.ended - self.started).sum())
 
 
@@ -94,7 +93,6 @@ class Problems:
             self._jobs[sentence].add(job)
 
     def sentences(self) -> list[str]:
-        """Return the sentences in alphabetical order."""
         sentences = []
         for sentence in sorted(self._times):
             times, seconds = self._times[sentence], self._seconds[sentence]
@@ -140,7 +138,6 @@ class NodeUseTable:
         self.processors = 1
 
     def add_interval(self, job: int, line: MeterInterval) -> None:
-        """Add an interval of a job's meter."""
         seconds, node_cpu = line.ended - line.started, math.nan
         if line.readings or not line.is_shared_start:  # without readings nobody looked at the node when it began
             node_cpu = max(line.node_cpu_seconds, line.job_cpu_seconds) / seconds
@@ -168,7 +165,6 @@ class NodeUseTable:
         return np.array([getattr(row, name) for row in self.rows[first:]], dtype=float)
 
     def integer_column(self, name: str) -> Integers:
-        """Return a column as an array."""
         return np.array([getattr(row, name) for row in self.rows], dtype=np.int64)
 
 

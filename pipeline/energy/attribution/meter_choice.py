@@ -251,7 +251,6 @@ STATED_FIGURE = Accuracy(0.20, 0.20, f"{UNDOCUMENTED}; nothing here could verify
 
 
 def find_accuracy(meter: str, *, component: str, method: str, label: str, plugin: str | None) -> Accuracy:
-    """Return the accuracy of a reading."""
     words = [word for word in ("rapl",) if word in (plugin or "")]
     for detail in (*words, component, method, ""):
         known = ACCURACIES.get((meter, detail))

@@ -170,7 +170,6 @@ class NodeAttribution:
 
     @cached_property
     def job_numbers(self) -> set[int]:
-        """The jobs that were on the node."""
         return set(np.unique(self._occupancy.job).tolist())
 
     def cumulative_use(self, job: int, moments: Floats) -> tuple[Floats, Floats]:
@@ -241,7 +240,6 @@ class EnergyAmount:
 
     @classmethod
     def from_joules(cls, label: Label, joules: float, errors: Mapping[str, tuple[float, float]]) -> EnergyAmount:
-        """Return so many joules with one label."""
         return cls(**{label: joules}, errors=errors)
 
     @classmethod

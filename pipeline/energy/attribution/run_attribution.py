@@ -251,7 +251,6 @@ class _NodeInputs:
         self.node_cpu: dict[str, list[RateSeries]] = defaultdict(list)
 
     def add_job(self, number: int, job: MeteredJob, problems: Problems) -> None:
-        """Add the intervals of a job's meters."""
         by_node: dict[str, list[MeterInterval]] = defaultdict(list)
         for line in job.intervals:
             by_node[line.node].append(line)

@@ -87,7 +87,6 @@ class TensorBoardWriter:
         self._records.write(Event(wall_time=self._seconds, step=step, session_log=start).SerializeToString())
 
     def close(self) -> None:
-        """Close the file."""
         self._records.close()
 
 
@@ -128,7 +127,6 @@ class MetricsLog:
                 raise
 
     def add_once(self, line: Metrics) -> None:
-        """Write a line unless the file has it."""
         if line not in read_metrics(self._path):
             self.add(line)
 

@@ -209,7 +209,6 @@ class DeviceSampler:
             return self._last
 
     def close(self) -> None:
-        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 

@@ -173,7 +173,6 @@ class DeepSpeedBackend:
         return parameter.shape, parameter._hp_mapping.lp_fragment_address.start, part
 
     def state_shards(self) -> list[TensorShard]:
-        """See Backend."""
         found: list[TensorShard] = []
         for name, parameter in self.parameters.items():
             for kind, moment in (("model", None), *((moment, moment) for moment in MOMENTS)):
@@ -182,7 +181,6 @@ class DeepSpeedBackend:
         return found
 
     def optimizer_step_count(self) -> int:
-        """See Backend."""
         return int(self.base.state[self._flat_parameters()[0]]["step"])
 
     def accumulate_gradients(self, micro_batches: Sequence[Batch]) -> Tensor:

@@ -222,7 +222,6 @@ class FsdpBackend:
 
     @torch.no_grad()
     def token_losses(self, batch: Batch) -> Tensor:
-        """See Backend."""
         own = self._select_local_targets(batch)
         loss_BT = self._count_once(self.pipeline.token_losses(own) if self.pipeline else self._losses_by_layer(own))
         if self.context is None:
@@ -251,7 +250,6 @@ class FsdpBackend:
         return losses_BT
 
     def state_shards(self) -> list[TensorShard]:
-        """See Backend."""
         found: list[TensorShard] = []
         for name, parameter in self.parameters.items():
             found += list_local_shards(f"model.{name}", parameter)
@@ -261,5 +259,4 @@ class FsdpBackend:
         return found
 
     def optimizer_step_count(self) -> int:
-        """See Backend."""
         return int(next(iter(self.optimizer.state.values()))["step"])

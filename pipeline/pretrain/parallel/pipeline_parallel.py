@@ -71,7 +71,6 @@ class PipelineStages(Decoder):
 
 
 def make_stages_class(model: type[Decoder]) -> type[PipelineStages]:
-    """Make the class of the stages of a model class."""
     return type(f"{model.__name__}Stages", (PipelineStages, model), {})
 
 

@@ -49,7 +49,6 @@ def launcher_name(launch: str | None) -> str:
 
 
 def _launcher_words(launch: str | None) -> tuple[str, list[str]]:
-    """Return the launcher, and the words from it on."""
     words = split_command(launch)
     kind = next((name for name in ("torchrun", "srun") if name in words), "none")
     return kind, [] if kind == "none" else words[words.index(kind) :]

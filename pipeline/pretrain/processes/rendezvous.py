@@ -57,7 +57,6 @@ def choose_device(local_rank: int) -> tuple[str, torch.device]:
 
 
 def get_device_name(device: torch.device) -> str:
-    """Return the product name of a device."""
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
 
 

@@ -65,8 +65,6 @@ class WorkerArguments(Settings):
 
 @dataclass
 class SupervisedTraining:
-    """The history of a finished training."""
-
     resumed_from: int | None = None  # the step of the first checkpoint that was found
     resumed_layout: dict[str, Any] | None = None
     restarts: list[str] = field(default_factory=list)  # the reason of each restart

@@ -206,7 +206,6 @@ class Trainer:
 
     @cached_property
     def held_out(self) -> ValidationSet:
-        """The held-out documents of each validation."""
         return ValidationSet(self.paths["index"], self.training.validation_tokens)
 
     def _validate(self, step: int) -> metrics.Metrics:

@@ -112,7 +112,6 @@ class ModelFacts:
 
     @property
     def records(self) -> str:
-        """The records of its segments in the run."""
         return layout.SEGMENT_RECORD.glob_pattern(model=self.name)
 
     @property

@@ -62,7 +62,6 @@ class ComplianceDocument:
 
     @property
     def points(self) -> list[Point]:
-        """Return the points of all sections."""
         return [point for section in self.sections for point in section.points]
 
     @property

@@ -90,7 +90,6 @@ class Criteria(Settings):
 
 @cache
 def read_criteria() -> Criteria:
-    """Return the criteria of the package."""
     return Criteria.model_validate(load_yaml(Path(__file__).parent / CRITERIA))
 
 
@@ -174,7 +173,6 @@ class SummaryScore:
         return 100 * reached / possible
 
     def as_json(self) -> dict[str, Any]:
-        """Return the score for programs."""
         rows = [
             {"section": title, "dimension": dimension, "reached": self.reached[title, dimension], "possible": possible}
             for (title, dimension), possible in self.possible.items()

@@ -165,8 +165,6 @@ def allocation_tasks(group: list[PreparedJob]) -> list[AllocationTask]:
 
 @dataclass(frozen=True)
 class RequestGrowth:
-    """Factors for the first request."""
-
     memory: float = 1.0
     time: float = 1.0
 

@@ -114,7 +114,6 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
             self._thread.start()
 
     def run_job(self, job: Any) -> None:
-        """Queue one job."""
         self.run_jobs([job])
 
     def _prepare(self, job: Any) -> PreparedJob:

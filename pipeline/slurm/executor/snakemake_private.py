@@ -53,7 +53,6 @@ def replace_plugin(name: str, module: ModuleType) -> None:
 
 
 def active_executor(workflow: Any) -> Any:
-    """Return the executor of a running workflow."""
     return workflow.scheduler._executor
 
 
@@ -74,7 +73,6 @@ def abandon_job(workflow: Any, job: Any) -> None:
 
 
 def exhaust_attempts(job: Any) -> None:
-    """Prevent a retry of a job."""
     job.attempt = job.restart_times + 1
 
 

@@ -218,7 +218,6 @@ class Step:
 
     @property
     def rule(self) -> str:
-        """The name of its rule."""
         return self.name.replace(".", "_")
 
     @property

@@ -90,7 +90,6 @@ def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 def baseline_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return what the baselines of a model answered."""
     names = [name for name, of in run.config.baselines().items() if of in (None, w["model"])]
     return [
         run.file(place, baseline=name) for name in names for place in (layout.BASELINE_ANSWERS, layout.BASELINE_RESULTS)
