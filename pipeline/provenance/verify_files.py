@@ -15,6 +15,7 @@ import base64
 import hashlib
 import json
 import lzma
+import os
 import sys
 import zipfile
 import zlib
@@ -42,6 +43,7 @@ EVIDENCE = (
 )
 ARCHIVES = "data/provenance/archives/"  # of batches: their members are files of the run by their names
 TIMESTAMPS = "data/provenance/timestamps/"  # the newest one comes after the last line of the log
+TAGS = {"bagit.txt", "bag-info.txt", "manifest-sha256.txt", "fetch.txt", LARGE_FILES, "verify_files.py"}
 
 
 def escape_to_one_line(text: str) -> str:
@@ -56,6 +58,13 @@ def hash_file(path: Path) -> str:
         for piece in iter(lambda: file.read(1 << 20), b""):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file that is one: nobody writes into a pipe, and a device has no end."""
+    if not file.is_file():
+        raise ValueError(f"{file} is missing or no file")
+    return file.read_text(encoding="utf-8")
 
 
 def unescape_path(path: str) -> str:
@@ -79,7 +88,7 @@ def hash_members(bag: Path, archives: list[str], problems: list[str]) -> dict[st
 def read_manifest(manifest: Path) -> dict[str, str]:
     """Return the hashes of a manifest by path."""
     found = {}
-    for line in manifest.read_text(encoding="utf-8").splitlines():
+    for line in read_text(manifest).splitlines():
         if line.strip():
             hash_, path = line.split(None, 1)
             found[unescape_path(path)] = hash_.lower()
@@ -90,13 +99,13 @@ def read_fetch_list(bag: Path) -> dict[str, str]:
     """Return the URLs of fetch.txt by path."""
     if not (bag / "fetch.txt").is_file():
         return {}
-    lines = (bag / "fetch.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_text(bag / "fetch.txt").splitlines()
     return {unescape_path(path): url for url, _, path in (line.split(None, 2) for line in lines if line.strip())}
 
 
 def read_crate_hashes(bag: Path) -> dict[str, str]:
     """Return the hashes of the crate by path in the bag, of files and of members of archives."""
-    graph = json.loads((bag / "data" / METADATA).read_text(encoding="utf-8"))["@graph"]
+    graph = json.loads(read_text(bag / "data" / METADATA))["@graph"]
     is_file = [entity for entity in graph if "File" in entity["@type"] or entity["@id"].startswith(MEMBER)]
     return {
         "data/" + unquote(entity["@id"].replace(MEMBER, "", 1)): entity["sha256"]
@@ -109,7 +118,7 @@ def read_omitted_files(bag: Path) -> dict[str, str]:
     """Return the hashes of files that were too large to pack and have no URL, by path in the bag."""
     if not (bag / LARGE_FILES).is_file():
         return {}
-    lines = (bag / LARGE_FILES).read_text(encoding="utf-8").splitlines()[1:]
+    lines = read_text(bag / LARGE_FILES).splitlines()[1:]
     return {"data/" + unescape_path(path): hash_ for path, _, hash_ in (line.rsplit("\t", 2) for line in lines)}
 
 
@@ -156,10 +165,11 @@ def check_bag(
     problems: list[str] = []
     elsewhere: dict[str, str] = {}
     found: dict[str, str] = {}
+    folder = Path(os.path.realpath(bag))
     for path, expected in sorted({**tags, **payload}.items()):
         file = bag / path
-        if bag.resolve() not in file.resolve().parents:
-            problems.append(f"{path} is outside of the bag.")
+        if Path(os.path.realpath(file)) != folder / path:
+            problems.append(f"{path} is a link, or outside of the bag.")
         elif file.is_file():
             found[path] = hash_file(file)
             if found[path] != expected:
@@ -197,8 +207,10 @@ def check_bag(
         elif found.setdefault(path, hash_file(bag / path)) != expected and path not in crate:
             problems.append(f"{path} was changed: its sha256 is {found[path]}, {LARGE_FILES} says {expected}.")
     here = {path.relative_to(bag).as_posix() for path in bag.rglob("*") if path.is_symlink() or not path.is_dir()}
-    for path in sorted(here - set(tags) - set(payload) - set(large) - {"tagmanifest-sha256.txt"}):
-        problems.append(f"{path} is unknown: the bag does not list it.")
+    for path in sorted(here - (set(tags) & TAGS) - set(payload) - set(large) - {"tagmanifest-sha256.txt"}):
+        problems.append(
+            f"{path} is unknown: {'no bag of a run has it' if path in tags else 'the bag does not list it'}."
+        )
     known_payload = {*crate, *names, f"data/{METADATA}", f"data/{LOG}"}
     for path in sorted(
         ((here & set(payload)) | set(members)) - known_payload
@@ -217,7 +229,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         problems, elsewhere, count = check_bag(given.folder, given.log_checkpoint, given.crate_sha256)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         print(escape_to_one_line(f"{given.folder} is no bag of a run that can be read: {error}"), file=sys.stderr)
         return 2
     for path, address in sorted(elsewhere.items()):

@@ -172,6 +172,23 @@ def _link(bag: Path) -> None:
     (bag / "data" / LARGE).symlink_to("/etc/hostname")
 
 
+def _link_inside(bag: Path) -> None:
+    (bag / "data" / LARGE).rename(bag / "data/models/moved")
+    (bag / "data" / LARGE).symlink_to(bag / "data/models/moved")
+
+
+def _loop(bag: Path) -> None:
+    (bag / "data" / LARGE).unlink()
+    (bag / "data" / LARGE).symlink_to(bag / "data" / LARGE)
+
+
+def _add_certificate(bag: Path) -> None:
+    """Put a file next to the manifests, into the list of such files as well."""
+    (bag / "CERTIFICATE.txt").write_text("certified")
+    with (bag / "tagmanifest-sha256.txt").open("a") as tags:
+        tags.write(f"{sha256_of(bag / 'CERTIFICATE.txt')} CERTIFICATE.txt\n")
+
+
 @pytest.mark.parametrize(
     ("attack", "sentence"),
     [
@@ -179,7 +196,9 @@ def _link(bag: Path) -> None:
         (_delete, f"data/{LARGE} is missing, the manifest lists it."),
         (_add, "data/models/extra.txt is unknown"),
         (_forge, f"data/{LARGE} is another file"),
-        (_link, f"data/{LARGE} is outside of the bag."),
+        (_link, f"data/{LARGE} is a link, or outside of the bag."),
+        (_loop, f"data/{LARGE} is missing, the manifest lists it."),
+        (_add_certificate, "CERTIFICATE.txt is unknown: no bag of a run has it."),
     ],
 )
 def test_what_was_done_to_a_bag_is_named(
@@ -189,6 +208,33 @@ def test_what_was_done_to_a_bag_is_named(
     attack(tmp_path / "bag")
     code, told = check(tmp_path / "bag")
     assert code == 1 and sentence in told and "problems: 1" in told
+
+
+def test_a_link_to_another_file_of_the_bag_is_named(finished: Path, tmp_path: Path) -> None:
+    pack(finished, tmp_path / "bag")
+    _link_inside(tmp_path / "bag")
+    assert f"data/{LARGE} is a link, or outside of the bag." in check(tmp_path / "bag")[1]
+
+
+@pytest.mark.parametrize("name", ["tagmanifest-sha256.txt", "manifest-sha256.txt", f"data/{layout.CRATE}"])
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+def test_a_pipe_or_device_in_place_of_a_list_is_no_bag(finished: Path, tmp_path: Path, name: str, target: str) -> None:
+    pack(finished, tmp_path / "bag")
+    (tmp_path / "bag" / name).unlink()
+    (tmp_path / "bag" / name).symlink_to(target) if target != "pipe" else os.mkfifo(tmp_path / "bag" / name)
+    code, said = check(tmp_path / "bag")
+    assert code == 2 and said.endswith(f"{name} is missing or no file\n") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "crate",
+    ["[" * 100_000, '{"@graph":[{"@id":5,"@type":"X"}]}', '{"@graph":[{"@id":[],"@type":"File","sha256":"a"}]}'],
+)
+def test_a_crate_of_another_shape_is_no_bag(finished: Path, tmp_path: Path, crate: str) -> None:
+    pack(finished, tmp_path / "bag")
+    (tmp_path / "bag/data" / layout.CRATE).write_text(crate)
+    code, said = check(tmp_path / "bag")
+    assert code == 2 and "is no bag of a run that can be read: " in said and said.count("\n") == 1
 
 
 def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
