@@ -164,11 +164,10 @@ def previous_line_sha256(statement: Any) -> str:
 def attested_files(statement: Any) -> list[tuple[str, str]]:
     """Return name and SHA-256 of the files that a statement attests."""
     made = statement["predicate"]["runDetails"]["byproducts"] if statement["predicateType"] == SLSA else []
-    return [
-        (entry["name"], entry["digest"]["sha256"])
-        for entry in [*statement["subject"], *made]
-        if entry["name"] != PREVIOUS_LINE
-    ]
+    named = [(entry["name"], entry["digest"]["sha256"]) for entry in [*statement["subject"], *made]]
+    if not all(isinstance(word, str) for words in named for word in words):
+        raise TypeError("a name or a hash is no text")
+    return [(name, sha256) for name, sha256 in named if name != PREVIOUS_LINE]
 
 
 def hash_file(path: str) -> str:
@@ -209,7 +208,10 @@ def check_log(
     problems: list[str] = []
     files: dict[str, tuple[str, int]] = {}
     hashes = ["0" * 64]
-    with open(os.path.join(run, LOG), "rb") as log:
+    path = os.path.join(run, LOG)
+    if not os.path.isfile(path):  # nobody writes into a pipe, and a device has no end
+        raise OSError(f"{path} is missing or no file")
+    with open(path, "rb") as log:
         lines = log.readlines()
     for number, line in enumerate(lines, start=1):
         try:
@@ -252,7 +254,7 @@ def check_crate(run: str, given: str | None) -> tuple[list[str], dict[str, str]]
         with open(path, encoding="utf-8") as text:
             listed = [entity for entity in json.load(text)["@graph"] if "File" in entity["@type"]]
         return [], {unquote(entity["@id"]): str(entity["sha256"]) for entity in listed if "sha256" in entity}
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return [f"{CRATE} is not a crate that can be read"], {}
 
 
@@ -289,13 +291,13 @@ def main(arguments: list[str]) -> int:
     try:
         key = read_public_key(given.key) if given.key else None
         problems, lines, attested_files = check_log(given.run, key, given.log_checkpoint)
+        of_crate, crate_files = check_crate(given.run, given.crate_sha256)
+        expected = [(name, sha256, f"line {number} of the log") for name, (sha256, number) in attested_files.items()]
+        expected += [(name, sha256, "the crate") for name, sha256 in crate_files.items()]
+        of_files, here, absent = check_files(given.run, expected)
     except (OSError, ValueError) as error:
         print(f"error: {escape_to_one_line(str(error))}")
         return 2
-    of_crate, crate_files = check_crate(given.run, given.crate_sha256)
-    expected = [(name, sha256, f"line {number} of the log") for name, (sha256, number) in attested_files.items()]
-    expected += [(name, sha256, "the crate") for name, sha256 in crate_files.items()]
-    of_files, here, absent = check_files(given.run, expected)
     for problem in (problems := [*problems, *of_crate, *of_files]):
         print(f"{escape_to_one_line(problem)}.")
     counts = f"{lines} attestations, {here} files looked at, {absent} attested or listed files are not here"

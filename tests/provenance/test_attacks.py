@@ -316,6 +316,23 @@ def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: 
     assert problem.startswith(f"{layout.ATTESTATION_LOG} was cut or changed: no line has the checkpoint given")
 
 
+def test_the_verifier_in_one_file_waits_for_no_pipe_and_ends_in_a_sentence(
+    run: Signed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for crate in ("[" * 100_000, '{"@graph":[{"@id":[],"@type":"File","sha256":"a"}]}'):
+        write(layout.CRATE, crate)(run.folder)
+        assert checked(run) == 1 and f"{layout.CRATE} is not a crate" in capsys.readouterr().out
+    for resource in ({"name": 5, "digest": {"sha256": "a"}}, {"name": layout.CRATE, "digest": {"sha256": 5}}):
+        forged = attestation_log.build_envelope(
+            compact({"predicateType": "x", "predicate": {"before": "0" * 64}, "subject": [resource]})
+        )
+        on_lines(lambda lines, line=forged: [*lines, line])(run.folder)  # type: ignore[misc]
+        assert checked(run) == 1 and "is no attestation." in capsys.readouterr().out
+    (run.folder / layout.ATTESTATION_LOG).unlink()
+    os.mkfifo(run.folder / layout.ATTESTATION_LOG)
+    assert checked(run) == 2 and "is missing or no file" in capsys.readouterr().out
+
+
 def test_a_checkpoint_of_an_earlier_start_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
     *_, before, _ = attestation_log.read_log(run.folder)
     sentence = f"{layout.ATTESTATION_LOG} has 1 lines after the checkpoint given: ask the owner for the newest one."
