@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline import layout
 from pipeline.core import atomic_files
+from pipeline.core.command_line_text import command_option, command_options
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Attempt, read_job_files
 from pipeline.job.attempt import HEARTBEAT_SECONDS
@@ -129,15 +130,9 @@ def find_local_steps(run_directory: Path) -> list[tuple[psutil.Process, list[str
 
 def step_outputs(words: list[str]) -> list[str]:
     """Return the outputs in a step's command line; the last is the record or the file of the batch."""
-    options: dict[str, list[list[str]]] = {}
-    for word in words:
-        if word.startswith("--"):
-            options.setdefault(word, []).append([])
-        elif options:
-            options[[*options][-1]][-1].append(word)
-    outputs = [given[1] for given in options.get("--output", []) if len(given) == 2]
-    last = options.get("--batch") or options.get("--record") or []
-    return ([] if "--batch" in options else outputs) + [given[0] for given in last if given]
+    outputs = [values[1] for name, values in command_options(words) if name == "--output" and len(values) == 2]
+    batch, record = (command_option(words, name) for name in ("--batch", "--record"))
+    return [batch] if batch else [*outputs, *([record] if record else [])]
 
 
 def clear_incomplete_marks(words: list[str]) -> None:

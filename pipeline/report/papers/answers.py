@@ -92,7 +92,6 @@ class Answers:
         return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
 
     def model_answers(self, key: str) -> Answer:
-        """One sentence for each model."""
         lines = [f"{model.name}: {getattr(self._sentences, key)(model)}" for model in self.models]
         origin: list[str] = []
         for place in MODEL_ANSWERS[key]:
@@ -100,16 +99,13 @@ class Answers:
         return Answer("; ".join(lines) or self.words("no model was trained"), tuple(origin))
 
     def corpus_answers(self, key: str) -> Answer:
-        """What is said of each corpus."""
         sentences = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
         return Answer("; ".join(filter(None, sentences)) or self.words(CORPUS_ANSWERS[key]), self._statistics_files())
 
     def text_only(self) -> Answer:
-        """The only modality that this pipeline reads."""
         return Answer(self.words("text"), (MANIFESTS,))
 
     def settings_tables(self, title: str) -> list[Table]:
-        """All settings of each model as its records have them."""
         w = self.words
         return [
             Table(
@@ -148,14 +144,12 @@ class Answers:
         return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
 
     def data_kinds(self) -> Answer:
-        """Which kinds of sources there are."""
         w = self.words
         kinds = {source.category for source in self.sources}
         titles = [w(CATEGORIES[kind]) for kind in CATEGORIES if kind in kinds]
         return Answer("; ".join(titles) or w("none"), (MANIFESTS,))
 
     def amount(self) -> Answer:
-        """How many documents, bytes and tokens there are, in which band."""
         w = self.words
         indexes = self.page["reader"].indexes
         most = max((index.content["train"]["tokens"] for index in indexes), default=0)
@@ -191,7 +185,6 @@ class Answers:
         return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
 
     def union_languages(self) -> Answer:
-        """Which official languages of the Union the texts have."""
         used = {language for corpus in self.page["corpora"] for language, _ in corpus["languages"]}
         names = [self.words.language_name(language) for language in sorted(used & UNION_LANGUAGES)]
         return Answer(", ".join(names) or self.words("none"), self._statistics_files())
@@ -200,7 +193,6 @@ class Answers:
         return tuple(layout.STATISTICS.relative_path(corpus=corpus["name"]) for corpus in self.page["corpora"])
 
     def read_last(self) -> Answer:
-        """When the raw files were read."""
         days = sorted(source.read_last for source in self.sources if source.read_last)
         return Answer(days[-1] if days else self.words("not recorded"), (FINGERPRINTS,))
 
@@ -214,14 +206,12 @@ class Answers:
         )
 
     def tests(self) -> Answer:
-        """On which tasks the models were tested."""
         w = self.words
         tasks = sorted({f"{task['task']} ({task['language']})" for model in self.models for task in model.scores})
         origin = tuple(f"{layout.EVALUATION.relative_path(model=model.name)}/" for model in self.models)
         return Answer(", ".join(tasks) or w("no task was evaluated"), origin)
 
     def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
-        """Sources with rights and sizes."""
         w = self.words
         head = (
             *(w("Source"), w("Language"), w("License"), w("Basis"), w("Holder"), w("Address"), w("Version")),
@@ -251,7 +241,8 @@ class Answers:
 
     def opt_out(self) -> Answer:
         """What opt-out lists left out, and what a search found of it afterwards."""
-        w = self.words
+        w, proofs = self.words, self.page["reader"].forgotten
+        listed = {name: part for proof in proofs for name, part in proof.content["sources"].items()}
         sentences = [
             w(
                 "corpus {name}: {documents} reserved documents and {copies} copies of them were left out; a search "
@@ -262,7 +253,7 @@ class Answers:
                 found=w.number(proof.content["after"]["documents"] + proof.content["after"]["copies"]),
                 searched=w.number(proof.content["searched"]["documents"]),
             )
-            for proof in self.page["reader"].forgotten
+            for proof in proofs
         ]
         sentences += [
             w(
@@ -272,18 +263,11 @@ class Answers:
                 hosts=w.number(count["hosts"]),
                 documents=w.number(count["documents"]),
             )
-            for name, part in sorted(self._listed_sources().items())
+            for name, part in sorted(listed.items())
             for file, count in sorted(part.get("reservations", {}).items())
         ]
-        origin = tuple(
-            layout.FORGOTTEN.relative_path(corpus=proof.content["corpus"]) for proof in self.page["reader"].forgotten
-        )
+        origin = tuple(layout.FORGOTTEN.relative_path(corpus=proof.content["corpus"]) for proof in proofs)
         return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics_files())
-
-    def _listed_sources(self) -> dict[str, Any]:
-        return {
-            name: part for proof in self.page["reader"].forgotten for name, part in proof.content["sources"].items()
-        }
 
     def evidence(self) -> Answer:
         """Files that show licenses, by their hashes."""
@@ -296,7 +280,6 @@ class Answers:
         return Answer("; ".join(lines) or None, key="disclosure.license_evidence")
 
     def describe_category(self, category: str) -> Answer:
-        """Whether there are sources of a category, and which."""
         w = self.words
         names = ", ".join(source.name for source in self._sources_of(category))
         return Answer(w("yes, text: {names}", names=names) if names else w("no"), (MANIFESTS,))
