@@ -5,7 +5,7 @@ import atexit
 from pipeline.slurm import job_software, platform_check
 from pipeline.slurm.job_software import JobModules
 from pipeline.workflow import dry_run, preflight
-from pipeline.workflow.plan_summary import PlannedJob
+from pipeline.workflow.dry_run import PlannedJob
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
 if run.platform.modules:

@@ -7,17 +7,132 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.job_records import BatchRecord, Record
-from pipeline.layout import SOURCE_UNITS
+from pipeline.core.formatting import align_columns, pluralize
+from pipeline.core.job_records import BatchRecord, Record, find_record_files
+from pipeline.core.settings import flatten_settings
+from pipeline.core.stored_files import FileStore
+from pipeline.layout import SOURCE_UNITS, UNIT_RECORDS
+from pipeline.report.amount_formatting import format_duration
 from pipeline.sources.settings import Source
 from pipeline.workflow import preflight
 from pipeline.workflow.dag import Dag
-from pipeline.workflow.plan_summary import RULES, PlannedJob, plan_lines
+from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.steps import STEPS
+
+STEP_OF = {step.rule: name for name, step in STEPS.items()}
+PARAMETERS_CHANGED = "params have changed since last execution"
+# Snakemake's reasons for a job, and ours. The first that applies is shown.
+REASONS = {
+    "forced": "forced on the command line",
+    PARAMETERS_CHANGED: "",  # explained by the record
+    "output files have to be generated": "no result yet",
+    "incomplete output files": "an earlier try did not finish",
+    "set of input files has changed since last execution": "other input files",
+    "updated input files": "newer input files",
+    "input files updated by another job": "after the jobs above",
+}
+SHOWN_KEYS = 3  # settings that a row names
+
+
+RULES = [*STEP_OF]
+RULES.insert(RULES.index("sources_manifest") + 1, "sources_complete")
+
+
+class PlannedJob(NamedTuple):
+    """A job that a dry run would run, with Snakemake's reasons."""
+
+    rule: str
+    wildcards: Mapping[str, str]
+    reasons: Collection[str]
+
+
+def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
+    """Return the summary of a dry run in lines.
+
+    Args:
+        dag: the jobs of the run.
+        jobs: the jobs that would run.
+        finished: the number of jobs with valid results.
+    """
+    steps = {rule: planned for rule in RULES if (planned := [job for job in jobs if job.rule == rule])}
+    times = JobTimes(dag.config)
+    rows = [["step", "jobs", "time", "why"]]
+    known, unknown = 0.0, []
+    for rule, planned in steps.items():
+        step = STEP_OF.get(rule)
+        mean = times.mean_seconds(step) if step else 0.0
+        if mean is None:
+            unknown.append(str(step))
+        else:
+            known += mean * len(planned)
+        duration = "not known" if mean is None else format_duration(mean * len(planned))
+        rows.append([step or rule, str(len(planned)), duration if step else "", ", ".join(_reasons(dag, planned))])
+    total = f"at least {format_duration(known)}" if unknown else format_duration(known)
+    rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
+    head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
+    note = "Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."
+    return [head, "", *align_columns(rows), "", note]
+
+
+def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:
+    """Yield the reasons of the jobs of a step, each once."""
+    seen = set()
+    for job in jobs:
+        reason = next((text for name, text in REASONS.items() if name in job.reasons), ", ".join(job.reasons))
+        if PARAMETERS_CHANGED in job.reasons:
+            if "changed" in seen:
+                continue
+            seen.add("changed")
+            reason = _changes(dag, job) if job.rule in STEP_OF else "other parameters"
+        if reason not in seen:
+            seen.add(reason)
+            yield reason
+
+
+def _changes(dag: Dag, job: PlannedJob) -> str:
+    """Return which parameters of a job differ from its record."""
+    step = STEP_OF[job.rule]
+    instance = {name: job.wildcards[name] for name in STEPS[step].instances.wildcards}
+    settings, code, environment = dag.job_versions(step, instance)
+    try:
+        record, before = _load_record_settings(dag, step, instance)
+    except InputError:
+        return "other parameters"
+    found = []
+    if before is None or before != json.loads(settings):
+        found.append(f"settings changed{_changed_keys(before, json.loads(settings))}")
+    if record.code_version != code:
+        found.append("code changed")
+    if record.environment_version != environment:
+        found.append("environment changed")
+    return " and ".join(found) or "other input data"
+
+
+def _load_record_settings(
+    dag: Dag, step: str, instance: dict[str, str]
+) -> tuple[Record | BatchRecord, dict[str, object] | None]:
+    """Return the record of a job with its settings; of a batch, those of its first unit."""
+    if STEPS[step].instances.units is None:
+        record = Record.load(Path(dag.record_path(step, *instance.values())))
+        return record, record.settings
+    batch = BatchRecord.load(Path(dag.batch_record_path(step, *instance.values())))
+    parents = ".".join((step, *list(instance.values())[:-1], ""))
+    units = UNIT_RECORDS.path(dag.config.directory, job=batch.name)
+    files = find_record_files(FileStore(dag.config.directory, parents), [units] if units.is_file() else [])
+    return batch, Record.load(files[0]).settings if files else batch.settings
+
+
+def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> str:
+    old, new = dict(flatten_settings(before or {})), dict(flatten_settings(now))
+    keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    shown = keys[:SHOWN_KEYS] + ([f"{len(keys) - SHOWN_KEYS} more"] if len(keys) > SHOWN_KEYS else [])
+    return f" ({', '.join(shown)})" if before is not None and shown else ""
+
 
 STAGE_OF = {step.rule: step.stage for step in STEPS.values()}
 # The stages that Snakemake plans again after a checkpoint, by its rule.
