@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.job_records import Record
-from pipeline.core.settings import merge_settings
+from pipeline.core.settings import flatten_settings, merge_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
 from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy
 from pipeline.report import charts, power_timeline, training_section
@@ -40,18 +40,6 @@ from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
 from pipeline.report.training_section import compare_with_plan
 from pipeline.tokens.data_order import tabulate_epochs
-
-
-def flatten_settings(settings: Json, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return the leaves of nested settings as dotted names and values, in order."""
-    rows: list[tuple[str, Any]] = []
-    for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict) and value:
-            rows += flatten_settings(value, f"{name}.")
-        else:
-            rows.append((name, value))
-    return rows
 
 
 def _last_value(metrics: list[Json], key: str) -> Any:
@@ -106,7 +94,7 @@ def summarize_model(
         "memory_bytes": max(values("memory_bytes"), default=None),
         "seed": seed,
         "settings": [("seed", str(seed))] * (seed is not None)
-        + flatten_settings({key: recorded[key] for key in ("architecture", "training") if key in recorded}),
+        + [*flatten_settings({key: recorded[key] for key in ("architecture", "training") if key in recorded})],
         "segments": segments,
         "energy": energy,
         **{key: training.get(key) for key in ("strategy", "sequence_length", "recomputation")},
@@ -138,7 +126,7 @@ def summarize_plan(content: Json) -> Json:
         for key in keys
         if any(key in column for column in columns.values())
     ]
-    assumed = flatten_settings({key: content[key] for key in ("platform", "energy") if key in content})
+    assumed = [*flatten_settings({key: content[key] for key in ("platform", "energy") if key in content})]
     return {"columns": list(columns), "rows": rows, "assumed": assumed}
 
 
