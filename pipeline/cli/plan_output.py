@@ -17,6 +17,8 @@ from pipeline.core.formatting import align_columns, escape_to_one_line
 from pipeline.forecast.evaluation_share import add_evaluation_share
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (
+    add_bound,
+    format_evaluation_forecast,
     format_file_count,
     format_memory,
     format_proposals,
@@ -46,9 +48,11 @@ SHOWN = {
     "evaluation_share": "evaluation, share of training",
     "validation_share": "validation, share of training",
     "checkpoint_share": "checkpoints, share of training",
+    "failure_share": "work lost to failures, share of training",
 }
 """The figures of a model on the first screen, by their keys in the plan."""
 SHARE_NEEDS = {
+    "evaluation_share": "unknown: no suite has local files; see --details",
     "validation_share": "unknown: training.validation_tokens is not set",
     "checkpoint_share": "unknown: the platform does not state storage_bytes_per_second",
 }
@@ -121,6 +125,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
         values = [format_time_interval(model) if key == "interval" else model.get(key) for model in models.values()]
         if key in SHARE_NEEDS:
             values = [SHARE_NEEDS[key] if value is None else value for value in values]
+        values = [add_bound(key, model, value) for model, value in zip(models.values(), values, strict=True)]
         if all(value is None for value in values):
             unknown.append(label)
         else:
@@ -131,7 +136,12 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
         size = platform["memory_bytes_per_device"]
         peaks = {name: format_memory(traced.peak_bytes, size) for name, traced in memory.traced.items()}
         rows.append(["memory of a device", *(peaks.get(name, "unknown") for name in models)])
-    lines = [*align_columns(rows), *memory.notes, *format_proposals(estimated)]
+    lines = [
+        *align_columns(rows),
+        format_evaluation_forecast(estimated["evaluation"]),
+        *memory.notes,
+        *format_proposals(estimated),
+    ]
     if unknown:
         missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
         lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")

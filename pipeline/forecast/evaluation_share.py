@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
+from pipeline.energy.energy_forecast import CostRange, add_independent_error, relative_interval
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_file_reader import list_item_files, read_data_rows
 from pipeline.model.size import active_parameter_count
@@ -23,7 +24,13 @@ FORMULAS = {
     "validation_share": "validation_seconds / seconds; where the time is unknown, validation tokens / 3 / tokens",
     "checkpoint_writes": "milestones, and the steps of checkpoint_every that are none",
     "checkpoint_share": "checkpoint_writes x checkpoint_write_seconds / seconds, during the training",
+    "failure_share": "failure_seconds / seconds",
 }
+EVALUATION_STEPS, TRAINING_STEP = ("evaluate.suites", "evaluate.baselines"), "pretrain.segment"
+NOT_CALIBRATED = (
+    "no finished run is named, so starts of jobs and generated texts do not count; `polder run SMALLER.yaml` measures "
+    "them, with these suites on less text, and energy: {calibration: [results/SMALLER]} uses them"
+)
 EXCLUDED = "starts of jobs, few-shot examples, texts that models write, and the search for copied text"
 
 
@@ -78,8 +85,40 @@ def add_evaluation_share(config: Config, plan: dict[str, Any]) -> dict[str, Any]
         )
         if planned["seconds"] is None:
             basis += "; shares by operations, because the time is unknown"
+        if size.unknown:
+            models[name]["evaluation_lower_bound"] = True
         notes[name] = [*plan["notes"][name], basis, *(f"evaluation without {one}" for one in size.unknown)]
-    return plan | {"models": models, "notes": notes, "formulas": plan["formulas"] | FORMULAS}
+    formulas = plan["formulas"] | FORMULAS
+    return plan | {"models": models, "notes": notes, "formulas": formulas, "evaluation": forecast_evaluation(plan)}
+
+
+def forecast_evaluation(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return time and joules of all evaluation jobs as shares of those of all training jobs, from finished runs.
+
+    The 95 % interval of the time takes the errors of both as independent. Joules have none: a meter's or power model's
+    error is in both. Without a forecast of both there is the reason, `refused`.
+    """
+    if plan["forecast"] is None:
+        return {"label": "estimated", "refused": NOT_CALIBRATED}
+    steps = plan["forecast"]["steps"]
+    evaluation = [steps[step] for step in EVALUATION_STEPS if step in steps]
+    training = steps.get(TRAINING_STEP, {"refused": "this run trains nothing"})
+    refused = [entry["refused"] for entry in (*evaluation, training) if "refused" in entry]
+    if not evaluation or refused:
+        return {"label": "estimated", "refused": refused[0] if evaluation else "this run evaluates nothing"}
+    ends = ("seconds", "low_seconds", "high_seconds")
+    down, up = relative_interval(*(training[end] for end in ends))
+    seconds = CostRange(*(sum(entry[end] for entry in evaluation) for end in ends))
+    share, low, high = (figure / training["seconds"] for figure in add_independent_error(seconds, (-up, -down)))
+    joules = sum(entry["joules"] for entry in evaluation)
+    return {
+        "label": "estimated",
+        "calibration": plan["forecast"]["calibration"],
+        "time_share": share,
+        "low_time_share": low,
+        "high_time_share": high,
+        "energy_share": joules / training["joules"] if training["joules"] else None,
+    }
 
 
 def _estimate_shares(
@@ -94,8 +133,8 @@ def _estimate_shares(
     saved = {*range(0, training.steps + 1, every)} if every else set[int]()
     writes = len(milestones) + sum(training.first_step < step for step in saved - milestones)
     seconds, write = planned["seconds"], planned["checkpoint_write_seconds"]
-    share = flops / planned["model_flops"]
-    if seconds is not None:
+    share = None if size.unknown and not size.items else flops / planned["model_flops"]
+    if seconds is not None and share is not None:
         rate = platform["peak_flops_per_second"] * planned["utilization_share"]
         share = flops / rate / (seconds * planned["devices_used"])
     energy = planned["facility_energy_joules"]
@@ -104,10 +143,11 @@ def _estimate_shares(
         "evaluation_tokens": round(tokens),
         "evaluation_flops": flops,
         "evaluation_share": share,
-        "evaluation_energy_joules": None if energy is None else energy * share,
+        "evaluation_energy_joules": None if energy is None or share is None else energy * share,
         "validation_share": _validation_share(planned, training),
         "checkpoint_writes": writes,
         "checkpoint_share": None if write is None or seconds is None else writes * write / seconds,
+        "failure_share": None if seconds is None else (planned["failure_seconds"] or 0.0) / seconds,
     }
 
 

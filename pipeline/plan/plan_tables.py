@@ -70,6 +70,26 @@ def _format_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 
+def add_bound(key: str, model: Mapping[str, Any], value: Any) -> Any:
+    """Return the value of a figure of evaluation with "at least" where not all suites could be counted."""
+    is_bound = key.startswith("evaluation_") and model.get("evaluation_lower_bound") and isinstance(value, int | float)
+    return f"at least {format_quantity(key, value)}" if is_bound else value
+
+
+def format_evaluation_forecast(evaluation: Mapping[str, Any]) -> str:
+    """Format the share of evaluation that finished runs foretell as one sentence, or why there is none."""
+    if "refused" in evaluation:
+        return f"evaluation by finished runs: unknown; {evaluation['refused']}"
+    time, low, high, energy = (
+        format_quantity("share", evaluation[f"{key}_share"]) for key in ("time", "low_time", "high_time", "energy")
+    )
+    folders = ", ".join(run["folder"] for run in evaluation["calibration"])
+    return (
+        f"evaluation by finished runs (estimated): {time} of the time of training jobs (95 %: {low} to {high}), "
+        f"{energy} of their energy; from {folders}, with their suites"
+    )
+
+
 def list_proposal_rows(plan: Mapping[str, Any], name: str) -> list[list[str]]:
     """Return a table of a model as asked and as proposed: time, billed hours, energy, each with what is saved."""
     asked, size = plan["models"][name], plan["platform"]["memory_bytes_per_device"]

@@ -14,7 +14,14 @@ from markupsafe import Markup
 from pipeline.core.atomic_files import write_atomically
 from pipeline.core.markup import content_security_hash, read_style_sheet, template_environment
 from pipeline.plan.alternative_models import TOKENS_PER_PARAMETER
-from pipeline.plan.plan_tables import format_memory, format_quantity, format_time_interval, list_proposal_rows
+from pipeline.plan.plan_tables import (
+    add_bound,
+    format_evaluation_forecast,
+    format_memory,
+    format_quantity,
+    format_time_interval,
+    list_proposal_rows,
+)
 from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
 from pipeline.plan.training_time import HOW_TO_MEASURE
 from pipeline.report.charts import Series, draw_line_chart
@@ -28,6 +35,7 @@ LABELS = {
     "devices_used": "Devices",
     "seconds": "Time",
     "failure_seconds": "… work lost to failures",
+    "failure_share": "… the same, share of the time",
     "validation_seconds": "… validation",
     "start_seconds": "… starts of jobs",
     "interval": "95 % interval of the time",
@@ -81,6 +89,7 @@ def write_plan_page(
         charts=[*_draw_sizes(plan), *_draw_scaling(plan)],
         figures={key: value for key, value in platform.items() if isinstance(value, int | float)},
         missing={key: how for key, how in HOW_TO_MEASURE.items() if platform.get(key) is None},
+        evaluation=format_evaluation_forecast(plan["evaluation"]) if "evaluation" in plan else None,
         made=datetime.now(UTC).date().isoformat(),
         version=version("polder"),
         css=css,
@@ -103,6 +112,7 @@ def _list_model_rows(plan: Mapping[str, Any], memory: Mapping[str, Mapping[str, 
                 value = format_time_interval(model)
             elif key == "memory" and name in memory:
                 value = format_memory(memory[name]["peak_bytes"], platform["memory_bytes_per_device"])
+            value = add_bound(key, model, value)
             cells.append(value if isinstance(value, str) or value is None else format_quantity(key, value))
         if any(cell is not None for cell in cells):
             rows.append((label, [cell or "unknown" for cell in cells]))

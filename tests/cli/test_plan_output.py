@@ -20,6 +20,7 @@ def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
     assert any(line.startswith("polder platform measure") for line in lines)
     assert any(line.startswith("main ") and " 169 " in line for line in lines)
+    assert any(line.startswith("evaluation by finished runs: unknown; ") and "polder run" in line for line in lines)
     assert lines[-1] == "All figures, formulas and advice: polder plan config/micro.yaml --html plan.html"
 
 
@@ -27,7 +28,8 @@ def test_a_page_has_the_figures_of_the_screen(tmp_path: Path, capsys: pytest.Cap
     assert main(["plan", "config/micro.yaml", "--html", str(tmp_path / "plan.html")]) == 0
     page = (tmp_path / "plan.html").read_text("utf-8")
     assert (
-        "Compute plan of micro" in page
+        "Evaluation by finished runs: unknown; " in page
+        and "Compute plan of micro" in page
         and "69,280" in page
         and ">169<" in page
         and ">corpus.filter<" in page

@@ -7,12 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from pipeline.config.configuration import parse_configuration
 from pipeline.evaluate.settings import Suite
-from pipeline.forecast.evaluation_share import FORMULAS, add_evaluation_share, measure_suites
+from pipeline.forecast.evaluation_share import FORMULAS, add_evaluation_share, forecast_evaluation, measure_suites
 from pipeline.plan.estimate import estimate
+from pipeline.plan.plan_tables import add_bound, format_evaluation_forecast
 from pipeline.plan.settings import EstimateSettings
 from pipeline.workflow.steps import step_settings
 
@@ -67,6 +69,54 @@ def test_where_the_time_is_known_the_share_is_of_device_hours_and_energy() -> No
     assert math.isclose(model["validation_share"], model["validation_seconds"] / model["seconds"])
     assert model["checkpoint_writes"] == 4, "steps 2, 4, 6 and 8, of which 4 and 8 are milestones"
     assert model["checkpoint_share"] is None
+    assert math.isclose(model["failure_share"], model["failure_seconds"] / model["seconds"])
+    assert planned({"checkpoints": "final"})["models"]["base"]["failure_share"] is None, "the time is unknown"
+
+
+def step(seconds: float, joules: float) -> dict[str, Any]:
+    return {"seconds": seconds, "low_seconds": seconds / 1.5, "high_seconds": seconds * 2, "joules": joules}
+
+
+def test_finished_runs_foretell_the_share_of_time_and_energy() -> None:
+    steps = {"evaluate.suites": step(30, 600), "evaluate.baselines": step(10, 200), "pretrain.segment": step(80, 3200)}
+    plan: dict[str, Any] = {"forecast": {"steps": steps, "calibration": [{"folder": "results/small"}]}}
+    found = forecast_evaluation(plan)
+    assert (found["label"], found["time_share"], found["energy_share"]) == ("estimated", 0.5, 0.25)
+    down, up = math.log(1.5), math.log(2)
+    assert math.isclose(found["low_time_share"], 0.5 * math.exp(-math.hypot(down, up))), "and the training's upper end"
+    assert math.isclose(found["high_time_share"], 0.5 * math.exp(math.hypot(up, down)))
+    assert format_evaluation_forecast(found) == (
+        "evaluation by finished runs (estimated): 50 % of the time of training jobs (95 %: 22.4 % to 112 %), 25 % of "
+        "their energy; from results/small, with their suites"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        (None, "no finished run is named, so starts of jobs and generated texts do not count; `polder run"),
+        ({"pretrain.segment": step(1, 1)}, "this run evaluates nothing"),
+        ({"evaluate.suites": step(1, 1)}, "this run trains nothing"),
+        ({"evaluate.suites": {"refused": "no job"}, "pretrain.segment": step(1, 1)}, "no job"),
+    ],
+)
+def test_without_finished_runs_of_both_the_plan_says_why(steps: dict[str, Any] | None, reason: str) -> None:
+    found = forecast_evaluation({"forecast": steps and {"steps": steps, "calibration": []}})
+    assert found["refused"].startswith(reason)
+    assert format_evaluation_forecast(found).startswith(f"evaluation by finished runs: unknown; {reason}")
+
+
+def test_a_suite_that_cannot_be_counted_makes_a_lower_bound(tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror/org/set"
+    mirror.mkdir(parents=True)
+    (mirror / "README.md").write_text("# A data set")
+    (mirror / "test.jsonl").write_text('{"question": "Wat?"}\n')
+    shipped = {"name": "shipped", "language": "nl", "tasks": ["arc_nl"], "data": str(tmp_path / "mirror")}
+    for suites, shown in ((["dutch", shipped], "at least "), ([shipped], None), (["dutch"], 0.01)):
+        model = planned({"suites": suites, "checkpoints": "final", "untrained": False})["models"]["base"]
+        found = add_bound("evaluation_share", model, model["evaluation_share"])
+        assert found is None if shown is None else str(found).startswith("at least") == (shown == "at least ")
+    assert add_bound("seconds", {"evaluation_lower_bound": True}, 3.0) == 3.0
 
 
 def test_a_limit_counts_and_what_is_not_known_is_named(tmp_path: Path) -> None:
