@@ -71,6 +71,7 @@ KnownSuite = Literal[
     "euroeval_dutch",
     "euroeval_english",
     "olmes_core",
+    "ntrex",
 ]
 _PIQA = ("parallel_cloze", "nonparallel_cloze", "parallel_generation", "nonparallel_generation")
 KNOWN_SUITES: dict[KnownSuite, Suite] = {
@@ -123,6 +124,7 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
     "olmes_core": Suite(
         name="olmes_core", language="en", folder="config/tasks/olmes_core", data="{data}/mirror", limit=1000
     ),
+    "ntrex": Suite(name="ntrex", language="nl, en", folder="config/tasks/ntrex", data="{data}/mirror", limit=200),
 }
 
 

@@ -237,8 +237,16 @@ def _load_mirrored_task(
             task = _make_task(path, configuration, {}, None, configuration["dataset_path"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, TemplateError) as error:
             raise _unloaded_data(name, error, scratch) from None
-    if task.get_config("num_fewshot") and configuration.get("fewshot_split") in (None, configuration.get("test_split")):
-        raise InputError(f"task file {path}: num_fewshot needs a fewshot_split that is not the test_split: name one")
+    if (configuration.get("fewshot_config") or {}).get("samples"):
+        _check_fewshot_examples(path, task, None)
+    elif task.get_config("num_fewshot") and configuration.get("fewshot_split") in (
+        None,
+        configuration.get("test_split"),
+    ):
+        raise InputError(
+            f"task file {path}: num_fewshot needs a fewshot_split that is not the test_split, or examples in "
+            "fewshot_config: {samples: …}: name one"
+        )
     choose_examples(task)
     return {name: task}
 

@@ -130,6 +130,11 @@ DATA_SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[int], Row
         lambda n: {"question": f"What is {n}?", "choices": [*OPTIONS], "answer": n % 4, "subject": MMLU},
     ),
     "truthfulqa/truthful_qa": (("multiple_choice",), ("validation",), _nested_truths),
+    "mteb/NTREX": (
+        ("default",),
+        ("test",),
+        lambda n: {"nld_Latn": f"Er varen {n} boten.", "eng_Latn": f"There sail {n} boats.", "fra_Latn": "Non."},
+    ),
     "nyu-mll/blimp": (("adjunct_island",), ("train",), _pair),
 }
 

@@ -279,6 +279,26 @@ def test_a_named_example_that_the_data_lack_is_named(tmp_path: Path) -> None:
         source.load()
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"fewshot_config": {"sampler": "first_n"}},
+            "needs a fewshot_split that is not the test_split, or examples in",
+        ),
+        ({"num_fewshot": 5}, "num_fewshot: 5, and fewshot_config: samples has 4 examples; write more"),
+    ],
+)
+def test_examples_of_a_mirrored_task_are_no_items_and_enough(tmp_path: Path, changes: Row, message: str) -> None:
+    config = yaml.safe_load((Path("config/tasks/ntrex") / "ntrex_nl_en_to_english.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump(config | changes))
+    write_data_set(tmp_path / "mirror", "mteb/NTREX", {"test": [{"nld_Latn": "Ja.", "eng_Latn": "Yes."}] * 6})
+    suite = Suite(name="own", language="nl, en", folder=str(tmp_path), data=str(tmp_path / "mirror"))
+    (source,) = find_task_sources(suite, [path.absolute() for path in list_suite_files(suite)], tmp_path / "scratch")
+    with pytest.raises(InputError, match=message):
+        source.load()
+
+
 def test_a_suite_without_its_mirror_names_the_command(tmp_path: Path) -> None:
     suite = KNOWN_SUITES["euroeval_dutch"].model_copy(update={"data": str(tmp_path)})
     with pytest.raises(InputError, match=f"copy it with `polder mirror {tmp_path} euroeval_dutch`"):
