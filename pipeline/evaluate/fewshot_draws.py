@@ -42,6 +42,7 @@ class ShuffledExamples(Settings):
     seed: int = Field(description="4242 for the first iteration")
     text: str = Field(description="the field of which the length counts, and that differs between examples")
     labels: list[str] = Field(default=[], description="values of the field `label`, in turn")
+    tags: bool = Field(default=False, description="`labels` is a list of tags in a row, in which a label occurs")
     short: bool = Field(default=True, description="take short rows alone")
 
 
@@ -94,8 +95,11 @@ def _draw_shuffled(examples: ShuffledExamples, rows: Dataset, shots: int) -> lis
             (limit for limit in SHORT_CHARACTERS if sum(n < limit for n in lengths) >= shots), max(lengths) + 1
         )
         left = left.select([place for place, n in enumerate(lengths) if n < limit]).shuffle(seed=examples.seed)
-    texts = left[examples.text]
-    labels = [str(label).lower() for label in left["label"]] if examples.labels else [""] * len(texts)
+    texts = [*map(str, left[examples.text])]
+    if examples.tags:
+        labels = [{str(tag).lower() for tag in tags} for tags in left["labels"]]
+    else:
+        labels = [{str(label).lower()} for label in left["label"]] if examples.labels else [{""}] * len(texts)
     taken: list[int] = []
     used: set[str] = set()
     turns = cycle(label.lower() for label in examples.labels or [""])
@@ -103,7 +107,7 @@ def _draw_shuffled(examples: ShuffledExamples, rows: Dataset, shots: int) -> lis
         if len(taken) == shots:
             break
         label = next(turns)
-        free = (place for place, text in enumerate(texts) if labels[place] == label and text not in used)
+        free = (place for place, text in enumerate(texts) if label in labels[place] and text not in used)
         if (place := next(free, None)) is None:
             continue
         taken.append(place)

@@ -32,8 +32,9 @@ def describe_protocol(task: Task, asked: Sequence[int], seed: int) -> dict[str, 
         functions, all rows, the positions of the items that are asked, and the few-shot examples with their seed.
     """
     config = {key: value for key, value in task.dump_config().items() if key not in NOT_HASHED}
-    if getattr(task.config.process_results, "__module__", "").startswith("pipeline."):
-        del config["process_results"]  # its text would change with the layout of this package's code
+    for name in ("process_results", "process_docs"):
+        if getattr(getattr(task.config, name), "__module__", "").startswith("pipeline."):
+            del config[name]  # its text would change with the layout of this package's code
     shots = int(task.get_config("num_fewshot") or 0)
     rows: dict[str, Any] = {"asked": [*asked], "available": _hash_rows(task.eval_docs)}
     if shots:

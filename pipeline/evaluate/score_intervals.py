@@ -249,6 +249,12 @@ CORPUS_METRICS = {
         _sacrebleu_statistics("TER"), translation_edit_rate, size=1, higher_is_better=False, bounds=(0.0, np.inf)
     ),
     "f1_score": CorpusMetric(_binary_class_statistics, f1_score, size=0, bounds=(0.0, 1.0)),
+    "entity_f1": CorpusMetric(
+        partial(np.array, dtype=np.float64),
+        lambda sum_XS: _divide(2 * sum_XS[..., 0], sum_XS[..., 1] + sum_XS[..., 2]),
+        size=2,
+        bounds=(0.0, 1.0),
+    ),
     "matthews_corrcoef": CorpusMetric(_binary_class_statistics, matthews_correlation, size=0, bounds=(-1.0, 1.0)),
 }
 """By the names of the functions of lm-eval, and of `register_aggregations`."""

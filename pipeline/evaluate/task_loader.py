@@ -15,6 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
 from pipeline.evaluate.baseline_answers import render_rule_answers
 from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_shipped_index
+from pipeline.evaluate.entity_scores import serialize_entities
 from pipeline.evaluate.fewshot_draws import choose_examples
 from pipeline.evaluate.item_results import read_metadata_field, read_target_share
 from pipeline.evaluate.settings import SuiteSettings
@@ -217,6 +218,10 @@ def _make_task(
     if is_own:
         local["process_results"] = lambda fields, results: score_text(
             results[0], rename_fields(fields, metadata), metrics, metadata
+        )
+    if names := metadata.get("entities"):
+        local["process_docs"] = lambda rows: rows.map(
+            lambda row: {"entities": serialize_entities(row["tokens"], row["labels"], names)}
         )
     task = ConfigurableTask(config={**configuration, **local})
     for number, row in enumerate(task.eval_docs if rows is None else rows, start=1) if is_own else ():

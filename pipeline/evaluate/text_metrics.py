@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
+from pipeline.evaluate.entity_scores import LEFT_OUT, count_entities
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -139,7 +140,9 @@ CORPUS_LEVEL = ("bleu", "chrf", "chrf3pp", "ter")
 BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "squad_f1": (0.0, 1.0), "sari": (0.0, 100.0)}
 """The least and the largest score; intervals are clipped to them."""
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
-OWN_METRICS = (*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp")
+ENTITY_METRICS = {"entity_f1_no_misc": LEFT_OUT, "entity_f1": None}
+"""By the type of entities that a metric leaves out."""
+OWN_METRICS = (*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp", *ENTITY_METRICS)
 CITATION = re.compile(r"\[(\d+)\]")
 CONTENT_WORD_LETTERS = 4  # the least letters of a content word; numbers count at any length
 CLAIM_OVERLAP = 0.8  # the least share of a claim's words in one passage
@@ -263,6 +266,8 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
             found[metric] = score_squad(text, fields["answers"])[metric == "squad_f1"]
         elif metric in CORPUS_LEVEL:
             found[metric] = (fields["references"], text)
+        elif metric in ENTITY_METRICS:
+            found[metric] = count_entities(text, fields, metadata["entities"], ENTITY_METRICS[metric])
         elif metric == CLAIMS:
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
             found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
@@ -284,7 +289,13 @@ def register_aggregations() -> None:
         references, texts = _sacreformat([item[0] for item in items], [item[1] for item in items])
         return float(CHRF(word_order=2, beta=3).corpus_score(texts, references).score)
 
+    def entity_f1(items: Sequence[Any]) -> float:
+        """Return F1 of right, written and real entities of all items."""
+        right, written, real = map(sum, zip(*items, strict=True))
+        return 2 * right / (written + real) if written + real else 0.0
+
     register_aggregation("chrf3pp")(chrf3pp)
+    register_aggregation("entity_f1")(entity_f1)
 
 
 def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
@@ -299,6 +310,13 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
             fields["passage"] and not _is_text_list(fields.get("answers"))
         ):
             return "write `passage`, a number or 0, and `answers`, a list of texts"
+    if asked & {*ENTITY_METRICS}:
+        if not isinstance(metadata.get("entities"), Mapping):
+            return "metadata: {entities: {NAME: TYPE, …}} is missing: the names of kinds of entities in prompts"
+        if not (isinstance(fields.get("tokens"), list) and isinstance(fields.get("labels"), list)):
+            return "write `tokens` and `labels`, lists of texts"
+        if len(fields["tokens"]) != len(fields["labels"]):
+            return "write a label for each of the `tokens`"
     if asked & {"squad_em", "squad_f1"} and not _is_text_list(fields.get("answers")):
         return "write `answers`, a list of texts"
     if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):

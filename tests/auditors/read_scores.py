@@ -59,6 +59,20 @@ def write_euroeval_prompts(file: Path) -> Any:
     return prompts
 
 
+def mark_entities(file: Path) -> Any:
+    """Return the tags that EuroEval reads from written answers about `conll-nl`.
+
+    The file has the tokens of each item, and the answers.
+    """
+    content = json.loads(file.read_text(encoding="utf-8"))
+    marking = import_euroeval("task_group_utils.token_classification")
+    sys.modules["demjson3"].decode = lambda txt: json.loads(txt)  # type: ignore[attr-defined]
+    sys.modules["demjson3"].JSONDecodeError = ValueError  # type: ignore[attr-defined]
+    output = types.SimpleNamespace(sequences=content["answers"], failed_instances=[])
+    config = import_euroeval("dataset_configs.dutch").CONLL_NL_CONFIG
+    return marking.extract_labels_from_generation({"tokens": content["tokens"]}, output, config)
+
+
 def import_euroeval(name: str) -> Any:
     """Import a module of EuroEval.
 
@@ -79,6 +93,7 @@ READERS = {
     "lm-eval": convert_lm_eval,
     "euroeval": read_euroeval,
     "euroeval-prompts": write_euroeval_prompts,
+    "euroeval-entities": mark_entities,
 }
 
 if __name__ == "__main__":

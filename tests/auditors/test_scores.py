@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.cli.entry_point import main
+from pipeline.evaluate.entity_scores import tag_tokens
 from pipeline.evaluate.settings import KnownSuite
 from tests.conftest import ROOT, Project, is_lacking
 from tests.evaluate.test_public_suites import tasks_of, write_euroeval_mirror
@@ -113,8 +114,22 @@ def test_prompts_and_examples_are_those_of_euroeval(
     }
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     expected = read("euroeval-prompts", tmp_path / "rows.json")
-    assert len(expected) == len(tasks) == 13
+    assert len(expected) == len(tasks) == 15
     for task in tasks.values():
         shots = task.get_config("num_fewshot")
         asked = [task.fewshot_context(doc, num_fewshot=shots) for doc in task.eval_docs]
         assert asked == [prompt.rstrip() for prompt in expected[task.config.metadata["euroeval"]["dataset"]]], task
+
+
+def test_entities_are_marked_as_by_euroeval(tmp_path: Path, read: Read) -> None:
+    tokens = ["De", "Jan", "de", "Boer", "uit", "Sneek", "De"]
+    answers = [
+        '{"persoon": ["Jan de Boer", "Jan"], "locatie": ["Sneek De"]} {"persoon": ["uit"]}',
+        '{"organisatie": ["De Jan", "e"], "persoon": ["Boer uit"], "boot": ["Sneek"], "diversen": "Jan"}',
+        '{"locatie": [3, "n ek"], "persoon": []}',
+        "Jan de Boer",
+        '{"persoon": [Jan]}',
+    ]
+    (tmp_path / "answers.json").write_text(json.dumps({"tokens": [tokens] * len(answers), "answers": answers}))
+    names = {"persoon": "per", "locatie": "loc", "organisatie": "org", "diversen": "misc"}
+    assert [tag_tokens(text, tokens, names) for text in answers] == read("euroeval-entities", tmp_path / "answers.json")

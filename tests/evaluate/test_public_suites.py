@@ -58,6 +58,22 @@ def passages(count: int) -> list[Row]:
     ]
 
 
+def tagged(count: int) -> list[Row]:
+    """Return sentences with tags, some without an entity and some twice."""
+    places = ["B-LOC", "B-ORG", "B-PER", "B-MISC", "O"]
+    return [
+        {
+            "text": "niet gelezen",
+            "tokens": ["Gisteren", "voer", "Boot", f"{n - n % 7 // 6}", '"de"', "Rijn", "op", "."],
+            "labels": [
+                *("O", "O", places[n % 5], places[n % 5].replace("B-", "I-"), "O"),
+                *("b-loc" if n % 3 else "O", "O", "O"),
+            ],
+        }
+        for n in range(count)
+    ]
+
+
 def documents(count: int) -> list[Row]:
     return [{"text": f"Regel {n}.\n\n\nNog een regel.", "target_text": f"Regels {n}."} for n in range(count)]
 
@@ -99,6 +115,8 @@ def write_euroeval_mirror(mirror: Path) -> Path:
         "EuroEval/squad-nl-v2-mini": passages(20),
         "EuroEval/wiki-lingua-nl-mini": documents(10),
         "EuroEval/duidelijke-taal": documents(10),
+        "EuroEval/conll-nl-mini": tagged(40),
+        "EuroEval/conll-en-mini": tagged(40),
         "EuroEval/scala-en": sentences(30, correct),
         "EuroEval/sst5-mini": sentences(30, ("positive", "neutral", "negative")),
         "EuroEval/life-in-the-uk": questions(20),
@@ -386,7 +404,7 @@ def test_chrf_with_a_weight_of_three_is_that_of_sacrebleu() -> None:
 def test_tasks_of_euroeval_are_answered_with_a_protocol(mirror: Path, long_milestone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tasks"
     folder.mkdir()
-    for name in ("scala_nl", "squad_nl", "wiki_lingua_nl"):
+    for name in ("scala_nl", "squad_nl", "wiki_lingua_nl", "conll_nl"):
         text = (Path(KNOWN_SUITES["euroeval_dutch"].folder or "") / f"euroeval_{name}.yaml").read_text(encoding="utf-8")
         (folder / f"{name}.yaml").write_text(re.sub("max_gen_toks: [0-9]+", "max_gen_toks: 4", text), encoding="utf-8")
     suite = Suite(name="euroeval", language="nl", folder=str(folder), data=str(mirror))
@@ -412,4 +430,4 @@ def test_tasks_of_euroeval_are_answered_with_a_protocol(mirror: Path, long_miles
     scala = protocols["euroeval_scala_nl"]
     assert (scala["num_fewshot"], scala["data_set"], scala["examples_available"]) == (12, "EuroEval/scala-nl", 4)
     assert scala["euroeval"] == {"dataset": "scala-nl", "task": "linguistic-acceptability"}
-    assert len({one["sha256"] for one in protocols.values()}) == 3
+    assert len({one["sha256"] for one in protocols.values()}) == 4
