@@ -20,7 +20,7 @@ import sys
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote
 
 METADATA = "ro-crate-metadata.json"
@@ -51,13 +51,18 @@ def escape_to_one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def hash_stream(stream: IO[bytes]) -> str:
+    """Return the SHA-256 of a stream, piece by piece: a member of an archive may expand to more than the memory."""
+    digest = hashlib.sha256()
+    for piece in iter(lambda: stream.read(1 << 20), b""):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        for piece in iter(lambda: file.read(1 << 20), b""):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hash_stream(file)
 
 
 def read_text(file: Path) -> str:
@@ -79,7 +84,8 @@ def hash_members(bag: Path, archives: list[str], problems: list[str]) -> dict[st
         try:
             with zipfile.ZipFile(bag / path) as archive:
                 for name in archive.namelist():
-                    found[f"data/{name}"] = hashlib.sha256(archive.read(name)).hexdigest()
+                    with archive.open(name) as member:
+                        found[f"data/{name}"] = hash_stream(member)
         except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError):
             problems.append(f"{path} cannot be read as a ZIP file.")
     return found

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,16 @@ def test_a_crate_of_another_shape_is_no_bag(finished: Path, tmp_path: Path, crat
     (tmp_path / "bag/data" / layout.CRATE).write_text(crate)
     code, said = check(tmp_path / "bag")
     assert code == 2 and "is no bag of a run that can be read: " in said and said.count("\n") == 1
+
+
+def test_a_member_of_an_archive_that_expands_beyond_the_memory_is_named(finished: Path, tmp_path: Path) -> None:
+    pack(finished, tmp_path / "bag")
+    (archive,) = (tmp_path / "bag/data" / layout.BATCH_ARCHIVES).glob("*.zip")
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as members:
+        members.writestr("logs/large.log", bytes(128 << 20))
+    limit = f"ulimit -v {96 << 10}; exec {shlex.quote(sys.executable)} -I -S verify_files.py"
+    done = subprocess.run(["sh", "-c", limit], cwd=tmp_path / "bag", capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "data/logs/large.log is unknown: neither" in done.stdout, done.stderr[-300:]
 
 
 def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
