@@ -89,7 +89,8 @@ def _check_document_counts(name: str, part: dict[str, Any]) -> list[str]:
     return problems
 
 
-def _check_statistics(run_directory: Path, path: str) -> list[str]:
+def _check_statistics(run_directory: Path, path: str, recorded: dict[str, Any]) -> list[str]:
+    """Check that the counts of a corpus add up and are those of the record of the job that wrote them."""
     try:
         content = parse_json((run_directory / path).read_bytes())
         sources, totals = content["sources"], content["totals"]
@@ -100,6 +101,9 @@ def _check_statistics(run_directory: Path, path: str) -> list[str]:
             total = sum(int(part[key]) for part in sources.values())
             if total != int(totals[key]):
                 problems.append(f"{path}: {key} of the sources add up to {total}, the total says {totals[key]}.")
+        for key in sorted(totals.keys() & recorded.keys()):
+            if totals[key] != recorded[key]:
+                problems.append(f"{path}: {key} of the totals is {totals[key]}, its record says {recorded[key]}.")
         return problems
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return [f"{path} is not valid: it does not hold the counts of a corpus."]
@@ -294,11 +298,12 @@ def _run_verification(run_directory: Path, trusted: TrustAnchors) -> tuple[list[
     if closed := find_unreadable_evidence(run_directory):
         raise InputError(f"{run_directory}: {closed} {UNREADABLE}")
     done = _RunVerification(run_directory, trusted)
+    recorded = {path: record.counts for path, (record, _) in map_producers(done.records).items()}
     counts = [
         problem
         for path in done.files
         if layout.STATISTICS.parse(path) and path not in done.problems
-        for problem in _check_statistics(run_directory, path)
+        for problem in _check_statistics(run_directory, path, recorded.get(path, {}))
     ]
     problems = [*(done.problems[path] for path in sorted(done.problems)), *counts]
     return [escape_to_one_line(problem) for problem in problems], done

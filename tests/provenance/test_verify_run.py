@@ -23,7 +23,7 @@ from pipeline.core.job_records import load_records
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.inventory import list_artifacts
 from pipeline.provenance.verify_run import TrustAnchors, _check_statistics, verify_run
-from tests.provenance.conftest import ENVIRONMENT, build, command_of
+from tests.provenance.conftest import ENVIRONMENT, RunBuilder, build, command_of
 
 LAWS_RECORD = "provenance/records/corpus.filter.main.laws.0.json"
 SHARD_RECORD = "provenance/records/tokens.shard.main.0.json"
@@ -277,9 +277,22 @@ def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
 def test_counts_without_end_are_no_counts(finished: Path) -> None:
     path = finished / "corpus/main/statistics.json"
     path.write_text(re.sub(r'"documents_in": \d+', '"documents_in": Infinity', path.read_text()))
-    assert _check_statistics(finished, "corpus/main/statistics.json") == [
+    assert _check_statistics(finished, "corpus/main/statistics.json", {}) == [
         "corpus/main/statistics.json is not valid: it does not hold the counts of a corpus."
     ]
+
+
+@pytest.mark.parametrize(
+    ("documents_in", "problems"), [(15, []), (13, ["documents_in of the totals is 15, its record says 13."])]
+)
+def test_counts_that_add_up_are_those_of_their_record(
+    build_run: Callable[..., RunBuilder], documents_in: int, problems: list[str]
+) -> None:
+    run, path = build_run("run"), "corpus/main/statistics.json"
+    content = (run.folder / path).read_bytes()
+    run.job("corpus.statistics", {"corpus": "main"}, [], {path: content}, counts={"documents_in": documents_in})
+    said = [problem for problem in verify_run(run.folder).problems if problem.startswith(path)]
+    assert said == [f"{path}: {problem}" for problem in problems]
 
 
 def as_one_who_obeys_permissions(folder: Path) -> subprocess.CompletedProcess[str]:
