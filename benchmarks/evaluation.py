@@ -2,9 +2,10 @@
 
     python benchmarks/evaluation.py FOLDER DATA [EXAMPLES]
 
-FOLDER is a milestone's `huggingface`; DATA holds `eval/*.jsonl.gz`. Both sides answer the requests of all shipped
-suites, loaded once. They take turns, and the shortest time of each counts. It prints a line per kind of request with
-the distance of both from the same model in 64 bits, and the overall ratio.
+FOLDER is a milestone's `huggingface`; DATA holds `eval/*.jsonl.gz` and perhaps `mirror`. Both sides answer the requests
+of all shipped suites that have their data there, loaded once. They take turns, and the shortest time of each counts. It
+prints a line per kind of request with the distance of both from the same model in 64 bits, how many questions with
+choices have another answer, and the overall ratio.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.suites import prepare_process
 from pipeline.evaluate.task_file_reader import list_suite_files
@@ -34,7 +36,11 @@ def requests(data: str, examples: int) -> dict[str, list[Any]]:
     with tempfile.TemporaryDirectory() as scratch:
         for known in KNOWN_SUITES.values():
             suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
-            files = [file.absolute() for file in list_suite_files(suite)]
+            try:
+                files = [file.absolute() for file in list_suite_files(suite)]
+            except InputError:
+                print(f"without {suite.name}: no data")
+                continue
             for source in find_task_sources(SuiteSettings.model_validate(suite.model_dump()), files, Path(scratch)):
                 for name, task in source.load().items():
                     task.set_config(key="num_fewshot", value=task.get_config("num_fewshot") or 0)
@@ -51,6 +57,14 @@ def seconds(model: Any, kind: str, asked: list[Any]) -> tuple[float, list[Any]]:
     started = time.perf_counter()
     answers = getattr(model, kind)(asked, disable_tqdm=True)
     return time.perf_counter() - started, answers
+
+
+def predictions(asked: list[Any], answers: list[Any]) -> dict[tuple[str, int], int]:
+    """Return the likeliest choice of each question with several; the first of equal ones."""
+    scores: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    for instance, (log_probability, _) in zip(asked, answers, strict=True):
+        scores.setdefault((instance.task_name, instance.doc_id), []).append((-log_probability, instance.idx))
+    return {key: min(choices)[1] for key, choices in scores.items() if len(choices) > 1}
 
 
 def main(folder: str, data: str, examples: str = "200") -> int:
@@ -90,6 +104,10 @@ def main(folder: str, data: str, examples: str = "200") -> int:
                 for side, given in answers.items()
             }
             said = f"at most {far['ours']:.1e} nats from 64 bits, lm-eval {far['lm-eval']:.1e}"
+            if kind == "loglikelihood":
+                chosen, plainly = (predictions(asked, answers[side]) for side in ("ours", "lm-eval"))
+                changed = sum(chosen[key] != plainly[key] for key in chosen)
+                said += f"; {changed} of {len(chosen):,} predictions are others"
         print(f"{kind}: {len(asked):,} requests, {best['ours']:.2f} s, lm-eval {best['lm-eval']:.2f} s; {said}")
         total = {side: total[side] + best[side] for side in total}
     print(f"in all: {total['lm-eval'] / total['ours']:.2f} times as fast as lm-eval's own batching")
