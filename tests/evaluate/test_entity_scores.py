@@ -31,6 +31,7 @@ def test_the_json_of_a_sentence_has_each_name_and_joins_tokens() -> None:
         (' {"persoon": ["Jan de Boer"]} en meer {', "b-per i-per i-per o o o o b-per"),
         ('{"locatie": ["Sneek", 3], "persoon": "Jan", "boot": ["naar"]}', "o o o o o b-loc o o"),
         ('{"persoon": ["Boer naar"]}', "o o b-per o o o o o"),
+        ('{"locatie": ["de"], "persoon": ["Jan de"]}', "b-per b-loc o o o o o b-per"),
         ("Jan de Boer", "o o o o o o o o"),
         ('{"persoon": [Jan]}', "o o o o o o o o"),
     ],

@@ -157,4 +157,6 @@ def test_parts_of_a_task_have_a_column_for_each_model() -> None:
         model: [{"step": 1, "tasks": [task("a", 0.5, 0.1, 0.5, parts=parts)], "protocols": {}, "not_asked": []}]
         for model, parts in {"one": [part], "other": []}.items()
     }
-    assert tabulate_scores(checkpoints, {})["parts"] == [{"task": "a", "part": "verbs", "cells": [part, None]}]
+    tables = tabulate_scores(checkpoints, {})
+    assert tables["more"] == [], "the main score of one checkpoint is in the table above alone"
+    assert tables["parts"] == [{"task": "a", "part": "verbs", "cells": [part, None]}]
