@@ -53,6 +53,8 @@ settings.load_profile("polder")
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")
+# A project's first invocation takes seconds for these: pipeline/workflow/startup_cache.py.
+CACHES = (".snakemake/versions_of_steps.json", ".snakemake/names_without_persons")
 
 
 def is_lacking(reason: str) -> NoReturn:
@@ -278,7 +280,7 @@ class Project:
 
 
 def new_project(folder: Path) -> Project:
-    """Return a fresh copy of the project without results, with what Python and numba compiled of it."""
+    """Return a fresh copy of the project without results, with what Python and numba compiled of it, and CACHES."""
     folder.mkdir(parents=True, exist_ok=True)
     others_write = shutil.ignore_patterns("*.pyc.*", "*.tmp.*")  # and rename before long
     for part in PARTS:
@@ -289,6 +291,10 @@ def new_project(folder: Path) -> Project:
             shutil.copytree(source, folder / part, ignore=others_write)
         else:
             shutil.copy2(source, folder / part)
+    for cache in CACHES:
+        if (ROOT / cache).exists():
+            (folder / cache).parent.mkdir(exist_ok=True)
+            shutil.copy2(ROOT / cache, folder / cache)
     return Project(folder)
 
 
@@ -325,7 +331,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project = new_project(folder / "polder")
         project.run()
         # Later copies of the project need not compile again: half a minute for numba.
-        for code in project.path("pipeline").rglob("__pycache__/*[ci]"):
+        compiled = project.path("pipeline").rglob("__pycache__/*[ci]")
+        for code in (*compiled, *map(project.path, CACHES)):
             there = ROOT / code.relative_to(project.folder)
             if there.exists() and code.suffix == ".pyc":
                 continue

@@ -21,10 +21,10 @@ def plan_corpus() -> dict[str, Any]:
     return CorpusPlan(parse_configuration({**raw, "run": {**raw["run"], "name": "not-yet"}})).plan()
 
 
-def check_memory() -> None:
-    """Assert that no job of the micro run in the working directory used more memory than planned."""
+def check_memory(run: Path) -> None:
+    """Assert that no job of a micro run used more memory than the plan of the one in the working directory says."""
     plan = plan_corpus()
-    for record in load_records(Path("results/micro")):
+    for record in load_records(run):
         asked = {**plan["sources"]["steps"], **plan["corpora"]["main"]["steps"]}.get(record.step)
         assert asked is None or record.peak_memory_bytes < asked["memory_bytes"], record.title
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from pipeline.config.configuration_file import load_configuration
 from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, new_project
-from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes, reverse_files
 from tests.stored import read_attempts
 
@@ -18,8 +16,8 @@ STAGES = {name for name, step in STEPS.items() if step.instances.jobs(load_confi
 SOME = {"corpus.filter", "pretrain.segment", "evaluate.suites"}
 
 
-# Python imports this when a process starts. The first attempt of a stage dies when its outputs are ready and none is in
-# place; its name is then in a file called by the stage.
+# Each process of the run imports this with the package. The first attempt of a stage dies when its outputs are ready,
+# and none is in place; its name is then in a file called by the stage.
 KILLER = """
 import os, signal, sys
 from pathlib import Path
@@ -47,41 +45,31 @@ sys.addaudithook(kill)
 """
 
 
-def run_with_kills(project: Project, stages: set[str], *options: str) -> dict[str, str]:
+def run_with_kills(project: Project, stages: set[str]) -> dict[str, str]:
     """Run the DAG, in which the first attempt of each stage is killed; return the attempt's name by stage.
 
     Snakemake tries a job that died once more, as a cluster's profile does.
     """
-    hook, killed = project.path("hook"), project.path("killed")
-    hook.mkdir()
+    killed, package = project.path("killed"), project.path("pipeline/__init__.py")
     killed.mkdir()
-    code = KILLER.format(run=str(project.results), killed=str(killed), stages=stages)
-    (hook / "sitecustomize.py").write_text(code)
-    done = subprocess.run(
-        project.command("--keep-going", "--retries", "1", *options),
-        cwd=project.folder,
-        env={**project.environment(), "PYTHONPATH": str(hook)},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
+    package.write_text(package.read_text() + KILLER.format(run=str(project.results), killed=str(killed), stages=stages))
+    project.run("--keep-going", "--retries", "1")
     return {path.name: path.read_text() for path in killed.iterdir()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stages", "options"),
-    [(SOME, ["--cores", "1"]), pytest.param(STAGES, [], marks=pytest.mark.thorough)],
+    ("stages", "warm"),
+    [(SOME, True), pytest.param(STAGES, False, marks=pytest.mark.thorough)],
     ids=["three stages, one core", "all stages"],
 )
 def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
-    stages: set[str], options: list[str], finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stages: set[str], warm: bool, finished: Project, tmp_path: Path
 ) -> None:
     project = new_project(tmp_path / "polder")
-    project.warm = False
+    project.warm = warm
     reverse_files(project)
-    killed = run_with_kills(project, stages, *options)
+    killed = run_with_kills(project, stages)
     assert set(killed) == stages
     expected = hashes(finished.results)
     assert hashes(project.results) == expected
@@ -93,5 +81,3 @@ def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
     # What writes the report, and what comes after it, cannot stand in it.
     shown = stages - {"report.page", "provenance.crate"}
     assert all(killed[stage].removesuffix(".json") in page for stage in shown)
-    monkeypatch.chdir(project.folder)
-    check_memory()  # here, because a fork's memory holds that of the warm Python

@@ -50,7 +50,7 @@ def pinned(project: Project, said: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
+@pytest.mark.parametrize("algorithm", ["p256", pytest.param("ed25519", marks=pytest.mark.thorough)])
 def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sign(project, algorithm, monkeypatch)
     said = project.run("--forcerun", "report_page")

@@ -36,6 +36,8 @@ def wait_for_a_step(project: Project) -> None:
 
 def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_path: Path) -> None:
     project, colleague = new_project(tmp_path / "polder"), new_project(tmp_path / "colleague")
+    for checkout in (project, colleague):
+        checkout.keep_sources("nl_gids")
     project.run("plan")
     (colleague.folder / "results").symlink_to(project.folder / "results")
     stale = project.results / "provenance/records/plan.estimate.json"
@@ -61,7 +63,9 @@ def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_pa
     assert not (project.results / layout.RUN_LOCK).exists()
 
 
-@pytest.mark.parametrize("moment", ["its own lock", "Snakemake's lock", "a step"])
+@pytest.mark.parametrize(
+    "moment", ["its own lock", pytest.param("Snakemake's lock", marks=pytest.mark.thorough), "a step"]
+)
 def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, moment: str) -> None:
     project = new_project(tmp_path / "polder")
     project.keep_sources("nl_gids")

@@ -114,7 +114,7 @@ def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(pr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["corpus", "report"])
+@pytest.mark.parametrize("target", ["corpus", pytest.param("report", marks=pytest.mark.thorough)])
 def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: str) -> None:
     shutil.rmtree(project.path(".snakemake"))
     rewrite_in(project, "pipeline/corpus/statistics.py")

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.energy.readings import read_intervals
 from tests.conftest import Project, new_project
+from tests.rules.test_corpus_plan import check_memory
 from tests.rules.test_determinism import hashes
 from tests.rules.test_signed_start import give_key, pinned
 from tests.slurm.cluster import ACCOUNT, Cluster
@@ -100,3 +101,4 @@ def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slur
     assert of_rule["rule_pretrain_segment_wildcards_base_8"] == ["gpu", ACCOUNT, "2", "COMPLETED"]
     assert of_rule["rule_corpus_filter_wildcards_main_en_guide_0"] == ["cpu", ACCOUNT, "1", "COMPLETED"]
     assert not any("sources_listing" in rule for rule in of_rule)  # a local rule stays local
+    check_memory(project.results)  # here, because a fork's memory holds that of the warm Python
