@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
 
+if TYPE_CHECKING:
+    from pipeline.core.stored_files import StoredFile
 
-def hash_file(path: Path) -> str:
+
+def hash_file(path: StoredFile) -> str:
     """Return the sha256 of a file's bytes, in hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

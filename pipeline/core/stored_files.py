@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import glob
-import hashlib
 import io
 import os
 import stat
@@ -202,12 +201,6 @@ class SingleFile(_SmallFile):
 
 
 StoredFile = Path | SingleFile | ArchivedFile
-
-
-def hash_stored_file(file: StoredFile) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def file_size(file: StoredFile) -> int:

@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.core.confidence_intervals import student_t_quantile
 from pipeline.core.errors import InputError
 
 # Standard deviation, as a share, of the energy of runs of the same work on nodes of one kind, and the degrees of
@@ -79,21 +79,6 @@ def add_independent_error(forecast: CostRange, ends: tuple[float, float]) -> Cos
     return CostRange(value, value * math.exp(-down), value * math.exp(up))
 
 
-def student_quantile(freedom: float) -> float:
-    """Return the 97.5 % quantile of Student's distribution.
-
-    The first four terms around the normal distribution: Abramowitz and Stegun 1964, 26.7.5. From four degrees of
-    freedom on, the error is below 0.3 %.
-    """
-    z = NormalDist().inv_cdf(0.975)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
-
-
 class _Estimate(NamedTuple):
     """A value with absolute standard deviations: its own, and `bend`, by the exponent that all steps share."""
 
@@ -109,7 +94,7 @@ class _Estimate(NamedTuple):
         squares = (self.own / self.value) ** 2, (self.bend / self.value) ** 2
         # For the sum of an estimated and a known variance: Satterthwaite 1946.
         freedom = self.freedom * (sum(squares) / squares[0]) ** 2
-        factor = math.exp(min(student_quantile(freedom) * math.sqrt(sum(squares)), LARGEST_LOG_INTERVAL))
+        factor = math.exp(min(student_t_quantile(freedom) * math.sqrt(sum(squares)), LARGEST_LOG_INTERVAL))
         return CostRange(self.value, self.value / factor, self.value * factor)
 
 

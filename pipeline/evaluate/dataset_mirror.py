@@ -145,7 +145,7 @@ def find_data_sets(names: Iterable[str | Suite]) -> set[tuple[str, str]]:
             near = difflib.get_close_matches(name, load_shipped_index().all_tasks, n=1)
             advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
             raise InputError(f"lm-eval ships no task {name!r}: {advice}")
-        for task in _expand_task(name):
+        for _, task in _expand_task(name):
             path = str(task.get("dataset_path", ""))
             found.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
     return found
@@ -168,51 +168,35 @@ def list_group_members(name: str) -> list[str]:
 
     A group that changes its tasks is its own and only member.
     """
-    members = [*_expand_task_names(name)]
+    members = [member for member, _ in _expand_task(name)]
     return [name] if None in members else [one for one in dict.fromkeys(members) if one]
 
 
-def _expand_task_names(member: str | dict[str, Any]) -> Iterator[str | None]:
-    """Yield the names of the tasks in a named or inline group; None for a task without its own name."""
+def _expand_task(member: str | dict[str, Any], is_own: bool = True) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """Yield the name and the configuration of each task in a name or an inline group.
+
+    The name is None for a task that the member or a group changes.
+    """
     from lm_eval.config.group import GroupConfig
 
-    index = load_shipped_index().task_index
-    if isinstance(member, str) and (member not in index or index[member].kind.name not in ("TAG", "GROUP")):
-        yield member
+    inline: dict[str, Any] = {"task": member} if isinstance(member, str) else member
+    structural = {field.name for field in fields(GroupConfig)}
+    is_own &= isinstance(member, str) or ("group" in inline and inline.keys() <= structural)
+    name = str(inline.get("group", inline.get("task")))
+    has_members = inline.keys() >= {"group", "task"}
+    entry = None if has_members else load_shipped_index().task_index.get(name)
+    kind = entry.kind.name if entry else "GROUP" if "group" in inline else "TASK"
+    keys = (entry.cfg or {}) if entry else inline
+    if entry and kind == "TAG":
+        below: list[Any] = sorted(entry.tags)
+    elif kind == "GROUP":
+        is_own &= "group" in keys and keys.keys() <= structural
+        below = [keys["task"]] if isinstance(keys["task"], str) else keys["task"]
+    else:
+        yield name if is_own else None, keys
         return
-    if isinstance(member, str) and index[member].kind.name == "TAG":
-        below: list[Any] = sorted(index[member].tags)
-    else:
-        group: dict[str, Any] = (index[member].cfg or {}) if isinstance(member, str) else member
-        structural = {field.name for field in fields(GroupConfig)}
-        below = group["task"] if group.keys() <= structural and "group" in group else [None]
-    for one in [below] if isinstance(below, str) else below:
-        yield from [None] if one is None else _expand_task_names(one)
-
-
-def _expand_task(name: str) -> Iterator[dict[str, Any]]:
-    index = load_shipped_index().task_index
-    entry = index[name]
-    if entry.kind.name == "TAG":
-        for task in sorted(entry.tags):
-            yield from _expand_task(task)
-    elif entry.kind.name == "GROUP":
-        yield from _expand_task_group(entry.cfg or {})
-    else:
-        yield entry.cfg or {}
-
-
-def _expand_task_group(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the configurations of a group's tasks; a member is a name of a task or group, or an inline one."""
-    for member in group["task"]:
-        keys: dict[str, Any] = {"task": member} if isinstance(member, str) else member
-        name = str(keys.get("group", keys.get("task")))
-        if name in load_shipped_index().task_index:
-            yield from _expand_task(name)
-        elif "group" in keys:
-            yield from _expand_task_group(keys)
-        else:
-            yield keys
+    for one in below:
+        yield from _expand_task(one, is_own)
 
 
 # Files that are only data: no script, no pickle, and no archive that may contain one.

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, BatchFile, BatchRecord, FileReference, Record, UnitRecords, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
-from pipeline.core.stored_files import FileStore, hash_stored_file
+from pipeline.core.stored_files import FileStore
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import share_startup
 from pipeline.energy.startup_counters import keep_startup_sample
@@ -246,7 +246,7 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     UnitRecords(
         step=name,
         instance=instance,
-        records=tuple(FileReference(path, hash_stored_file(store.find(path))) for path in names),
+        records=tuple(FileReference(path, hash_file(store.find(path))) for path in names),
     ).write(UNIT_RECORDS.path(run_directory, job=batch.stem))
     BatchRecord(
         step=name,

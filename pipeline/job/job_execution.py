@@ -22,13 +22,13 @@ from pipeline.core.attestation_log import load_signing_key
 from pipeline.core.command_line_text import expand_numbered_path
 from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path, truncate_and_remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
-from pipeline.core.hashing import hash_each_file
+from pipeline.core.hashing import hash_each_file, hash_file
 from pipeline.core.job_records import FileEntry, Record, ReusedResult, UnitRecords
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
 from pipeline.core.settings import Settings, merge_settings
-from pipeline.core.stored_files import FileStore, StoredFile, hash_stored_file
+from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.job import identical_job_reuse, package_environments, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 from pipeline.job.input_producers import find_producers
@@ -81,7 +81,7 @@ def find_partial_outputs(folder: Path) -> dict[str, list[Path]]:
 
 def _has_content(file: StoredFile, sha256: str) -> bool:
     try:
-        return hash_stored_file(file) == sha256
+        return hash_file(file) == sha256
     except OSError:
         return False
 

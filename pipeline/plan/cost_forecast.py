@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from pipeline.core.confidence_intervals import student_t_quantile
 from pipeline.core.errors import InputError
 from pipeline.core.formatting import pluralize
 from pipeline.energy.energy_forecast import (
@@ -16,7 +17,6 @@ from pipeline.energy.energy_forecast import (
     add_independent_error,
     forecast_steps,
     relative_interval,
-    student_quantile,
 )
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan, StepCost
@@ -31,7 +31,7 @@ MACHINE_ERROR = 0.064
 """The additional deviation of a machine without a measured training. The total deviation of three published speeds that
 nothing was fitted on, TinyLlama's and GPT-NL's two, is 0.083."""
 MINIMUM_DEGREES_OF_FREEDOM = 2
-"""With one degree of freedom a 95 % interval spans a factor of ten, and `student_quantile` is too narrow."""
+"""With one degree of freedom a 95 % interval spans a factor of ten."""
 FORMULAS = {
     "low_seconds": "seconds x exp(the mean m of ln(measured / planned seconds of a step) of n trainings of calibration "
     "runs on this platform - t s sqrt(1 + 1 / n)); s, the standard deviation, is theirs pooled with 0.052 of 5 degrees "
@@ -82,7 +82,7 @@ def fit_time_interval(ratios: list[TimeRatio], is_counted: bool) -> TimeInterval
         return None
     variance = squares / freedom
     deviation = math.sqrt(variance * (1 + 1 / number) if number else variance + MACHINE_ERROR**2)
-    half_width = student_quantile(freedom) * deviation
+    half_width = student_t_quantile(freedom) * deviation
     return TimeInterval(math.exp(mean - half_width), math.exp(mean + half_width))
 
 

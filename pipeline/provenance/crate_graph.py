@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
-from pipeline.core.stored_files import ArchivedFile, FileStore, hash_stored_file
+from pipeline.core.stored_files import ArchivedFile, FileStore
 
 Entity = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"
@@ -217,7 +217,7 @@ class CrateFiles:
                     f"{ARCHIVED_PREFIX}{quote(file.path)}",
                     "CreativeWork",
                     name=file.path,
-                    sha256=hash_stored_file(file),
+                    sha256=hash_file(file),
                     contentSize=str(file.size_bytes),
                     isPartOf=reference(quote(file.archive_path)),
                 )

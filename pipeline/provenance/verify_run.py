@@ -19,7 +19,7 @@ from pipeline.core.formatting import escape_to_one_line, pluralize
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
-from pipeline.core.stored_files import StoredFile, hash_stored_file
+from pipeline.core.stored_files import StoredFile
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
 from pipeline.provenance.evidence_check import EvidenceCheck, check_record
@@ -196,7 +196,7 @@ class _RunVerification:
 
     def _hash(self, path: str) -> str:
         try:
-            return hash_stored_file(self.find(path))
+            return hash_file(self.find(path))
         except OSError as error:
             return f"unknown ({error.strerror})"
 

@@ -17,7 +17,7 @@ from pipeline import layout
 from pipeline.core import stored_files
 from pipeline.core.errors import DiskFull
 from pipeline.core.hashing import hash_file
-from pipeline.core.stored_files import ArchivedFile, FileStore, file_size, hash_stored_file
+from pipeline.core.stored_files import ArchivedFile, FileStore, file_size
 
 UNITS = st.sampled_from(["0", "1", "10", "2"])
 ACTIONS = st.one_of(
@@ -63,7 +63,7 @@ def test_what_was_written_last_is_found_whatever_was_archived_and_removed(action
         for name, content in expected.items():
             file = store.find(f"{layout.RECORDS}/{name}")
             assert (file.name, file.is_file(), file_size(file)) == (name, True, len(content))
-            assert hash_stored_file(file) == hash_file(write(run / "copy", "0", content))
+            assert hash_file(file) == hash_file(write(run / "copy", "0", content))
         assert not store.find(record(run, "7").relative_to(run).as_posix()).is_file()
 
 

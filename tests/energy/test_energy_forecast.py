@@ -15,7 +15,6 @@ from pipeline.energy.energy_forecast import (
     ForecastJob,
     forecast_remaining_jobs,
     forecast_steps,
-    student_quantile,
 )
 from tests.energy.ear_jobs import LARGE, SMALL, STEPS, held_out, runs, summary, table, work_of
 
@@ -143,11 +142,6 @@ def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
         )
         held += left.low <= cost[number:].sum() <= left.high
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
-
-
-def test_students_distribution() -> None:
-    # Tables of the 97.5 % point: 4, 8 and 30 degrees of freedom.
-    assert [student_quantile(n) for n in (4, 8, 30)] == pytest.approx([2.776, 2.306, 2.042], rel=0.004)
 
 
 def test_a_cold_start_of_a_small_run_does_not_tilt_the_slope() -> None:

@@ -19,8 +19,9 @@ import pytest
 from pipeline import layout
 from pipeline.core.attestation_log import SLSA_PROVENANCE, read_log
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt
-from pipeline.core.stored_files import FileStore, StoredFile, hash_stored_file
+from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
@@ -108,7 +109,7 @@ def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> N
     listed = json.loads((batch.run / "provenance/archives/b.json").read_text())["records"]
     paths = [f"provenance/records/sources.fingerprint.laws.{unit}.json" for unit in UNITS]
     store = FileStore(batch.run)
-    assert listed == [{"path": path, "sha256": hash_stored_file(store.find(path))} for path in paths]
+    assert listed == [{"path": path, "sha256": hash_file(store.find(path))} for path in paths]
 
 
 def test_records_attempts_and_readings_of_a_batch_are_one_file_with_their_bytes(batch: Batch, monkeypatch) -> None:

@@ -15,9 +15,10 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.command_line_text import shorten_command
+from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, FileReference, Record, UnitRecords
 from pipeline.core.package_records import write_environment
-from pipeline.core.stored_files import FileStore, hash_stored_file
+from pipeline.core.stored_files import FileStore
 from pipeline.provenance import signing
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence_attestation import attest_evidence
@@ -153,7 +154,7 @@ class RunBuilder:
         fixed = {"stamp": "20260105T105900000000", "process": 1}  # the same for each run
         archive = archive.rename(layout.BATCH_ARCHIVE.path(self.folder, **fixed, job=name))
         path = layout.RECORD.relative_path(job=name)
-        listed = FileReference(path, hash_stored_file(FileStore(self.folder).find(path)))
+        listed = FileReference(path, hash_file(FileStore(self.folder).find(path)))
         made = UnitRecords(step="", instance={}, records=(listed,))
         made.write(layout.UNIT_RECORDS.path(self.folder, job=name))
         return archive

@@ -11,7 +11,8 @@ import pytest
 from pipeline import layout
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.attestation_log import ATTEMPT_BEGAN, EVIDENCE_CHANGED, read_log
-from pipeline.core.stored_files import FileStore, hash_stored_file
+from pipeline.core.hashing import hash_file
+from pipeline.core.stored_files import FileStore
 from pipeline.workflow.dag import Dag
 from pipeline.workflow.stale_records import StaleRecords
 from tests.conftest import Project, new_project
@@ -120,7 +121,7 @@ def test_a_unit_that_a_source_no_longer_has_leaves_its_attempts_alone(project: P
     attested, store = {entry.name: entry.sha256 for entry in entries}, FileStore(run)
     for name in before:
         path = f"{layout.ATTEMPTS}/{name}"
-        assert hash_stored_file(store.find(path)) == attested[path]
+        assert hash_file(store.find(path)) == attested[path]
 
 
 def _records_of(run: Path, unit: str) -> list[str]:
