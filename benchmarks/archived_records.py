@@ -65,11 +65,11 @@ def measure(run: RunBuilder, target: str) -> dict[str, float]:
         "verify": ["verify", str(folder)],
         "trace": ["trace", str(folder), target],
     }
-    found: dict[str, float] = {"files": sum(len(names) for _, _, names in os.walk(folder))}
+    results: dict[str, float] = {"files": sum(len(names) for _, _, names in os.walk(folder))}
     for name, words in commands.items():
         command = [sys.executable, "-m", "pipeline", *words]
-        found[name] = median(cost(command, ROOT).cpu_seconds for _ in range(3))
-    return found
+        results[name] = median(cost(command, ROOT).cpu_seconds for _ in range(3))
+    return results
 
 
 def main() -> int:

@@ -130,10 +130,12 @@ class Bill:
         counting = TRAIN_COUNT_SECONDS * of_tokenizer
         self.add("tokenizer.train", [(request, serial + counting, serial + counting / request.cpus)])
         fertility = FERTILITY_SECONDS * of_tokenizer
-        beside = (self.request("tokenizer.fertility", wildcards), fertility, fertility)
+        fertility_job = (self.request("tokenizer.fertility", wildcards), fertility, fertility)
         self.requests._read_source_bytes = lambda source: total  # type: ignore[method-assign]
         shard = SHARDS_SECONDS * of_measured / self.shards
-        self.add("tokens.shard", [beside, *[(self.request("tokens.shard", wildcards), shard, shard)] * self.shards])
+        self.add(
+            "tokens.shard", [fertility_job, *[(self.request("tokens.shard", wildcards), shard, shard)] * self.shards]
+        )
 
 
 def main() -> None:

@@ -71,14 +71,14 @@ def worker(folder: Path, role: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     rendezvous.join_process_group("torchrun")
-    found: list[Any] = []
+    results: list[Any] = []
     for strategy in STRATEGIES:
         if role == "save":
-            found.append(save(folder, strategy))
+            results.append(save(folder, strategy))
         else:
-            found.append([load(folder, strategy, saved) for saved in layouts()])
+            results.append([load(folder, strategy, saved) for saved in layouts()])
     if dist.get_rank() == 0:
-        (folder / f"{role}-{dist.get_world_size()}.json").write_text(json.dumps(found), encoding="utf-8")
+        (folder / f"{role}-{dist.get_world_size()}.json").write_text(json.dumps(results), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -96,10 +96,10 @@ def main(folder: Path) -> int:
     differing, worst, same = 0, [0.0, 0.0], 0
     for count in COUNTS:
         for strategy, loads in zip(STRATEGIES, json.loads((folder / f"load-{count}.json").read_text()), strict=True):
-            for saved, found, expected in zip(layouts(), loads, references, strict=True):
-                differing += bool(found["differing"])
-                worst = [max(w, abs(a - b)) for w, a, b in zip(worst, found["losses"], expected, strict=True)]
-                same += saved == (count, strategy) and found["losses"] == expected
+            for saved, result, expected in zip(layouts(), loads, references, strict=True):
+                differing += bool(result["differing"])
+                worst = [max(w, abs(a - b)) for w, a, b in zip(worst, result["losses"], expected, strict=True)]
+                same += saved == (count, strategy) and result["losses"] == expected
     pairs = len(layouts())
     print(f"{pairs**2} ordered pairs: {pairs**2 - differing} with equal states; at the same layout {same} of {pairs}")
     print(f"bitwise equal losses; largest difference of the next loss {worst[0]:.1e}, of the one after {worst[1]:.1e}")

@@ -20,18 +20,18 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measured(script: str, preset: str, found: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def measured(script: str, preset: str, results: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield, for each side, its name and what the script prints of it in a process of its own.
 
     What is compiled once for a machine is compiled before.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for side, some in (("ours", found[:50]), ("ours", found), ("stock", found)):
+        for side, some in (("ours", results[:50]), ("ours", results), ("stock", results)):
             file = Path(folder, f"{len(some)}.jsonl")
             file.write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
             command = [sys.executable, script, "--side", side, "--preset", preset, str(file)]
             ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-            if some is found:
+            if some is results:
                 yield side, json.loads(ran.stdout.splitlines()[-1])
 
 

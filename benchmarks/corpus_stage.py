@@ -101,12 +101,12 @@ def stock(preset: str, file: Path, folder: Path, clock: Clock) -> int:
     return int(ran[-1].stats["total"].total)
 
 
-def compare(found: list[str], preset: str) -> None:
+def compare(values: list[str], preset: str) -> None:
     """Print for each step megabytes of the raw text per CPU second of both sides, and what they come to."""
-    megabytes = sum(len(text.encode()) for text in found) / 1e6
-    results = dict(measured(__file__, preset, found))
+    megabytes = sum(len(text.encode()) for text in values) / 1e6
+    results = dict(measured(__file__, preset, values))
     totals = {side: sum(result["seconds"].values()) for side, result in results.items()}
-    print(f"{preset}: {len(found)} documents, {megabytes:.1f} MB; MB of raw text per second and core")
+    print(f"{preset}: {len(values)} documents, {megabytes:.1f} MB; MB of raw text per second and core")
     print(f"{'':16} {'ours':>8} {'stock':>8} {'ratio':>7}")
     for step, mine in [*results["ours"]["seconds"].items(), ("the chapter", totals["ours"])]:
         other = results["stock"]["seconds"].get(step, totals["stock"])

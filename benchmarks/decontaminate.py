@@ -45,7 +45,7 @@ def main(configuration: str, *pairs: str) -> int:
     )
     search, decision = ItemSearch(table), ContaminationDecision(table, config.corpus["main"].decontamination)
     size, seconds = 0, 0.0
-    found: dict[str, tuple[Counter[str], Any, list[str]]] = {}
+    results: dict[str, tuple[Counter[str], Any, list[str]]] = {}
     for source in sorted(source.name for source in config.sources):
         texts = [text for path in config.raw_files(source).values() for text in texts_of(path)]
         parts = [np.empty((0, 2), dtype=np.int64)]
@@ -58,15 +58,15 @@ def main(configuration: str, *pairs: str) -> int:
         language = config.source(source).language
         sizes = Counter({language: sum(len(text.encode()) for text in texts)})
         size += sizes.total()
-        found[source] = sizes, matches, [language] * len(matches)
-    for source, (sizes, matches, languages) in found.items():
+        results[source] = sizes, matches, [language] * len(matches)
+    for source, (sizes, matches, languages) in results.items():
         hits = decision.find_contaminated(source, sizes, languages, matches)
         documents = Counter(task for _, task in {hit[:2] for hit in hits})
         if documents:
             print(f"{source}: documents with items {dict(sorted(documents.items()))}")
     for task, counts in decision.summary().items():
-        told = ("items", "searched", "found", "phrases", "documents", "by_chance")
-        print(f"{task}: { ({name: counts[name] for name in told}) }")
+        keys = ("items", "searched", "found", "phrases", "documents", "by_chance")
+        print(f"{task}: { ({name: counts[name] for name in keys}) }")
     print(f"{size / 1e6:.0f} MB at {size / 1e6 / seconds:.1f} MB/s of one core")
     return 0
 

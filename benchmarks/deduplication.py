@@ -129,9 +129,9 @@ def find_copies(folder: Path, settings: Deduplication, pairs: list[Path], duplic
         pairs=pairs,
         duplicates=folder / duplicates,
     )
-    known, found = counts["documents"] // COPY_EVERY, counts["exact_duplicate"] + counts["near_duplicate"]
-    print(f"{found} of {known} copies found, sha256 of all files {hash_of(folder / duplicates)}")
-    if found != known:
+    known, result = counts["documents"] // COPY_EVERY, counts["exact_duplicate"] + counts["near_duplicate"]
+    print(f"{result} of {known} copies found, sha256 of all files {hash_of(folder / duplicates)}")
+    if result != known:
         sys.exit("the copies that were found are not those that were made")
 
 
@@ -147,15 +147,15 @@ def measured(what: str, work: Callable[[], None]) -> None:
 def pieces(patterns: list[str], documents: int) -> list[Document]:
     """Return pieces of 2,000 bytes of the texts of the files, about as many from each."""
     files = sorted(file for pattern in patterns for file in glob.glob(pattern))
-    found = []
+    results = []
     for file in files:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             texts: Iterator[bytes] = (json.loads(line)["text"].encode() for line in lines)
             parts = (text[at : at + PIECE_BYTES] for text in texts for at in range(0, len(text), PIECE_BYTES))
             whole = (part.decode(errors="ignore") for part in parts if len(part) == PIECE_BYTES)
             few = [text for text, _ in zip(whole, range(-(-documents // len(files))), strict=False)]
-        found += [Document(text=text, id=f"{Path(file).name}/{place}") for place, text in enumerate(few)]
-    return found
+        results += [Document(text=text, id=f"{Path(file).name}/{place}") for place, text in enumerate(few)]
+    return results
 
 
 def sign(way: str, texts: list[Document], folder: Path) -> None:

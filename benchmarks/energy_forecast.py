@@ -39,10 +39,12 @@ def line(name: str, *cells: str) -> None:
     print(f"| {name} | {' | '.join(cells)} |")
 
 
-def forecasts(title: str, found: list[Run], small: tuple[int, ...], large: tuple[int, ...], replicates=(1, 2)) -> None:  # type: ignore[no-untyped-def]
+def forecasts(
+    title: str, results: list[Run], small: tuple[int, ...], large: tuple[int, ...], replicates=(1, 2)
+) -> None:  # type: ignore[no-untyped-def]
     """Print how forecasts by documents and by bytes did."""
-    for unit, work in {"documents": lambda run: run.documents, "bytes": work_of(found, small)}.items():
-        steps = held_out(found, work, small, large, replicates)
+    for unit, work in {"documents": lambda run: run.documents, "bytes": work_of(results, small)}.items():
+        steps = held_out(results, work, small, large, replicates)
         covered, half_width = summary(steps)
         number = sum(len(step.covered) for step in steps.values())
         line(

@@ -32,7 +32,7 @@ CHECKED = 200  # requests whose log-probabilities are computed in 64 bits too
 
 def requests(data: str, examples: int) -> dict[str, list[Any]]:
     """Return what lm-eval would ask of the drawn examples of all suites, by the kind of request."""
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for known in KNOWN_SUITES.values():
             suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
@@ -48,8 +48,8 @@ def requests(data: str, examples: int) -> dict[str, list[Any]]:
                     drawn = sorted(random.Random(name).sample(range(count), min(count, examples)))
                     task.build_all_requests(samples=drawn)
                     for instance in task.instances:
-                        found.setdefault(instance.request_type, []).append(instance)
-    return found
+                        results.setdefault(instance.request_type, []).append(instance)
+    return results
 
 
 def seconds(model: Any, kind: str, asked: list[Any]) -> tuple[float, list[Any]]:
@@ -95,7 +95,7 @@ def main(folder: str, data: str, examples: str = "200") -> int:
                 best[side] = min(taken, best.get(side, taken))
         if kind == "generate_until":
             same = sum(a == b for a, b in zip(answers["ours"], answers["lm-eval"], strict=True))
-            said = f"{same} of {len(asked)} texts are the same"
+            message = f"{same} of {len(asked)} texts are the same"
         else:
             drawn = random.Random(1).sample(range(len(asked)), min(CHECKED, len(asked)))
             right = getattr(exact, kind)([asked[number] for number in drawn], disable_tqdm=True)
@@ -103,12 +103,12 @@ def main(folder: str, data: str, examples: str = "200") -> int:
                 side: max(abs(given[n][0] - one[0]) for n, one in zip(drawn, right, strict=True))
                 for side, given in answers.items()
             }
-            said = f"at most {far['ours']:.1e} nats from 64 bits, lm-eval {far['lm-eval']:.1e}"
+            message = f"at most {far['ours']:.1e} nats from 64 bits, lm-eval {far['lm-eval']:.1e}"
             if kind == "loglikelihood":
                 chosen, plainly = (predictions(asked, answers[side]) for side in ("ours", "lm-eval"))
                 changed = sum(chosen[key] != plainly[key] for key in chosen)
-                said += f"; {changed} of {len(chosen):,} predictions are others"
-        print(f"{kind}: {len(asked):,} requests, {best['ours']:.2f} s, lm-eval {best['lm-eval']:.2f} s; {said}")
+                message += f"; {changed} of {len(chosen):,} predictions are others"
+        print(f"{kind}: {len(asked):,} requests, {best['ours']:.2f} s, lm-eval {best['lm-eval']:.2f} s; {message}")
         total = {side: total[side] + best[side] for side in total}
     print(f"in all: {total['lm-eval'] / total['ours']:.2f} times as fast as lm-eval's own batching")
     return 0

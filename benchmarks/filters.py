@@ -116,14 +116,14 @@ def run_one(side: str, preset: str, file: Path, folder: Path) -> None:
     print(json.dumps({"seconds": time.process_time() - start, "kept": kept, "peak_bytes": peak_bytes()}))
 
 
-def speed(found: list[str], preset: str) -> None:
+def speed(results: list[str], preset: str) -> None:
     """Print megabytes per second and core, and peak memory, of both sides."""
-    megabytes = sum(len(text.encode()) for text in found) / 1e6
+    megabytes = sum(len(text.encode()) for text in results) / 1e6
     rates = {}
-    for side, result in measured(__file__, preset, found):
+    for side, result in measured(__file__, preset, results):
         rates[side] = megabytes / result["seconds"]
         print(
-            f"{side:6} {rates[side]:6.2f} MB/s/core  {result['kept']:6} of {len(found)} documents kept  "
+            f"{side:6} {rates[side]:6.2f} MB/s/core  {result['kept']:6} of {len(results)} documents kept  "
             f"peak {result['peak_bytes'] / 1e6:5.0f} MB"
         )
     print(f"{preset}: {megabytes:.1f} MB, {rates['ours'] / rates['stock']:.1f} times stock datatrove")
@@ -142,15 +142,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             run_one(options.side, options.preset, options.data, Path(folder))
         return
-    found = texts(options.data, options.every)
+    result = texts(options.data, options.every)
     if not options.agreement:
-        speed(found, options.preset)
+        speed(result, options.preset)
         return
     from pipeline.corpus.text.language_identification import load_identifier
     from pipeline.corpus.text.text_cleaning import TextCleaner
 
     judge, normalise = load_identifier(LANGUAGES), TextCleaner()
-    documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, found) if text]
+    documents = [(text, judge.identify(text)[0]) for text in map(normalise.format, result) if text]
     documents = [(text, language) for text, language in documents if language in LANGUAGES]
     print(f"{len(documents)} documents, {sum(len(text.encode()) for text, _ in documents) / 1e6:.1f} MB")
     splitters: tuple[Splitter, ...] = ("plain", "spacy")

@@ -87,17 +87,17 @@ def table(config: Config) -> None:
     for source in config.sources:
         texts = read(config, source)
         sizes = [len(text.text.encode()) for text in texts]
-        found = {preset: [judge.reason(text) for text in texts] for preset, judge in judges.items()}
+        results = {preset: [judge.reason(text) for text in texts] for preset, judge in judges.items()}
         own = Judge(config.corpus[MAIN].rules_for(source))
-        found[MAIN] = [own.reason(text) for text in texts]
+        results[MAIN] = [own.reason(text) for text in texts]
         shares = [
             sum(size for size, reason in zip(sizes, gone, strict=True) if reason is None) / max(1, sum(sizes))
-            for gone in found.values()
+            for gone in results.values()
         ]
-        kept = f"{found[MAIN].count(None)}"
+        kept = f"{results[MAIN].count(None)}"
         cells = [*(f"{share:.1%}" for share in shares[:-1]), kept, f"{shares[-1]:.1%}"]
         print(f"| {source.name} | {source.genre} | {sum(sizes) / 1e6:.2f} | {len(texts)} | {' | '.join(cells)} |")
-        for reason in filter(None, found[MAIN]):
+        for reason in filter(None, results[MAIN]):
             reasons[reason][source.name] += 1
     for reason, counts in sorted(reasons.items()):
         print(f"{reason}: {', '.join(f'{name} {number}' for name, number in counts.most_common())}")
@@ -111,15 +111,15 @@ def compare_genres(config: Config) -> None:
     print("| source | stated | by sample | genres of its documents | documents | standard | stated | by sample |")
     print("|---|---|---|---|---:|---:|---:|---:|")
     for source in config.sources:
-        found = estimate_genre(sample_texts(config.source_units(source.name)))
-        shown = found.genre if found.is_clear else f"none clear: {found.genre}"
+        result = estimate_genre(sample_texts(config.source_units(source.name)))
+        shown = result.genre if result.is_clear else f"none clear: {result.genre}"
         texts = read(config, source)
-        presets = {"standard": "standard", "stated": str(source.genre), "by sample": found.genre}
+        presets = {"standard": "standard", "stated": str(source.genre), "by sample": result.genre}
         kept = {name: sum(judges[preset].reason(text) is None for text in texts) for name, preset in presets.items()}
-        counts = ", ".join(f"{number} {genre}" for genre, number in found.genres.items())
+        counts = ", ".join(f"{number} {genre}" for genre, number in result.genres.items())
         cells = (source.name, source.genre, shown, counts, len(texts), *kept.values())
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        right, total = right + (found.genre == source.genre), total + 1
+        right, total = right + (result.genre == source.genre), total + 1
         kept_by.update({**kept, "documents": len(texts)})
     print(f"{right} of {total} sources get the genre that they state; kept: {dict(kept_by)}")
 

@@ -63,8 +63,8 @@ def main() -> None:
     vocabulary = llama_cpp.Llama(str(asked.file), vocab_only=True, verbose=False)
     for kind, texts in {"documents": real, "random texts": make_texts(asked.random, names)}.items():
         expected = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-        found = [vocabulary.tokenize(text.encode(), add_bos=True, special=True) for text in texts]
-        others = [text for text, ours, theirs in zip(texts, expected, found, strict=True) if ours != theirs]
+        results = [vocabulary.tokenize(text.encode(), add_bos=True, special=True) for text in texts]
+        others = [text for text, ours, theirs in zip(texts, expected, results, strict=True) if ours != theirs]
         tokens = sum(map(len, expected))
         print(f"{len(texts):,} {kind}, {tokens:,} tokens: {len(others)} texts have other ids {others[:3]}")
     vocabulary.close()

@@ -192,11 +192,11 @@ def mfu(session: Session) -> dict[str, Any]:
 def determinism(session: Session) -> dict[str, Any]:
     """Return the same with deterministic kernels and with any, in turns, and the ratio of their best medians."""
     choices = {"deterministic": True, "any": False}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in choices}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in choices}
     for _ in range(session.options.rounds):
         for name, deterministic in choices.items():
-            found[name].append(session.measure(deterministic=deterministic))
-    return {**found, "ratio": _ratio(found["deterministic"], found["any"])}
+            results[name].append(session.measure(deterministic=deterministic))
+    return {**results, "ratio": _ratio(results["deterministic"], results["any"])}
 
 
 def _ratio(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> float | None:
@@ -207,11 +207,11 @@ def _ratio(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
 
 def peer(session: Session) -> dict[str, Any]:
     """Return those of both sides, in turns, and the ratio of their best medians."""
-    found: dict[str, list[dict[str, Any]]] = {"native": [], "huggingface": []}
+    results: dict[str, list[dict[str, Any]]] = {"native": [], "huggingface": []}
     for _ in range(session.options.rounds):
-        for side, outcomes in found.items():
+        for side, outcomes in results.items():
             outcomes.append(session.measure(side))
-    return {**found, "ratio": _ratio(found["native"], found["huggingface"])}
+    return {**results, "ratio": _ratio(results["native"], results["huggingface"])}
 
 
 def longest(session: Session) -> dict[str, Any]:
@@ -227,15 +227,15 @@ def longest(session: Session) -> dict[str, Any]:
         tried[length] = session.measure("small", 1, **one, recomputation="full", tiled_feed_forward=tiles, float8=False)
         return "seconds" in tried[length]
 
-    length = found = session.options.sequence
+    length = result = session.options.sequence
     while length <= session.options.largest and fits(length):
-        found, length = length, 2 * length
-    if length in tried and found in tried and found != length and fits(found + found // 2):
-        found += found // 2
+        result, length = length, 2 * length
+    if length in tried and result in tried and result != length and fits(result + result // 2):
+        result += result // 2
     certain = any("out_of_memory" in one for one in tried.values()) and not any(
         "failed" in one for one in tried.values()
     )
-    return {"longest": found if "seconds" in tried.get(found, {}) else None, "certain": certain, "tried": tried}
+    return {"longest": result if "seconds" in tried.get(result, {}) else None, "certain": certain, "tried": tried}
 
 
 def checkpoint(session: Session) -> dict[str, Any]:

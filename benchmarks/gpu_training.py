@@ -76,9 +76,9 @@ class HuggingFace:
         losses = []
         for batch in micro_batches:
             with torch.autocast(batch.input_BT.device.type, torch.bfloat16):
-                found = self.model(batch.input_BT, labels=batch.target_BT, shift_labels=batch.target_BT)
-            (found.loss / len(micro_batches)).backward()
-            losses.append(found.loss.detach())
+                result = self.model(batch.input_BT, labels=batch.target_BT, shift_labels=batch.target_BT)
+            (result.loss / len(micro_batches)).backward()
+            losses.append(result.loss.detach())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.gradient_clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -172,7 +172,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
     training = settings.training
     set_determinism(training.deterministic)
     device = rendezvous.join_process_group("none")
-    found: dict[str, Any] = {"machine": machine(device)}
+    results: dict[str, Any] = {"machine": machine(device)}
     shape = (training.batch_size, training.sequence_length + 1)
     seconds: list[float] = []
     try:
@@ -196,14 +196,14 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
         if asked["side"] == "checkpoint":
             with tempfile.TemporaryDirectory() as folder:
                 waits = measure_stall(trainer.backend, settings, draw(), Path(folder), rounds=2)
-            found |= {f"{name}_seconds": min(values) for name, values in waits.items()}
+            results |= {f"{name}_seconds": min(values) for name, values in waits.items()}
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        return {**found, "out_of_memory": True}
+        return {**results, "out_of_memory": True}
     cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else cpu
-    return {**found, "seconds": seconds, "loss": loss, "peak_memory_bytes": memory, "watts": power.watts}
+    return {**results, "seconds": seconds, "loss": loss, "peak_memory_bytes": memory, "watts": power.watts}
 
 
 def _make_batches(tokens: Tensor, size: int, document_tokens: int | None) -> list[Batch]:

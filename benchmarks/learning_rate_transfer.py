@@ -97,13 +97,13 @@ def main() -> None:
     runs = list(product(models, RATES, range(arguments.seeds)))
     work = [(text, width, kinds[kind], rate, seed) for (kind, width), rate, seed in runs]
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        found = dict(zip(runs, pool.map(trained, work, chunksize=1), strict=True))
+        result = dict(zip(runs, pool.map(trained, work, chunksize=1), strict=True))
     print(f"| parametrisation, width | {' | '.join(f'{rate:.4g}' for rate in RATES)} | best rate |")
     print("|---|" + "---|" * (len(RATES) + 1))
     for kind, width in models:
-        losses = [fmean(found[(kind, width), rate, seed] for seed in range(arguments.seeds)) for rate in RATES]
-        told = " | ".join(f"{loss:.3f}" for loss in losses)
-        print(f"| {kind}, {width} | {told} | {best(losses):.4f} |", flush=True)
+        losses = [fmean(result[(kind, width), rate, seed] for seed in range(arguments.seeds)) for rate in RATES]
+        columns = " | ".join(f"{loss:.3f}" for loss in losses)
+        print(f"| {kind}, {width} | {columns} | {best(losses):.4f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,12 @@ def main(files: list[str]) -> None:
         ("addresses", fields.mask_url, {document["url"] for document in documents}),
         ("addresses in texts", fields.mask_url, {url for d in documents for url in ADDRESS.findall(d["text"])}),
     ):
-        found = {value: search(value) for value in sorted(values)}
-        marked = {value: shown for value, shown in found.items() if "<" in (shown or "") and "<" not in value}
-        shorter = sum(shown != value for value, shown in found.items()) - len(marked)
-        print(f"{what}: {len(found)} different, {len(marked)} with a marker, {shorter} without query or fragment")
-        alike = {re.sub(r"[^/]*[0-9A-Z]{8}[^/]*", "…", str(shown)): value for value, shown in marked.items()}
-        for value in list(alike.values())[:SHOWN]:
+        results = {value: search(value) for value in sorted(values)}
+        marked = {value: shown for value, shown in results.items() if "<" in (shown or "") and "<" not in value}
+        shorter = sum(shown != value for value, shown in results.items()) - len(marked)
+        print(f"{what}: {len(results)} different, {len(marked)} with a marker, {shorter} without query or fragment")
+        distinct_forms = {re.sub(r"[^/]*[0-9A-Z]{8}[^/]*", "…", str(shown)): value for value, shown in marked.items()}
+        for value in list(distinct_forms.values())[:SHOWN]:
             print(f"  {value} → {marked[value]}")
 
 

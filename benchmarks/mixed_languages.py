@@ -40,9 +40,9 @@ def mixed(dutch: str, english: str, share: float, place: float) -> str | None:
     return "\n".join([*lines[:at], *added, *lines[at:]]) if size >= 0.9 * wanted else None
 
 
-def judged(block: LanguageFilter, found: list[str]) -> Counter[str]:
+def judged(block: LanguageFilter, results: list[str]) -> Counter[str]:
     """Return how many texts are kept, and removed for which reason."""
-    decisions = (block.filter(Document(text=text, id="")) for text in found)
+    decisions = (block.filter(Document(text=text, id="")) for text in results)
     return Counter("kept" if decision is True else decision[1] for decision in decisions)  # type: ignore[index]
 
 

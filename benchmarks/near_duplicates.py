@@ -49,7 +49,7 @@ def read(pattern: str) -> dict[str, str]:
     return texts
 
 
-def found(folder: Path, section: Deduplication) -> tuple[bytes, list[dict[str, Any]], float]:
+def run_deduplication(folder: Path, section: Deduplication) -> tuple[bytes, list[dict[str, Any]], float]:
     """Return what the step writes, its rows, and the CPU seconds that it took."""
     start = time.process_time()
     with tempfile.TemporaryDirectory(dir=folder) as name:
@@ -91,7 +91,7 @@ def main() -> None:
         print(f"signing: {time.process_time() - start:.1f} CPU seconds")
         least = Deduplication().minimum_similarity
         for section in (Deduplication(minimum_jaccard=0), Deduplication()):
-            written, rows, seconds = found(folder, section)
+            written, rows, seconds = run_deduplication(folder, section)
             near = [row for row in rows if row["reason"] == "near_duplicate"]
             figures = [jaccard(row["id"], row["value"]) for row in near]
             below, far = (sum(figure < bound for figure in figures) for bound in (least, 0.3))
@@ -101,15 +101,15 @@ def main() -> None:
             )
         others = sum(row["jaccard"] != figure for row, figure in zip(near, figures, strict=True))
         kept = [row for row in rows if row["reason"] is None]
-        alike = sum(
+        similar = sum(
             one["cluster"] == other["cluster"] and jaccard(one["id"], other["id"]) >= least
             for place, one in enumerate(kept)
             for other in kept[:place]
         )
-        same = found(folder, Deduplication(memory_bytes=LITTLE_BYTES))[0] == written
-        print(f"{others} figures differ from those of sets of Python, {alike} pairs that are kept are alike")
+        same = run_deduplication(folder, Deduplication(memory_bytes=LITTLE_BYTES))[0] == written
+        print(f"{others} figures differ from those of sets of Python, {similar} pairs that are kept are alike")
         print(f"in {LITTLE_BYTES / 1e6:.0f} MB the result has {'the same' if same else 'other'} bytes")
-    if others or alike or below or not same:
+    if others or similar or below or not same:
         sys.exit("near copies are not decided as they should be")
 
 

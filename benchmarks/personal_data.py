@@ -33,12 +33,12 @@ from tests.corpus.personal_data.texts import Writer  # noqa: E402
 
 def speed(texts: list[str]) -> tuple[float, Counter[str]]:
     """Return the megabytes that one core reads in a second, and how much was found of each kind."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     began = time.process_time()
     for text in texts:
-        found.update(span.kind for span in find_personal_data(text, SETTINGS))
+        result.update(span.kind for span in find_personal_data(text, SETTINGS))
     seconds = time.process_time() - began
-    return sum(len(text.encode()) for text in texts) / 1e6 / seconds, found
+    return sum(len(text.encode()) for text in texts) / 1e6 / seconds, result
 
 
 def corpus(folder: Path) -> Iterator[tuple[str, list[str]]]:
@@ -76,15 +76,15 @@ def main() -> int:
         print(f"seeded texts: {speed([text.text for text in texts])[0]:.1f} MB/s/core")
     for part, passages in read_contexts().items():
         print(f"part {part.upper()}, {len(passages)} passages")
-        for kind, (there, right, found) in measure(passages, arguments.errors).items():
-            print(f"{kind:14}{share_with_interval(right, there):>32}{share_with_interval(right, found):>32}")
+        for kind, (there, right, result) in measure(passages, arguments.errors).items():
+            print(f"{kind:14}{share_with_interval(right, there):>32}{share_with_interval(right, result):>32}")
     if arguments.corpus:
         total_bytes, total_seconds, total = 0, 0.0, Counter[str]()
         for name, read in corpus(arguments.corpus):
-            rate, found = speed(read)
+            rate, result = speed(read)
             size = sum(len(text.encode()) for text in read)
-            total_bytes, total_seconds, total = total_bytes + size, total_seconds + size / 1e6 / rate, total + found
-            print(f"{name}: {size / 1e6:.1f} MB, {rate:.1f} MB/s/core, {dict(sorted(found.items()))}")
+            total_bytes, total_seconds, total = total_bytes + size, total_seconds + size / 1e6 / rate, total + result
+            print(f"{name}: {size / 1e6:.1f} MB, {rate:.1f} MB/s/core, {dict(sorted(result.items()))}")
         print(
             f"all: {total_bytes / 1e6:.1f} MB, {total_bytes / 1e6 / total_seconds:.1f} MB/s/core, "
             f"{dict(sorted(total.items()))}"

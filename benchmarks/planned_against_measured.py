@@ -28,13 +28,13 @@ SHAPE = {"layers": 4, "width": 256, "heads": 8, "key_value_heads": 4}
 def cells() -> dict[str, dict[str, Any]]:
     """Return the trainings by name; each process takes two micro-batches a step."""
     usual = {"sequence_length": 256, "learning_rate": 1e-3, "steps": 10, "precision": "fp32"}
-    found = {}
+    results = {}
     for strategy, size, how in product(("full_shard", "shard_grad_op", "no_shard"), (1, 2, 4), ("none", "full")):
-        found[f"{strategy}, {size}, {how}"] = {"strategy": strategy, "micro_batch_size": size, "recomputation": how}
-    found["full_shard, 2, none, bf16"] = {"micro_batch_size": 2, "precision": "bf16"}
-    found["full_shard, 2, selective"] = {"micro_batch_size": 2, "recomputation": "selective"}
+        results[f"{strategy}, {size}, {how}"] = {"strategy": strategy, "micro_batch_size": size, "recomputation": how}
+    results["full_shard, 2, none, bf16"] = {"micro_batch_size": 2, "precision": "bf16"}
+    results["full_shard, 2, selective"] = {"micro_batch_size": 2, "recomputation": "selective"}
     return {
-        name: {**usual, **one, "batch_size": 2 * PROCESSES * one["micro_batch_size"]} for name, one in found.items()
+        name: {**usual, **one, "batch_size": 2 * PROCESSES * one["micro_batch_size"]} for name, one in results.items()
     }
 
 
@@ -82,8 +82,8 @@ def main() -> None:
             f"| {1e3 * planned:.0f} | {1e3 * took:.0f} | {off['time']:+.0%} |",
             flush=True,
         )
-    told = ", ".join(f"{key} {fmean(values):.1%} and {max(values):.1%}" for key, values in errors.items())
-    print(f"\n{len(trainings)} trainings; mean and largest error: {told}")
+    summary = ", ".join(f"{key} {fmean(values):.1%} and {max(values):.1%}" for key, values in errors.items())
+    print(f"\n{len(trainings)} trainings; mean and largest error: {summary}")
 
 
 if __name__ == "__main__":

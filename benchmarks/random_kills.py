@@ -54,13 +54,13 @@ def main() -> int:
     Training(settings, tokens, options.folder / "undisturbed", LAUNCH).finish()
     began = time.monotonic()
     fallen, counts, codes = storm(settings, tokens, options.folder / "storm", planned)
-    whole, found = (result(options.folder / name) for name in ("undisturbed", "storm"))
+    whole, results = (result(options.folder / name) for name in ("undisturbed", "storm"))
     print(f"{fallen.total()} blows in {time.monotonic() - began:.0f} s: {dict(sorted(fallen.items()))}")
     print(f"the segment's process ended {codes.total()} times: {dict(codes)}")
     print(f"in its last life it started the training again {counts['restarts']} times")
-    print(f"steps {len(found['steps'])} of {steps}, {len(set(found['data_steps']))} different batches")
-    print("equal: " + ", ".join(f"{key} {whole[key] == found[key]}" for key in whole))
-    return int(whole != found or found["data_steps"] != list(range(steps)))
+    print(f"steps {len(results['steps'])} of {steps}, {len(set(results['data_steps']))} different batches")
+    print("equal: " + ", ".join(f"{key} {whole[key] == results[key]}" for key in whole))
+    return int(whole != results or results["data_steps"] != list(range(steps)))
 
 
 if __name__ == "__main__":

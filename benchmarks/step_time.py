@@ -51,8 +51,8 @@ def describe(rates: H100Fit) -> str:
 
 def fsdp_error(rows: list[Throughput], rates: H100Fit) -> float:
     """Return the mean error of rows of FSDP in percent."""
-    found = fsdp_ratios(rows, rates, [*map(fsdp_work, rows)])
-    return 100 * sum(abs(ratio - 1) for ratio in found) / len(found)
+    result = fsdp_ratios(rows, rates, [*map(fsdp_work, rows)])
+    return 100 * sum(abs(ratio - 1) for ratio in result) / len(result)
 
 
 def print_h100_fit() -> None:
@@ -69,8 +69,8 @@ def fit_publications() -> None:
     """Print what the fits on torchtitan's rows in bf16 predict of the other publications, and two more fits."""
     rates = fit_bf16()
     print(f"llm-foundry by torchtitan's {describe(rates)}: mean error {fsdp_error(FSDP, rates):.1f} %")
-    shares, found = fit_shares(A100_ROWS, lambda: errors([*MEGATRON]))
-    print(f"Megatron-LM by torchtitan's shares {shares}: mean error {100 * sum(map(abs, found)) / len(found):.1f} %")
+    shares, result = fit_shares(A100_ROWS, lambda: errors([*MEGATRON]))
+    print(f"Megatron-LM by torchtitan's shares {shares}: mean error {100 * sum(map(abs, result)) / len(result):.1f} %")
     print(f"rate of products in 8 bits relative to bf16: {fit_float8_rate():.3g}")
     print(f"rate of a die of LUMI by Poro: {rate_of_lumi():.3g}\n")
 
@@ -79,9 +79,9 @@ def table(rows: list[tuple[str, float, float]], title: str) -> None:
     """Print what was published and predicted, the ratio of each, and the mean and largest error."""
     lines = [[title, "published", "predicted", "ratio"]]
     lines += [[name, f"{published:.6g}", f"{ours:.6g}", f"{ours / published:.3f}"] for name, published, ours in rows]
-    found = [abs(ours / published - 1) for _, published, ours in rows]
+    results = [abs(ours / published - 1) for _, published, ours in rows]
     print("\n".join(align_columns(lines)))
-    print(f"mean error {100 * sum(found) / len(found):.2f} %, largest {100 * max(found):.2f} %\n")
+    print(f"mean error {100 * sum(results) / len(results):.2f} %, largest {100 * max(results):.2f} %\n")
 
 
 def main() -> None:
@@ -93,9 +93,9 @@ def main() -> None:
         unseen = []
         for size, (own, others) in sizes().items():
             shares = fit(others)
-            found = errors(own)
-            unseen += found
-            print(f"{size}: by the others' shares {shares}: " + ", ".join(f"{100 * e:+.1f} %" for e in found))
+            result = errors(own)
+            unseen += result
+            print(f"{size}: by the others' shares {shares}: " + ", ".join(f"{100 * e:+.1f} %" for e in result))
         print(f"fitted on all: {fit(names)}; mean error of sizes that were not fitted: ", end="")
         print(f"{100 * sum(map(abs, unseen)) / len(unseen):.2f} %\n")
         print_h100_fit()

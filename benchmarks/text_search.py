@@ -71,22 +71,22 @@ print(json.dumps({"built": built, "taken": taken, "seconds": seconds, "whole": w
 """
 
 
-def write_tokens(folder: Path, found: list[str], tokens: int) -> Path:
+def write_tokens(folder: Path, results: list[str], tokens: int) -> Path:
     """Write a shard of so many tokens and its index; return the tokenizer that it was made with."""
     collector = DocumentCollector()
-    for number, text in enumerate(found[::12]):
+    for number, text in enumerate(results[::12]):
         row = {"id": f"s/{number}", "text": text, "language": "nl", "language_score": 1.0, "source": "s"}
         collector.add({**row, "license": "CC0-1.0", "url": None, "title": None})
     collector.write(folder / "s.0.parquet", {})
     table = pq.read_table(folder / "s.0.parquet")
     pq.write_table(table.add_column(0, "cluster", table["id"]), folder / "s.0.parquet")
-    assert pq.read_metadata(folder / "s.0.parquet").num_rows == len(found[::12])
+    assert pq.read_metadata(folder / "s.0.parquet").num_rows == len(results[::12])
     paths = {"tokenizer": folder / "tokenizer.json", "configuration": folder / "tokenizer_config.json"}
     train.run(
         TrainSettings(vocabulary_size=32_000, validation_fraction=0.0), documents=[folder / "s.0.parquet"], **paths
     )
     encoder = load_encoder(paths["tokenizer"])
-    encoded = [np.array(ids, dtype=np.uint16) for ids in encoder.encode(found)]
+    encoded = [np.array(ids, dtype=np.uint16) for ids in encoder.encode(results)]
     draw = np.random.default_rng(1)
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     splits = {split: folder / f"{split}.arrow" for split in ("train", "validation")}
@@ -112,18 +112,18 @@ def questions(search: TextSearch, count: int, decode: Callable[[list[int]], str]
     Tokens that were drawn anew may come to bytes that are no text: nobody can ask for these.
     """
     draw, row = np.random.default_rng(2), search.rows[0]
-    found = []
-    while len(found) < count:
+    results = []
+    while len(results) < count:
         start = int(draw.integers(0, row.tokens - QUERY_TOKENS))
         ids = row.read(start, QUERY_TOKENS)
         if len(row.documents_in(start, QUERY_TOKENS)) > 1 or ids.min() < 10:
             continue
-        if len(found) % 2:
+        if len(results) % 2:
             ids[::10] = draw.integers(300, 30_000, len(ids[::10]))
         elif "\ufffd" in decode(ids.tolist()).strip("\ufffd"):
             continue
-        found.append(ids.tolist())
-    return found
+        results.append(ids.tolist())
+    return results
 
 
 def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
@@ -170,11 +170,11 @@ def main() -> None:
     options = parser.parse_args()
     os.environ |= {"QUERIES": str(options.queries)}
     files = sorted(glob(options.texts))
-    found = texts(Path(files[0]).parent, 1, Path(options.texts).name)
+    result = texts(Path(files[0]).parent, 1, Path(options.texts).name)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer = write_tokens(folder, found, int(options.tokens))
-        del found
+        tokenizer = write_tokens(folder, result, int(options.tokens))
+        del result
         mine = ours(folder, tokenizer)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         vocabulary = load_encoder(tokenizer).vocabulary_size

@@ -46,9 +46,9 @@ def sentences(data: Path, folder: Path) -> list[Path]:
         with gzip.open(data / "eval" / f"sib200_{language}.jsonl.gz", "rt", encoding="utf-8") as lines:
             rows = map(json.loads, lines)
             texts[language] = {str(row["id"]): " ".join(row["text"].split()) for row in rows}
-    shared = sorted(set.intersection(*(set(found) for found in texts.values())))
-    for language, found in texts.items():
-        (folder / f"{language}.txt").write_text("".join(f"{found[name]}\n" for name in shared), encoding="utf-8")
+    shared = sorted(set.intersection(*(set(result) for result in texts.values())))
+    for language, result in texts.items():
+        (folder / f"{language}.txt").write_text("".join(f"{result[name]}\n" for name in shared), encoding="utf-8")
     return [folder / f"{language}.txt" for language in LANGUAGES]
 
 

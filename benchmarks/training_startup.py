@@ -98,7 +98,7 @@ def hashing(options: argparse.Namespace) -> None:
             path.write_bytes(bytes(2**28))
         for _ in range(3):
             seconds = []
-            for hashes in (lambda found: [hash_file(path) for path in found], hash_each_file):
+            for hashes in (lambda result: [hash_file(path) for path in result], hash_each_file):
                 began = time.perf_counter()
                 hashes(paths)
                 seconds.append(time.perf_counter() - began)
@@ -148,8 +148,8 @@ def tokens(options: argparse.Namespace) -> None:
 
 
 def _resident_mb(kind: str) -> float:
-    told = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(told.split(f"{kind}:")[1].split()[0]) / 1e3
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split(f"{kind}:")[1].split()[0]) / 1e3
 
 
 def _open(index: Path) -> None:

@@ -1,6 +1,6 @@
-"""Draws the packages of `pipeline` into docs/explanation/architecture.md: `python -m tests.architecture`.
+"""Draw the packages of `pipeline` into docs/explanation/architecture.md: `python -m tests.architecture`.
 
-The order of the layers is decided here; who imports whom, and what each package is, is read from the code.
+The order of the layers is defined here; imports and package descriptions are read from the code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAYERS = {
 }
 # Modules that import one from a package above theirs.
 EXCEPTIONS = {
-    "sources.manifest": ["opt_out.entries", "opt_out.lists"],  # the manifest of a source says what its list names
+    "sources.manifest": ["opt_out.entries", "opt_out.lists"],  # a source manifest lists the entries of its opt-out list
     "pretrain.monitors.telemetry": ["pretrain.processes.rendezvous"],
     "pretrain.checkpoints.saver": ["pretrain.parallel.backend"],
 }
@@ -40,16 +40,16 @@ EXCEPTIONS = {
 @cache
 def files() -> dict[str, Path]:
     """Return the file of each module of the package, by the module's name without `pipeline.`."""
-    found = {}
+    results = {}
     for file in sorted((ROOT / "pipeline").rglob("*.py")):
         words = file.relative_to(ROOT / "pipeline").with_suffix("").parts
-        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = file
-    return found
+        results[".".join(words[:-1] if words[-1] == "__init__" else words)] = file
+    return results
 
 
 def imported(tree: ast.AST) -> set[str]:
     """Return the modules of the package that are imported anywhere in a module, in functions too."""
-    found = set()
+    result = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, "imports of this package are written out"
@@ -59,24 +59,24 @@ def imported(tree: ast.AST) -> set[str]:
         else:
             continue
         for name in (one.removeprefix("pipeline.") for one in named if one.startswith("pipeline.")):
-            found.add(name if name in files() else name.rpartition(".")[0])
-    return found
+            result.add(name if name in files() else name.rpartition(".")[0])
+    return result
 
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """Return what each module imports of the package."""
+    """Return the imports of each module within the package."""
     return {name: imported(ast.parse(file.read_text(encoding="utf-8"))) for name, file in files().items()}
 
 
 @cache
 def packages() -> list[str]:
-    """Return all packages below `pipeline`, those in packages too."""
+    """Return all packages below `pipeline`, including nested ones."""
     return sorted(name for name, file in files().items() if name and file.name == "__init__.py")
 
 
 def package_of(module: str) -> str:
-    """Return the innermost package of a module; `layout` stands for itself, and `__main__` belongs to `cli`."""
+    """Return the innermost package of a module; `layout` is its own package, and `__main__` belongs to `cli`."""
     if module in packages() or module == "layout":
         return module
     return module.rpartition(".")[0] or "cli"
@@ -84,11 +84,11 @@ def package_of(module: str) -> str:
 
 def arrows() -> dict[str, set[str]]:
     """Return which packages each package imports, without the exceptions."""
-    found: dict[str, set[str]] = {package_of(name): set() for name in files()}
+    results: dict[str, set[str]] = {package_of(name): set() for name in files()}
     for name, others in imports().items():
         own = package_of(name)
-        found[own] |= {package_of(other) for other in others if other not in EXCEPTIONS.get(name, ())} - {own}
-    return found
+        results[own] |= {package_of(other) for other in others if other not in EXCEPTIONS.get(name, ())} - {own}
+    return results
 
 
 def _row(start: str, names: list[str]) -> list[str]:
@@ -97,7 +97,7 @@ def _row(start: str, names: list[str]) -> list[str]:
 
 
 def drawing() -> str:
-    """Return what stands between the marks of the page."""
+    """Return the text between the markers of the page."""
     order = [name for layer in LAYERS.values() for name in layer]
     tops = {
         name: {other.split(".")[0] for own, others in arrows().items() if own.split(".")[0] == name for other in others}
@@ -125,7 +125,7 @@ def drawing() -> str:
     return "\n".join(lines) + "\n"
 
 
-# What a step has one job for, by the last wildcard of its jobs.
+# The entity of which a step has one job each, by the last wildcard of its jobs.
 NOUNS = {
     "file": "large file",
     "batch": "batch of units",
@@ -136,7 +136,7 @@ NOUNS = {
 
 
 def stages() -> str:
-    """Return the table of stages: their steps in their order, and what each has one job for."""
+    """Return the table of stages: their steps in order, and the entity of which each step has one job."""
     lines = ["| stage | steps, in their order, and what each has one job for |", "|---|---|"]
     for stage in STAGES:
         of_stage = [step for step in STEPS.values() if step.stage == stage]

@@ -1,4 +1,4 @@
-"""Which files of tests a change concerns, by what they import: `pytest --changed`, which `make test-changed` calls."""
+"""Select the test files affected by a change from their imports: `pytest --changed` (`make test-changed`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = {Path("tests/conftest.py"), Path("tests/warm_python.py"), Path("tests/cpu_
 
 
 def _names(tree: ast.AST, *, in_texts: bool) -> Iterator[str]:
-    """Yield the modules, and the names in them, that code imports; of tests those too that a text names or imports."""
+    """Yield the modules, and the names in them, that code imports; in tests also those named in strings."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -42,7 +42,7 @@ def imported(file: Path) -> frozenset[Path]:
 
 
 def reached(file: Path) -> set[Path]:
-    """Return a file and all that it imports, directly or not; what every test has is not followed."""
+    """Return a file and its direct and indirect imports; the imports of every test are not followed."""
     seen, waiting = {file}, [file]
     while waiting:
         here = waiting.pop()
@@ -54,7 +54,7 @@ def reached(file: Path) -> set[Path]:
 
 
 def concerned(files: Iterable[Path], changed: Iterable[Path]) -> set[Path]:
-    """Return those of some files that reach a changed one; of data and pages, those that mention one by its name."""
+    """Return the files that reach a changed one; for data and pages, those that mention one by its name."""
     changed = {*changed}
     others = {path.name for path in changed if path.suffix != ".py"}
 
@@ -66,7 +66,7 @@ def concerned(files: Iterable[Path], changed: Iterable[Path]) -> set[Path]:
 
 @cache
 def changed_tests() -> set[Path]:
-    """Return the files of tests that the difference to the last commit concerns, new files included."""
+    """Return the test files affected by the difference to the last commit, new files included."""
     words = (["diff", "--name-only", "HEAD"], ["ls-files", "--others", "--exclude-standard"])
     printed = (subprocess.run(["git", *some], cwd=ROOT, check=True, capture_output=True, text=True) for some in words)
     changed = {ROOT / line for done in printed for line in done.stdout.splitlines()}

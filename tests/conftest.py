@@ -1,4 +1,4 @@
-"""A project that tests may edit and run: a copy of the files that the rules need, and a finished micro run in it."""
+"""A project that tests may edit and run: a copy of the files that the rules need, with a finished micro run."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from tests.cpu_seconds import (  # noqa: F401 - pytest calls them
 )
 from tests.stored import read_attempts
 
-# What is started in the background of a shell inherits that these are ignored, and so would what tests start.
+# Background processes of a shell inherit ignored signals, and so would the processes of tests.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
-# The libraries read these when they are imported. A test that asks the network by mistake would try for half an hour.
+# The libraries read these at import. A test that accesses the network by mistake would retry for half an hour.
 os.environ |= dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
-# MKL reads this at its first product: an evaluation in this process sets it too late where a test before had one.
+# MKL reads this at its first product: an evaluation in this process sets it too late if an earlier test had one.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
-# A thread of OpenMP that waits for others leaves its core to another test instead of turning on it.
+# An OpenMP thread that waits for others yields its core to another test instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# How long one example takes tells of the machine and of what else runs on it.
+# The time of one example depends on the machine and its load.
 settings.register_profile("polder", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("polder"), max_examples=400)  # --hypothesis-profile
 settings.load_profile("polder")
@@ -58,13 +58,13 @@ CACHES = (".snakemake/versions_of_steps.json", ".snakemake/names_without_persons
 
 
 def is_lacking(reason: str) -> NoReturn:
-    """Skip a test for want of something that every machine of continuous integration has; fail there."""
+    """Skip a test that lacks a dependency which every CI machine has; fail in CI."""
     if "CI" in os.environ:
         pytest.fail(reason)
     pytest.skip(reason)
 
 
-# What a file of tests imports that takes seconds: it starts processes, trains, plans a run, asks a model, or loads
+# Imports of a test file that takes seconds: it starts processes, trains, plans a run, evaluates a model, or loads
 # large libraries.
 LONG = {"subprocess", "concurrent", "multiprocessing", "warm_python", "segment", "memory_trace", "new_project"}
 LONG |= {"training_memory", "corpus_estimate", "test_suites", "torch", "datatrove", "spacy", "datasets"}
@@ -76,27 +76,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --quick, do not even import a file of tests that imports by itself what takes long."""
+    """With --quick, do not import a test file whose own imports take long."""
     if config.getoption("--changed") and collection_path.name.startswith("test_"):
         return True if collection_path not in changed_tests() else None
     if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
         return None
     nodes = [*ast.walk(ast.parse(collection_path.read_text(encoding="utf-8")))]
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    names = {str(node.module) for node in found} | {alias.name for node in found for alias in node.names}
+    results = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    names = {str(node.module) for node in results} | {alias.name for node in results for alias in node.names}
     return True if LONG & {word for name in modules | names for word in name.split(".")} else None
 
 
-# Folders whose files of tests take minutes: they begin first, so that no worker is left alone with one at the end.
+# Folders with slow test files: they begin first, so that no worker is left alone with one at the end.
 MINUTES = ("tests/rules/test_demo.py", "tests/rules/", "tests/pretrain/")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest first; with --quick or --changed, leave out the tests of a whole run and what is marked."""
+    """Put the longest first; with --quick or --changed, skip tests of a complete run and marked ones."""
     items.sort(key=lambda item: [not item.nodeid.startswith(name) for name in MINUTES])
     if config.getoption("--quick") or config.getoption("--changed"):
-        named = {"slurm", "demo", "thorough", "finished"}  # marks, and the fixture of a whole run
+        named = {"slurm", "demo", "thorough", "finished"}  # marks, and the fixture of a complete run
         named |= {"slow"} if config.getoption("--quick") else set()
         items[:] = [
             item
@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
 
 
-# PyTorch's switches that a test, or what it calls, may turn: how each is read, and how it is set.
+# PyTorch switches that a test or its code may change: how each is read and set.
 SWITCHES = {
     "get_default_dtype": "set_default_dtype",
     "get_num_threads": "set_num_threads",
@@ -117,7 +117,7 @@ SWITCHES = {
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Begin each test with the same random numbers, and restore what it would leave to the next one."""
+    """Begin each test with the same random numbers, and restore the state for the next one."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     random.seed(7)
     if numpy:
@@ -138,7 +138,7 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def warm_commands() -> Iterator[None]:
-    """Fork what the commands of a run start from a Python that has imported the large libraries."""
+    """Fork the commands of a run from a Python that has imported the large libraries."""
     tools = Path(sys.executable).parent
     client, variables = warm_python.start()
     variables = {**variables, "PATH": os.pathsep.join([os.environ["PATH"], str(tools)])}
@@ -151,7 +151,7 @@ def warm_commands() -> Iterator[None]:
 
 @pytest.fixture
 def few_files() -> Callable[[int], AbstractContextManager[None]]:
-    """Return what lets this process open so many more files than it has open."""
+    """Return the command that lets this process open the given number of additional files."""
 
     @contextmanager
     def limited(more: int) -> Iterator[None]:
@@ -170,9 +170,9 @@ def few_files() -> Callable[[int], AbstractContextManager[None]]:
 class Project:
     """A copy of the project with its own results.
 
-    Its runs fork a warm Python and use one core: on a busy machine, the threads of PyTorch mostly wait for each other.
-    With `warm` false each process is new and the runs use all cores, where a test compares two runs, kills processes,
-    or looks at the resources they used.
+    Its runs fork a warm Python and use one core: on a busy machine, PyTorch threads mostly wait for each other.
+    With `warm` false each process is new and the runs use all cores, for tests that compare runs, kill processes,
+    or measure resources.
     """
 
     warm = True
@@ -185,14 +185,14 @@ class Project:
         return self.folder / name
 
     def edit(self, name: str, old: str, new: str) -> None:
-        """Replace text in a file; the text must be there."""
+        """Replace text in a file; the text must occur."""
         path = self.path(name)
         content = path.read_text()
-        assert old in content, f"{old!r} is not in {name}"
+        assert old in content, f"{old!r} does not occur in {name}"
         path.write_text(content.replace(old, new, 1))
 
     def train_alone(self) -> None:
-        """Let one process train instead of two: half the work, where a test looks at something else."""
+        """Train with one process instead of two: half the work, for tests of other properties."""
         self.edit("workflow/platforms/local.yaml", "launch: torchrun --standalone --nproc-per-node=2\n", "")
 
     def keep_sources(self, *names: str) -> None:
@@ -209,7 +209,7 @@ class Project:
         return [sys.executable, "-m", "snakemake", *options, *profile, *cores]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a run: nothing of the tests' own."""
+        """Return the environment of a run without the variables of the tests."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**kept, "PYTHONPATH": "", "PYTHONHASHSEED": "random"}
 
@@ -250,7 +250,7 @@ class Project:
         )
 
     def planned(self, *options: str) -> Counter[str]:
-        """Return the jobs, by rule, that a dry run says would run."""
+        """Return the planned jobs of a dry run by rule."""
         printed = self.run("--dry-run", *options)
         if " would run; " not in printed:
             return Counter()
@@ -267,7 +267,7 @@ class Project:
         return {*read_attempts(self.results)}
 
     def ran(self, *options: str) -> Counter[str]:
-        """Run the DAG and return the jobs, by rule, that really ran."""
+        """Run the DAG and return the executed jobs by rule."""
         before = self.attempts()
         self.run(*options)
         attempts = read_attempts(self.results)
@@ -299,12 +299,12 @@ def new_project(folder: Path) -> Project:
 
 
 def rewrite(path: Path, function: str = "run") -> None:
-    """Rewrite a function, or a method of a class, to the same effect: its last statement gets one before it."""
+    """Rewrite a function or method without changing its effect: add a statement before its last one."""
     source = path.read_text()
     body: list[ast.stmt] = ast.parse(source).body
     for word in function.split("."):
-        (found,) = (node for node in body if getattr(node, "name", None) == word)
-        body = found.body  # type: ignore[attr-defined]  # it is a class or a function
+        (result,) = (node for node in body if getattr(node, "name", None) == word)
+        body = result.body  # type: ignore[attr-defined]  # it is a class or a function
     last, lines = body[-1], source.splitlines(keepends=True)
     path.write_text("".join([*lines[: last.lineno - 1], f"{' ' * last.col_offset}_ = 0\n", *lines[last.lineno - 1 :]]))
 
@@ -321,7 +321,7 @@ def fingerprinted(folder: Path, source: str, files: dict[str, Path], unit: int =
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Return a project whose micro run is complete, the same for all workers; do not edit it, clone it."""
+    """Return a project with a complete micro run, shared by all workers; clone it, do not edit it."""
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "finished"
     folder = Path(os.environ.get("POLDER_FINISHED", folder))  # of both processes of `make test`
@@ -337,7 +337,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
             if there.exists() and code.suffix == ".pyc":
                 continue
             there.parent.mkdir(exist_ok=True)
-            own_name = f"{there}.tmp.{os.getpid()}"  # the tests of Slurm have a run of their own
+            own_name = f"{there}.tmp.{os.getpid()}"  # the Slurm tests have their own run
             shutil.copy2(code, own_name)
             os.replace(own_name, there)
         (folder / "complete").touch()

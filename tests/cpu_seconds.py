@@ -1,6 +1,6 @@
-"""CPU seconds of the tests, of their processes too: printed by folder at the end, with a warning above a budget.
+"""CPU seconds of the tests with their processes: printed by folder at the end, with a warning above a budget.
 
-Unlike the time on the clock they are nearly the same on a busy machine. The figures of `budgets.yaml` are for the gate,
+Unlike wall-clock time they are nearly the same on a busy machine. The figures of `budgets.yaml` are for the gate,
 `make test`.
 """
 
@@ -21,7 +21,7 @@ BUDGETS = Path(__file__).with_name("budgets.yaml")
 BEGAN = pytest.StashKey[float]()
 PROPERTY = "cpu_seconds"
 LISTED = 10
-"""CPU seconds from which on a file has a line of its own."""
+"""Files with at least this many CPU seconds have a line of their own."""
 
 
 def used() -> float:
@@ -43,26 +43,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def lines(used_by_test: dict[str, float], budgets: dict[str, Any]) -> list[str]:
-    """Return what the end of a run says: each folder with its largest files, and each test slow without a reason."""
+    """Return the summary of a run: each folder with its largest files, and each slow test without a reason."""
     folders: dict[str, float] = defaultdict(float)
     files: dict[str, float] = defaultdict(float)
     for test, seconds in used_by_test.items():
         file = test.split("::")[0]
         files[file] += seconds
         folders["/".join(file.split("/")[:2])] += seconds
-    said = []
+    messages = []
     for folder, seconds in sorted(folders.items(), key=lambda pair: -pair[1]):
         most = budgets["folders"].get(folder, budgets["others"])
         over = f": WARNING: above its budget of {most} s in tests/budgets.yaml" if seconds > most else ""
         if seconds >= 1:
-            said.append(f"{seconds:7.0f} s  {folder}{over}")
+            messages.append(f"{seconds:7.0f} s  {folder}{over}")
         for file, part in sorted(files.items(), key=lambda pair: -pair[1]):
             if part >= LISTED and file.startswith(f"{folder}/"):
-                said.append(f"{part:15.0f} s  {file}")
+                messages.append(f"{part:15.0f} s  {file}")
     for test, seconds in sorted(used_by_test.items(), key=lambda pair: -pair[1]):
         if seconds > budgets["slow_test"] and test.split("[")[0] not in budgets["slow_tests"]:
-            said.append(f"{seconds:7.0f} s  WARNING: {test} is slow: add it with its reason to tests/budgets.yaml")
-    return said
+            messages.append(f"{seconds:7.0f} s  WARNING: {test} is slow: add it with its reason to tests/budgets.yaml")
+    return messages
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,4 +1,4 @@
-"""Records and attempts with every field that must be there, to be changed by tests."""
+"""Records and attempts with all required fields, for changes by tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ENTRY: dict[str, Any] = {"name": "file", "path": "file", "sha256": "ab" * 32, "b
 
 
 def entries(some: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return entries of files with all fields."""
+    """Return file entries with all fields."""
     return [{**ENTRY, **entry} for entry in some]
 
 
 def record_content(step: str, **fields: Any) -> dict[str, Any]:
-    """Return the content of a record; its entries of files get the fields that they lack."""
+    """Return the content of a record; its file entries get their missing fields."""
     content = {
         "step": step,
         "instance": {},

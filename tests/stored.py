@@ -1,4 +1,4 @@
-"""The records and attempts of a run, by themselves or in the archives of batches."""
+"""The records and attempts of a run, unarchived or in batch archives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_attempts(run: Path) -> dict[str, dict[str, Any]]:
 
 
 def edit_record(run: Path, name: str, **changes: Any) -> None:
-    """Change fields of a record; it is then a file by itself, which counts before that in an archive."""
+    """Change fields of a record; the result is an unarchived file, which precedes that in an archive."""
     content = json.dumps(read_record(run, name) | changes, indent=1)
     layout.RECORD.path(run, job=name).write_text(content)
 
@@ -40,7 +40,7 @@ def forget_record(run: Path, name: str) -> None:
 
 
 def unpack_archives(run: Path) -> None:
-    """Make files by themselves of all that is in archives, as a run of an earlier version has them."""
+    """Unpack all archives into separate files, as in a run of an earlier version."""
     for archive in layout.BATCH_ARCHIVE.glob(run):
         with zipfile.ZipFile(archive) as files:
             files.extractall(run)

@@ -24,7 +24,7 @@ def benchmark_import_lines(tree: ast.AST) -> list[int]:
     return lines
 
 
-def test_the_readme_lists_each_benchmark_by_the_first_line_of_its_docstring() -> None:
+def test_readme_lists_each_benchmark_by_the_first_line_of_its_docstring() -> None:
     readme = (TESTS.parent / "benchmarks/README.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `(\w+)\.py` \| (.+) \|$", readme, re.MULTILINE))
     files = {file.stem: file.read_text(encoding="utf-8") for file in (TESTS.parent / "benchmarks").glob("*.py")}
@@ -36,7 +36,7 @@ def test_the_readme_lists_each_benchmark_by_the_first_line_of_its_docstring() ->
     }
 
 
-def test_every_benchmark_that_a_text_names_is_there() -> None:
+def test_every_benchmark_named_in_a_text_exists() -> None:
     root = TESTS.parent
     folders = ("docs", "pipeline", "tests", "workflow", "benchmarks")
     texts = [file for name in folders for file in (root / name).rglob("*") if file.suffix in (".md", ".py", ".yaml")]
@@ -65,5 +65,5 @@ def test_no_test_imports_a_benchmark() -> None:
         "def f():\n  from benchmarks.whole_run import main",
     ],
 )
-def test_the_search_finds_each_kind_of_import(line: str) -> None:
+def test_search_finds_each_kind_of_import(line: str) -> None:
     assert len(benchmark_import_lines(ast.parse(line))) == 1

@@ -29,7 +29,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
 FILE = re.compile(r"`((?:pipeline|rules|tests|config|docs|workflow|envs|benchmarks)/[a-z\d_./-]+\.[a-z]+)`")
 TEST_FILE = re.compile(r"`(?:tests/)?((?:[a-z_]+/)*test_[a-z_\d]+\.py)`")
 LONGEST_PAGE = 250  # lines
-INCLUDED = {"contributing.md"}  # a page that consists of a file outside of docs/
+INCLUDED = {"contributing.md"}  # a page included from a file outside of docs/
 
 # Words of Polder's old dialect without a use in technical English: CONTRIBUTING.md has the standards.
 DIALECT = re.compile(
@@ -46,7 +46,7 @@ PROGRAMS = {
 
 
 def name_of(page: Path) -> str:
-    """Return a page as tests are named by it."""
+    """Return the name of a page in test ids."""
     return page.relative_to(ROOT).as_posix()
 
 
@@ -57,7 +57,7 @@ def anchors(text: str) -> set[str]:
 
 
 def is_there(page: Path, link: str) -> bool:
-    """Return whether there is the file, and in it the heading, that a link of a page names."""
+    """Return whether the linked file exists, with the linked heading."""
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if target.is_relative_to(GENERATED):  # Sphinx checks these
@@ -68,7 +68,7 @@ def is_there(page: Path, link: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_names_is_there(page: Path) -> None:
+def test_links_and_paths_of_a_page_exist(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [target for target in re.findall(r"\]\(([^)]*)\)", text) if ":" not in target]
     assert [target for target in links if not is_there(page, target)] == []
@@ -80,7 +80,7 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
-def test_a_page_is_short_and_says_whom_it_is_for(page: Path) -> None:
+def test_page_is_short_and_names_its_audience(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= LONGEST_PAGE
     if page.name not in INCLUDED:
@@ -98,7 +98,7 @@ def test_each_page_is_in_one_table_of_contents() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_page_has_no_word_of_the_old_dialect(page: Path) -> None:
+def test_page_contains_no_word_of_the_old_dialect(page: Path) -> None:
     code = r"```.*?```|`[^`]*`|<!-- drawn .*?<!-- end"
     text = re.sub(code, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert DIALECT.findall(text) == []
@@ -117,7 +117,7 @@ def command_lines(page: Path) -> Iterator[list[str]]:
 
 
 def parse_polder(words: list[str]) -> None:
-    """Let the application read the words of a command, without running it."""
+    """Parse the words of a command by the application, without running it."""
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         assert words and words[0] in command.commands, f"there is no command polder {' '.join(words[:2])}"
@@ -130,7 +130,7 @@ COMMANDS = [(page, words) for page in PAGES for words in command_lines(page)]
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[f"{name_of(p)}: {' '.join(w)}" for p, w in COMMANDS])
-def test_a_command_of_a_page_is_one_that_its_program_accepts(page: Path, words: list[str]) -> None:
+def test_command_of_a_page_is_accepted_by_its_program(page: Path, words: list[str]) -> None:
     assert words[0] in PROGRAMS
     if words[0] == "polder":
         parse_polder(words[1:])  # it does not run the command
@@ -155,13 +155,13 @@ def test_inline_commands_of_a_page_exist(page: Path) -> None:
 
 
 def configuration_on(page: str) -> dict[str, Any]:
-    """Return the configuration on a page: the first block of YAML that begins with `run:`."""
+    """Return the configuration on a page: the first YAML block that begins with `run:`."""
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     content: dict[str, Any] = yaml.safe_load(next(block for block in blocks if block.startswith("run:")))
     return content
 
 
-def test_the_configurations_of_the_tutorials_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tutorial_configurations_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = configuration_on("tutorials/own-text.md")
     dutch = configuration_on("tutorials/dutch-model.md")
     monkeypatch.chdir(tmp_path)
@@ -189,11 +189,11 @@ TRAINING = {"sequence_length": 4096, "batch_size": 512, "micro_batch_size": 2, "
 
 
 def complete(section: str, written: Any) -> Any:
-    """Return a section of a page with what it leaves out, such as the required keys of a source."""
+    """Return a section of a page completed with its omitted parts, such as the required keys of a source."""
     if section == "sources":
         left_out = {key: value for key, value in SOURCE.items() if key != "path"}
-        found = [{**(left_out if "dataset" in source else SOURCE), **source} for source in written]
-        return [{key: value for key, value in one.items() if key != "x"} for one in found]
+        results = [{**(left_out if "dataset" in source else SOURCE), **source} for source in written]
+        return [{key: value for key, value in one.items() if key != "x"} for one in results]
     if section != "models":
         return written
     models = {}
@@ -204,7 +204,7 @@ def complete(section: str, written: Any) -> Any:
 
 
 def yaml_blocks() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the parts of configurations on all pages."""
+    """Yield the partial configurations on all pages."""
     for page in WRITTEN:
         for block in re.findall(
             r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
@@ -220,14 +220,14 @@ BLOCKS = list(yaml_blocks())
 @pytest.mark.parametrize(
     ("page", "content"), BLOCKS, ids=[f"{name_of(page)}: {', '.join(one)}" for page, one in BLOCKS]
 )
-def test_a_part_of_a_configuration_has_no_unknown_key_or_wrong_value(page: Path, content: dict[str, Any]) -> None:
+def test_partial_configuration_has_only_known_keys_and_valid_values(page: Path, content: dict[str, Any]) -> None:
     for section in content.keys() - {"run", "platform"}:
         field = Sections.model_fields[section]
         TypeAdapter(field.annotation).validate_python(complete(section, content[section]))
 
 
 @pytest.mark.slow
-def test_the_reference_is_generated_from_the_code(tmp_path: Path) -> None:
+def test_reference_is_generated_from_the_code(tmp_path: Path) -> None:
     script = [sys.executable, str(DOCS / "generate.py"), str(tmp_path)]
     subprocess.run(script, check=True, cwd=ROOT)
     pages = {page.relative_to(tmp_path).as_posix(): page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.md")}

@@ -1,4 +1,4 @@
-"""The commands that measure a GPU run on a CPU, where MFU and power are unknown."""
+"""The GPU benchmark commands run on a CPU, with unknown MFU and power."""
 
 import importlib.util
 import json
@@ -16,12 +16,12 @@ SMALL = ["--preset", "demo", "--layers", "1", "--sequence", "16", "--batch", "2"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["mfu", pytest.param("determinism", marks=pytest.mark.thorough), "longest"])
-def test_a_measurement_is_appended(command: str, tmp_path: Path) -> None:
+def test_measurement_is_appended(command: str, tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [sys.executable, "benchmarks/gpu.py", command, *SMALL, "--largest", "16", "--results", str(results)]
     (tmp_path / "sitecustomize.py").write_text('import atexit\natexit.register(print, "what a library prints last")\n')
     environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    # No folder of programs: git is missing, as in an image.
+    # No program folder: git is missing, as in an image.
     environment |= {"HOME": str(tmp_path), "PATH": str(tmp_path)}
     subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True)
     *trainings, line = map(json.loads, results.read_text().splitlines())
@@ -34,12 +34,12 @@ def test_a_measurement_is_appended(command: str, tmp_path: Path) -> None:
         assert outcome["ratio"] > 0 and [len(outcome[name]) for name in ("deterministic", "any")] == [2, 2]
         assert [one["training"]["deterministic"] for one in trainings] == [True, False, True, False]
         outcome = outcome["any"][0]
-    assert outcome in [one["outcome"] for one in trainings], "what a stopped command had measured would be lost"
+    assert outcome in [one["outcome"] for one in trainings], "measurements of a stopped command would be lost"
     assert outcome["tokens_per_second"] > 0 and outcome["peak_memory_bytes"] > 0
     assert outcome["model_flops_utilization"] is None and outcome["watts"] is None
 
 
-def test_settings_that_contradict_each_other_are_one_sentence() -> None:
+def test_contradicting_settings_are_one_sentence() -> None:
     words = [sys.executable, "benchmarks/gpu.py", "mfu", *SMALL, "--float8"]
     done = subprocess.run(words, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 2 and "float8 needs compile" in done.stderr
@@ -47,18 +47,18 @@ def test_settings_that_contradict_each_other_are_one_sentence() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    found = importlib.util.spec_from_file_location("gpu", ROOT / "benchmarks" / "gpu.py")
-    assert found and found.loader
-    module = importlib.util.module_from_spec(found)
+    result = importlib.util.spec_from_file_location("gpu", ROOT / "benchmarks" / "gpu.py")
+    assert result and result.loader
+    module = importlib.util.module_from_spec(result)
     monkeypatch.setitem(sys.modules, "gpu", module)
-    found.loader.exec_module(module)
+    result.loader.exec_module(module)
     return module
 
 
 SPEED = {"tokens_per_second": 9e3, "model_flops_utilization": 0.5, "peak_memory_bytes": 2**31, "joules_per_token": 0.07}
 
 
-def test_a_table_goes_on_where_its_time_ended(
+def test_table_continues_after_a_time_limit(
     gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now, measured = [0.0], list[str]()
@@ -85,7 +85,7 @@ def test_a_table_goes_on_where_its_time_ended(
         return capsys.readouterr().out
 
     first = slice_of("a")
-    assert measured == [gpu.TABLE[0].name, gpu.TABLE[1].name], "the most useful first, and no more than fits"
+    assert measured == [gpu.TABLE[0].name, gpu.TABLE[1].name], "the most useful first, limited to the available time"
     assert "| 1B and a plain loop | 9,000 |  | 50.0% | 2.0 |  |  | 70.00 | ratio 1.25 |" in first
     assert f"{len(gpu.TABLE) - 2} left: run the same command again" in first
     for _ in range(6):
@@ -93,15 +93,15 @@ def test_a_table_goes_on_where_its_time_ended(
     assert sorted(measured) == sorted(row.name for row in gpu.TABLE), "each once"
     assert "left" not in slice_of("a")
     slice_of("b", 100)
-    assert measured[-1] == gpu.TABLE[0].name, "another commit, and a first row that its time does not suffice for"
+    assert measured[-1] == gpu.TABLE[0].name, "another commit, and a first row that exceeds its time"
     slice_of("b")
-    assert measured[-2:] == [gpu.TABLE[0].name, gpu.TABLE[1].name], "what the time ended is measured again"
+    assert measured[-2:] == [gpu.TABLE[0].name, gpu.TABLE[1].name], "a row ended by the time limit is measured again"
     slice_of("c", 300)
     slice_of("c", 300)
-    assert measured[-1] != gpu.TABLE[0].name, "a row that takes longer than a whole slice is not measured for ever"
+    assert measured[-1] != gpu.TABLE[0].name, "a row longer than a whole slice is not repeated forever"
 
 
-def test_every_row_of_the_table_is_a_training_that_the_settings_allow(gpu: ModuleType) -> None:
+def test_every_table_row_has_valid_training_settings(gpu: ModuleType) -> None:
     parser = gpu.make_parser()
     for row in gpu.TABLE:
         session = gpu.Session(parser.parse_args(row.command.split()))

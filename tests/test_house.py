@@ -1,4 +1,4 @@
-"""The packages are as docs/explanation/architecture.md draws them, and its pages name what is there."""
+"""The packages match docs/explanation/architecture.md, and its pages name existing ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ORDER = [name for layer in architecture.LAYERS.values() for name in layer]
 TEXT = architecture.PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_draws_the_packages_as_they_are() -> None:
+def test_architecture_page_equals_the_package_imports() -> None:
     drawn = TEXT.split(architecture.BEGIN)[1].split(architecture.END)[0]
     assert drawn == architecture.drawing(), "write it with `python -m tests.architecture`"
 
 
-def test_packages_import_only_what_is_below_them() -> None:
+def test_packages_import_only_lower_layers() -> None:
     pairs = [(name, other) for name, others in imports().items() for other in others]
     assert len(pairs) > 500, "the modules are found"
     places = [
@@ -34,10 +34,10 @@ def test_packages_import_only_what_is_below_them() -> None:
     }
     allowed = {(name, other) for name, others in EXCEPTIONS.items() for other in others}
     assert upwards - allowed == set()
-    assert allowed - set(pairs) == set(), "an exception that nobody needs"
+    assert allowed - set(pairs) == set(), "an unused exception"
 
 
-def test_packages_in_a_package_do_not_import_each_other_in_a_circle() -> None:
+def test_subpackages_have_no_cyclic_imports() -> None:
     arrows = architecture.arrows()
     inner = {name: {other for other in others if "." in other} for name, others in arrows.items() if "." in name}
     try:
@@ -46,7 +46,7 @@ def test_packages_in_a_package_do_not_import_each_other_in_a_circle() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
-def test_what_the_layers_are_for() -> None:
+def test_layers_import_only_their_allowed_packages() -> None:
     arrows = {name.split(".")[0]: set[str]() for name in architecture.arrows()}
     for name, others in architecture.arrows().items():
         arrows[name.split(".")[0]] |= {other.split(".")[0] for other in others} - {name.split(".")[0]}
@@ -55,9 +55,9 @@ def test_what_the_layers_are_for() -> None:
         assert not {"config", "workflow", "audit", "slurm", "commands"} & arrows[stage], stage
 
 
-def test_the_executor_could_be_published() -> None:
+def test_executor_is_independently_publishable() -> None:
     allowed = {*sys.stdlib_module_names, "snakemake", "snakemake_interface_common"}
-    # Of the plugin for Slurm it takes over the name and the options.
+    # It takes the name and the options from the Slurm plugin.
     allowed |= {"snakemake_interface_executor_plugins", "snakemake_executor_plugin_slurm"}
     own = {name: file for name, file in architecture.files().items() if f"{name}.".startswith("slurm.executor.")}
     assert len(own) > 5, "its modules are found"
@@ -72,14 +72,14 @@ def test_the_executor_could_be_published() -> None:
 SNAKEMAKE = {"slurm.executor.snakemake_private", "workflow.snakemake_internals"}
 
 
-# What Snakemake's documentation names for use in rules.
+# Names that Snakemake's documentation offers for rules.
 DOCUMENTED = {"snakemake.exceptions.WorkflowError", "snakemake.io.ancient", "snakemake.io.directory"}
 DOCUMENTED |= {"snakemake.io.report"}
 
 
-def test_snakemake_s_own_modules_are_imported_in_modules_of_their_own() -> None:
-    found = {name: foreign_imports(file) for name, file in architecture.files().items()}
-    users = {name for name, names in found.items() if any(one.startswith("snakemake.") for one in names - DOCUMENTED)}
+def test_snakemake_internals_are_imported_only_in_dedicated_modules() -> None:
+    results = {name: foreign_imports(file) for name, file in architecture.files().items()}
+    users = {name for name, names in results.items() if any(one.startswith("snakemake.") for one in names - DOCUMENTED)}
     assert "slurm.executor.snakemake_private" in users and users <= SNAKEMAKE
 
 
@@ -87,25 +87,25 @@ PRIVATE = ("model.torch_private", "pretrain.monitors.torch_tracing_private")
 
 
 def foreign_imports(file: Path) -> set[str]:
-    """Return what a module imports, with the names, and attributes of torch: `torch._C._distributed_c10d.HashStore`."""
+    """Return the imports of a module with their names, and torch attributes: `torch._C._distributed_c10d.HashStore`."""
     nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     named = {f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
     named |= {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n).startswith("torch._")}
     return named | {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
 
 
-def test_private_names_of_torch_stand_in_modules_of_their_own() -> None:
+def test_private_torch_names_are_used_only_in_dedicated_modules() -> None:
     def is_private(name: str) -> bool:
         return name.startswith("torch.") and re.search(r"\._(?!_)", name) is not None
 
-    found = {
+    results = {
         name: {one for one in foreign_imports(file) if is_private(one)} for name, file in architecture.files().items()
     }
-    assert all(found[name] for name in PRIVATE)
-    assert {name: names for name, names in found.items() if names and name not in PRIVATE} == {}
+    assert all(results[name] for name in PRIVATE)
+    assert {name: names for name, names in results.items() if names and name not in PRIVATE} == {}
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_modules_have_no_cyclic_imports() -> None:
     try:
         TopologicalSorter(imports()).prepare()
     except CycleError as error:
@@ -113,11 +113,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("name", architecture.packages())
-def test_a_package_says_what_it_is(name: str) -> None:
+def test_every_package_has_a_docstring(name: str) -> None:
     sentence = ast.get_docstring(ast.parse(architecture.files()[name].read_text(encoding="utf-8")))
     assert sentence and sentence.endswith("."), "the first line of its __init__.py"
 
 
-def test_the_page_lists_the_steps_of_each_stage() -> None:
+def test_page_lists_the_steps_of_each_stage() -> None:
     drawn = TEXT.split(architecture.STAGES_BEGIN)[1].split(architecture.STAGES_END)[0]
     assert drawn == architecture.stages(), "write it with `python -m tests.architecture`"

@@ -1,4 +1,4 @@
-"""The paths of a results folder: names and templates fit each other, and no other module spells one."""
+"""The paths of a results folder: names match templates, and no other module hard-codes one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PLACES = {name: value for name, value in vars(layout).items() if isinstance(valu
 FILE_NAMES = [value for name, value in vars(layout).items() if name.isupper() and type(value) is str]
 RECORDS_OF_STEPS = {"SEGMENT_RECORD", "CRATE_RECORD", "REPORT_RECORD"}  # each is a RECORD too
 WITH_DOTS = ("job", "attempt", "name")
-# Modules that spell such paths, and why they may.
+# Modules that hard-code such paths, with reasons.
 ALLOWED = {
     "provenance/verify_attestations.py": "runs without this package",
     "provenance/verify_files.py": "runs without this package",
     "scaffold/new_parts.py": "names files of the project",
 }
-# What looks like a path of a results folder and is none, or is translated as it stands.
+# Strings that look like paths of a results folder, or are translated literally.
 OTHER_WORDS = re.compile(
     r"\{data\}/models/NAME|llama-models, models/llama3_1|tokens/s\b"
     r"|in models/\{name\}/final, which|of every file of models/\{name\}/final"
@@ -38,7 +38,7 @@ def wildcards(place: PathTemplate) -> list[str]:
 
 
 def values_of(place: PathTemplate) -> st.SearchStrategy[dict[str, str]]:
-    """Return values for the wildcards of a place, as names of sections, jobs and files are."""
+    """Return values for the wildcards of a path, like names of sections, jobs and files."""
     name = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True)
     dotted = st.lists(name, min_size=1, max_size=5).map(".".join)
     special = {"split": st.sampled_from(["train", "validation"]), **dict.fromkeys(WITH_DOTS, dotted)}
@@ -50,7 +50,7 @@ def values_of(place: PathTemplate) -> st.SearchStrategy[dict[str, str]]:
 
 
 @given(st.sampled_from(sorted(PLACES)), st.data())
-def test_a_name_gives_its_values_back(kind: str, data: st.DataObject) -> None:
+def test_parsed_name_returns_its_values(kind: str, data: st.DataObject) -> None:
     place = PLACES[kind]
     values = data.draw(values_of(place))
     name = place.relative_path(**values)
@@ -66,7 +66,7 @@ def test_a_name_gives_its_values_back(kind: str, data: st.DataObject) -> None:
 
 
 @given(st.sampled_from(sorted(PLACES)), st.text(min_size=1))
-def test_other_names_have_no_values(kind: str, other: str) -> None:
+def test_foreign_names_have_no_values(kind: str, other: str) -> None:
     place = PLACES[kind]
     values = {**dict.fromkeys(wildcards(place), "train"), "stamp": "20260101T000000000000", "process": "1"}
     name = place.relative_path(**values)
@@ -75,22 +75,22 @@ def test_other_names_have_no_values(kind: str, other: str) -> None:
         assert place.parse(wrong) is None
 
 
-def test_a_missing_value_is_an_error() -> None:
+def test_missing_value_is_an_error() -> None:
     with pytest.raises(KeyError, match="model"):
         layout.MILESTONE.path(Path("run"), step=8)
 
 
-def test_a_file_of_a_folder_has_the_wildcards_of_the_folder() -> None:
+def test_file_in_a_folder_has_the_wildcards_of_the_folder() -> None:
     place = layout.CORPUS.child("lengths.json")
     assert place == "corpus/{corpus}/lengths.json" and place.relative_path(corpus="main") == "corpus/main/lengths.json"
     assert place.parse("corpus/main/lengths.json") == {"corpus": "main"}
 
 
-def test_places_are_found_in_order_and_hidden_ones_are_not(tmp_path: Path) -> None:
+def test_glob_results_are_sorted_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b/8", "a/8", "a/16", "a/.partial-24", ".hidden/8"):
         (tmp_path / "models" / name.replace("/", "/milestones/")).mkdir(parents=True)
-    found = [(path.parts[-3], path.name) for path in layout.MILESTONE.glob(tmp_path)]
-    assert found == [("a", "16"), ("a", "8"), ("b", "8")]
+    results = [(path.parts[-3], path.name) for path in layout.MILESTONE.glob(tmp_path)]
+    assert results == [("a", "16"), ("a", "8"), ("b", "8")]
     assert layout.MILESTONE.glob(tmp_path, model="a", step="1*") == [
         layout.MILESTONE.path(tmp_path, model="a", step=16)
     ]
@@ -98,7 +98,7 @@ def test_places_are_found_in_order_and_hidden_ones_are_not(tmp_path: Path) -> No
     assert layout.MILESTONE.glob_pattern(model="a") == "models/a/milestones/*"
 
 
-def test_a_place_is_listed_once() -> None:
+def test_each_path_is_declared_once() -> None:
     tree = ast.parse((PACKAGE / "layout.py").read_text(encoding="utf-8"))
     names = [
         node.targets[0].id
@@ -108,7 +108,7 @@ def test_a_place_is_listed_once() -> None:
     assert len(names) == len({*names}) and len({*PLACES.values()}) == len(PLACES) > 80
 
 
-def test_every_place_is_used() -> None:
+def test_every_declared_path_is_used() -> None:
     modules = [file for file in PACKAGE.rglob("*.py") if file != PACKAGE / "layout.py"]
     rules = [*PACKAGE.parent.glob("rules/*.smk"), PACKAGE.parent / "Snakefile"]
     words = {word for file in (*modules, *rules) for word in re.findall(r"[A-Z_]+", file.read_text(encoding="utf-8"))}
@@ -116,7 +116,7 @@ def test_every_place_is_used() -> None:
 
 
 def spelled(node: ast.AST) -> str:
-    """Return how a text or a path is spelled, with one character for each part that is computed."""
+    """Return the spelling of a string or path, with one character for each computed part."""
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -128,7 +128,7 @@ def spelled(node: ast.AST) -> str:
 
 
 def texts(node: ast.AST, is_tracked: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield line and spelling of the texts and paths below a node, without docstrings.
+    """Yield line and spelling of the strings and paths below a node, without docstrings.
 
     Args:
         is_tracked: whether the node is a part of a text or path that was yielded.
@@ -143,7 +143,7 @@ def texts(node: ast.AST, is_tracked: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def spells_a_path() -> re.Pattern[str]:
-    """Return a regex of what is spelled in layout alone: paths of several parts, their beginnings, and file names."""
+    """Return a regex of spellings reserved for layout: paths of several parts, their beginnings, and file names."""
     paths = [place for place in PLACES.values() if "/" in place]
     patterns = [re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)) for path in paths]
     names = [re.escape(name) for name in (*FILE_NAMES, layout.CRATE)]
@@ -165,23 +165,23 @@ def spells_a_path() -> re.Pattern[str]:
         ("layout.RECORD.path(run, job=job)", False),
     ],
 )
-def test_a_spelled_path_is_seen(code: str, is_path: bool) -> None:
+def test_hard_coded_path_is_detected(code: str, is_path: bool) -> None:
     assert (
         any(spells_a_path().search(OTHER_WORDS.sub("", text)) for _, text in texts(ast.parse(f"a = {code}"))) == is_path
     )
 
 
-def test_no_other_module_spells_a_path() -> None:
-    regex, found = spells_a_path(), {}
+def test_no_other_module_hard_codes_a_path() -> None:
+    regex, result = spells_a_path(), {}
     for file in sorted(PACKAGE.rglob("*.py")):
         module = file.relative_to(PACKAGE).as_posix()
         for line, text in texts(ast.parse(file.read_text(encoding="utf-8"))):
             if module != "layout.py" and module not in ALLOWED and regex.search(OTHER_WORDS.sub("", text)):
-                found[f"{module}:{line}"] = text
-    assert found == {}
+                result[f"{module}:{line}"] = text
+    assert result == {}
 
 
-# Each of these reads files by themselves: of jobs that run, of steps without units, or before they are archived.
+# Each of these reads unarchived files: of running jobs, of steps without units, or before archiving.
 LISTS_SINGLE_FILES = {
     "slurm/invocations.py",
     "job/batch.py",
@@ -193,11 +193,11 @@ LISTS_SINGLE_FILES = {
 LISTING = re.compile(r"\b(RECORD|ATTEMPT)\.glob\(|\bREADINGS\b[^\n]*\.glob\(|for place in RECORD_PLACES")
 
 
-def test_records_attempts_and_readings_are_listed_with_those_in_archives() -> None:
+def test_records_attempts_and_readings_in_archives_are_listed() -> None:
     package = Path(layout.__file__).parent
-    found = {
+    results = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
         if LISTING.search(path.read_text("utf-8"))
     }
-    assert found == LISTS_SINGLE_FILES
+    assert results == LISTS_SINGLE_FILES

@@ -1,4 +1,4 @@
-"""Which tests `make quick` and `make test-changed` take follows from imports; what the end of a run warns of."""
+"""Test selection of `make quick` and `make test-changed` by imports; budget warnings at the end of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.changed import ROOT, concerned
 from tests.conftest import pytest_collection_modifyitems, pytest_ignore_collect
 
 
-def asked(quick: bool) -> Any:
+def make_config(quick: bool) -> Any:
     return SimpleNamespace(getoption=lambda name: {"--quick": quick, "--changed": False}[name])
 
 
@@ -30,26 +30,26 @@ def asked(quick: bool) -> Any:
         ("from pathlib import Path\nsegment = 'torch'  # import torch", False),
     ],
 )
-def test_a_file_of_tests_is_left_out_by_what_it_imports(tmp_path: Path, text: str, is_left_out: bool) -> None:
+def test_quick_mode_skips_test_files_by_their_imports(tmp_path: Path, text: str, is_left_out: bool) -> None:
     file = tmp_path / "test_something.py"
     file.write_text(text)
-    assert bool(pytest_ignore_collect(file, asked(quick=True))) == is_left_out
-    assert pytest_ignore_collect(file, asked(quick=False)) is None
-    assert pytest_ignore_collect(file.rename(tmp_path / "conftest.py"), asked(quick=True)) is None
+    assert bool(pytest_ignore_collect(file, make_config(quick=True))) == is_left_out
+    assert pytest_ignore_collect(file, make_config(quick=False)) is None
+    assert pytest_ignore_collect(file.rename(tmp_path / "conftest.py"), make_config(quick=True)) is None
 
 
-def test_what_is_marked_and_what_needs_a_whole_run_is_left_out() -> None:
+def test_quick_mode_skips_marked_tests_and_tests_of_a_complete_run() -> None:
     def item(mark: str, fixture: str) -> Any:
         marks = [SimpleNamespace(name=mark)]
         return SimpleNamespace(nodeid="tests/x.py", iter_markers=lambda: marks, fixturenames=[fixture])
 
     kept = item("parametrize", "tmp_path")
     items = [item("slow", ""), item("slurm", ""), item("demo", ""), item("", "finished"), kept]
-    pytest_collection_modifyitems(asked(quick=True), items)
+    pytest_collection_modifyitems(make_config(quick=True), items)
     assert items == [kept]
 
 
-def test_a_change_concerns_the_tests_that_import_it_directly_or_not() -> None:
+def test_change_selects_tests_that_import_it_directly_or_indirectly() -> None:
     here, batch, loader = (
         ROOT / "tests" / name for name in ("test_quick.py", "job/test_batch.py", "cli/test_entry_point.py")
     )
@@ -60,12 +60,12 @@ def test_a_change_concerns_the_tests_that_import_it_directly_or_not() -> None:
     failures = ROOT / "tests/evaluate/test_task_failures.py"
     assert concerned([failures], [ROOT / "tests/evaluate/agreeing.py"]), "it is started as `python -m MODULE`"
     uses = ROOT / "tests/energy/test_cpu_time_accounting.py"
-    assert concerned([uses], [ROOT / "pipeline/energy/node_meter.py"]), "a program in a text imports it"
+    assert concerned([uses], [ROOT / "pipeline/energy/node_meter.py"]), "a program in a string imports it"
     assert concerned(files, [ROOT / "tests/conftest.py"]) == {*files}, "each has the fixtures"
     assert concerned(files, [ROOT / "docs" / f"no{len(files)}.md"]) == set()
 
 
-def test_the_end_of_a_run_names_what_is_above_its_budget() -> None:
+def test_summary_lists_folders_and_tests_above_their_budget() -> None:
     budgets = {"folders": {"tests/a": 50}, "others": 10, "slow_test": 20, "slow_tests": {"tests/a/test_b.py::c": "why"}}
     used = {"tests/a/test_b.py::c[1]": 30.0, "tests/a/test_b.py::d[2]": 25.0, "tests/test_e.py::f": 9.0}
     assert cpu_seconds.lines(used, budgets) == [
@@ -76,7 +76,7 @@ def test_the_end_of_a_run_names_what_is_above_its_budget() -> None:
     ]
 
 
-def test_the_list_of_slow_tests_names_tests() -> None:
+def test_slow_test_list_names_existing_tests() -> None:
     listed: dict[str, Any] = yaml.safe_load(cpu_seconds.BUDGETS.read_text())["slow_tests"]
     for name, reason in listed.items():
         file, function = name.split("::")

@@ -1,4 +1,4 @@
-"""The package says what it needs, its version is one, and a release has all of it."""
+"""The package declares its dependencies, has one version, and a release is complete."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 CHECKS = "# checks and tests"
 
 
-def test_the_dependencies_are_those_of_the_requirements_without_the_checks() -> None:
+def test_dependencies_equal_the_requirements_without_development_tools() -> None:
     text = (ROOT / "envs/requirements.in").read_text().partition(CHECKS)[0]
     names = (re.split(r"[=<>! ]", line.partition("#")[0].strip())[0] for line in text.splitlines())
     listed = {canonical(name) for name in names if name}
     assert {canonical(name) for name in PROJECT["dependencies"]} == listed | {"torch"}
 
 
-def test_there_is_one_version() -> None:
+def test_version_is_consistent() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert PROJECT["version"] == VERSION == citation["version"] == check_version(ROOT)
     assert PROJECT["license"] == citation["license"] and citation["authors"] == [{"name": "The Polder developers"}]
 
 
-def test_another_version_in_the_change_log_or_the_tag_is_refused(tmp_path: Path) -> None:
+def test_different_version_in_changelog_or_tag_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "2.0"\n')
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.0\n")
     with pytest.raises(SystemExit, match=r"version 2\.0, but CHANGELOG\.md begins with 1\.0"):
@@ -53,17 +53,17 @@ def test_another_version_in_the_change_log_or_the_tag_is_refused(tmp_path: Path)
     assert check_version(tmp_path) == "2.0"
 
 
-def test_the_bill_of_materials_has_each_package_of_the_lock() -> None:
+def test_bill_of_materials_has_each_locked_package() -> None:
     lock = (ROOT / "envs/cpu.lock").read_text()
     content = bill_of_materials("1.0", lock)
     assert len(content["components"]) == len([line for line in lock.splitlines() if "==" in line])
-    found = {one["name"]: one for one in content["components"]}
-    assert found["typer"]["purl"] == f"pkg:pypi/typer@{found['typer']['version']}"
-    assert found["numpy"]["licenses"][0]["expression"].startswith("BSD-3-Clause")
+    results = {one["name"]: one for one in content["components"]}
+    assert results["typer"]["purl"] == f"pkg:pypi/typer@{results['typer']['version']}"
+    assert results["numpy"]["licenses"][0]["expression"].startswith("BSD-3-Clause")
 
 
 @pytest.mark.slow
-def test_a_release_holds_all_files_of_the_package(tmp_path: Path) -> None:
+def test_release_contains_all_package_files(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in"):
         project.path(name).write_bytes((ROOT / name).read_bytes())
@@ -82,7 +82,7 @@ def test_a_release_holds_all_files_of_the_package(tmp_path: Path) -> None:
     assert json.loads(next(project.path("dist").glob("*-cpu.cdx.json")).read_text())["bomFormat"] == "CycloneDX"
 
 
-def test_the_hooks_and_templates_name_what_there_is() -> None:
+def test_hooks_and_templates_name_existing_commands() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert {hook["entry"].split()[0] for hook in hooks} == {
         f".venv/bin/{name}" for name in ("ruff", "mypy", "snakefmt")

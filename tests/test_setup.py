@@ -1,4 +1,4 @@
-"""The set-up says what a machine lacks before it installs anything."""
+"""The setup script reports missing requirements before any installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOOLS = ("sh", "awk", "true")
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """Return a folder that is the whole PATH of a machine with Python, a compiler and room on its disk."""
+    """Return a folder that is the whole PATH of a machine with Python, a compiler and disk space."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in TOOLS:
@@ -47,14 +47,14 @@ def set_up(folder: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_old_python_is_named_with_the_way_out(machine: Path, tmp_path: Path) -> None:
+def test_old_python_is_refused_with_a_remedy(machine: Path, tmp_path: Path) -> None:
     program(machine, "python3", 'case "$1" in --version) echo Python 3.9.2;; *) exit 1;; esac')
     done = set_up(machine, tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: Python 3.9.2 is too old") and "PYTHON=" in done.stderr
 
 
-def test_rocm_takes_torch_from_the_image(machine: Path, tmp_path: Path) -> None:
+def test_rocm_setup_uses_torch_of_the_image(machine: Path, tmp_path: Path) -> None:
     program(machine, "python3", f'case "$2" in *hip*) exit 1;; esac; exec {sys.executable} "$@"')
     done = subprocess.run(
         ["sh", str(ROOT / "envs" / "setup.sh"), "venv", "envs/rocm.lock"],
@@ -68,14 +68,14 @@ def test_rocm_takes_torch_from_the_image(machine: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("missing", "words"), [("python3", "Python 3.11"), ("g++", "C++ compiler")])
-def test_a_missing_program_is_named(machine: Path, tmp_path: Path, missing: str, words: str) -> None:
+def test_missing_program_is_named(machine: Path, tmp_path: Path, missing: str, words: str) -> None:
     (machine / missing).unlink()
     done = set_up(machine, tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ") and words in done.stderr
 
 
-def test_a_full_disk_is_said_before_anything_is_written(machine: Path, tmp_path: Path) -> None:
+def test_full_disk_is_reported_before_writing(machine: Path, tmp_path: Path) -> None:
     disk(machine, free_kib=1_000_000)
     done = set_up(machine, tmp_path)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What a person types begins at once: libraries that take long to load wait until something is computed."""
+"""Commands start immediately: slow libraries are imported when something is computed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ def loaded(module: str, *libraries: str) -> list[str]:
     return subprocess.run([sys.executable, "-c", code], check=True, text=True, capture_output=True).stdout.split()
 
 
-def test_the_commands_load_no_library_of_statistics_or_learning_to_begin() -> None:
+def test_command_line_imports_no_statistics_or_learning_library() -> None:
     assert loaded("pipeline.cli.application", "pydantic", "rich", "snakemake", "scipy.stats", "torch", "lm_eval") == []
 
 
-def test_a_process_that_trains_loads_no_compiler_and_no_statistics_to_begin() -> None:
+def test_trainer_imports_no_compiler_and_no_statistics_library() -> None:
     libraries = "torch._inductor.compile_fx", "scipy.special", "transformers", "deepspeed"
     assert loaded("pipeline.pretrain.processes.trainer", "torch", *libraries) == ["torch"]
 
 
-def test_a_job_that_hashes_files_loads_no_arrow_to_begin() -> None:
+def test_hashing_job_imports_no_arrow() -> None:
     assert loaded("pipeline.sources.fingerprint", "pyarrow", "numpy", "torch") == []
 
 
-def test_the_start_of_a_run_loads_no_compiler_and_stays_small_on_the_login_node() -> None:
+def test_workflow_startup_imports_no_compiler_and_uses_little_memory() -> None:
     assert loaded("pipeline.workflow.startup", "numba", "scipy", "datatrove", "spacy", "torch") == []

@@ -1,4 +1,4 @@
-"""What is listed in envs/requirements.in is used, what is imported is listed, and no code is dead."""
+"""Packages in envs/requirements.in are used, imported packages are listed, and no code is dead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = sorted((ROOT / "pipeline").rglob("*.py"))
 OTHERS = [file for folder in ("tests", "benchmarks") for file in sorted((ROOT / folder).rglob("*.py"))]
-# Why a distribution is listed that no module imports.
+# Reasons for listed distributions that no module imports.
 NOT_IMPORTED = {
     "accelerate": "lm-eval's models of Hugging Face import it, without requiring it",
     "in-toto-attestation": "a test starts a program that reads attestations with it",
@@ -27,14 +27,14 @@ NOT_IMPORTED = {
     "types-pyyaml": "mypy reads it",
     "orjson": "datatrove's JSON writer imports it, without requiring it",
 }
-# Why a module of another distribution may be imported that is not listed.
+# Reasons for imported modules of unlisted distributions.
 NOT_LISTED = {
     "torch": "lock.sh adds it, by accelerator",
     "torchao": "lock.sh adds it for CUDA",
     "amdsmi": "an AMD machine brings it",
     "mlflow": "asked for by --mlflow alone, and installed by whoever uses it",
 }
-# Methods that a library calls, and what is for tests: their names occur nowhere else.
+# Methods called by a library or by tests: their names occur nowhere else.
 CALLED_BY_LIBRARIES = {
     *("check_active_jobs", "run_job"),  # Snakemake's executors
     "filter_batch",  # datatrove's steps
@@ -48,7 +48,7 @@ VALIDATORS = re.compile(r"((model|field)_(validator|serializer)\b|command\(|(\w+
 
 
 def canonical(name: str) -> str:
-    """Return a distribution's name as package indexes compare it."""
+    """Return the canonical name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -59,41 +59,41 @@ def listed() -> set[str]:
 
 
 def imported(files: list[Path]) -> set[str]:
-    """Return the top modules that files import, in functions too, without those of Python and of this project."""
-    found = set()
+    """Return the third-party top-level modules that files import, also in functions."""
+    result = set()
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            found |= {name.partition(".")[0] for name in names}
-    return found - sys.stdlib_module_names - {"pipeline", "tests"}
+            result |= {name.partition(".")[0] for name in names}
+    return result - sys.stdlib_module_names - {"pipeline", "tests"}
 
 
 def missing(modules: set[str], known: set[str]) -> set[str]:
-    """Return the modules whose distributions are not known."""
+    """Return the modules of unknown distributions."""
     of = metadata.packages_distributions()
     return {name for name in modules if not {canonical(one) for one in of.get(name, [name])} & known}
 
 
-def test_what_is_imported_is_listed() -> None:
+def test_imported_packages_are_listed() -> None:
     assert missing(imported(PACKAGE), listed()) == {*NOT_LISTED}
     assert missing({"yaml", "nowhere"}, {"pyyaml"}) == {"nowhere"}
 
 
-def test_what_is_listed_is_imported() -> None:
+def test_listed_packages_are_imported() -> None:
     of = metadata.packages_distributions()
     used = {canonical(one) for name in imported([*PACKAGE, *OTHERS]) for one in of.get(name, [name])}
     assert listed() - used == {*NOT_IMPORTED}
 
 
-def test_what_is_listed_is_locked() -> None:
+def test_listed_packages_are_locked() -> None:
     for lock in ("cpu", "cuda", "rocm"):
         locked = {line.partition("==")[0] for line in (ROOT / f"envs/{lock}.lock").read_text().splitlines()}
         assert listed() <= {canonical(name) for name in locked}, lock
 
 
 def definitions(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names that a module defines, but for those that Python or pydantic calls, each with its place."""
+    """Yield the names that a module defines with their positions, except those called by Python or pydantic."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and not any(
@@ -108,20 +108,20 @@ def definitions(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def mentions(files: list[Path]) -> Counter[str]:
-    """Return how often each name occurs in files: in the code of Python, but for texts of several lines."""
-    found: Counter[str] = Counter()
+    """Return how often each name occurs in files: in Python code, without multi-line strings."""
+    result: Counter[str] = Counter()
     for file in files:
         text = file.read_text(encoding="utf-8")
         if file.suffix != ".py":
-            found.update(re.findall(r"\w+", text))
+            result.update(re.findall(r"\w+", text))
             continue
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type not in (tokenize.COMMENT, tokenize.NL) and '"""' not in token.string:
-                found.update(re.findall(r"\w+", token.string))
-    return found
+                result.update(re.findall(r"\w+", token.string))
+    return result
 
 
-def test_no_code_is_dead() -> None:
+def test_dead_code_is_absent() -> None:
     places: dict[str, list[str]] = {}
     for file in PACKAGE:
         if file != ROOT / "pipeline/layout.py":  # it lists all paths of a results folder
@@ -132,4 +132,4 @@ def test_no_code_is_dead() -> None:
     once = {name for name, known in places.items() if used[name] <= len(known) and not name.startswith("__")}
     dead = {name: places[name] for name in once - CALLED_BY_LIBRARIES - FOR_TESTS}
     assert dead == {}, "nothing calls them"
-    assert once >= CALLED_BY_LIBRARIES | FOR_TESTS, "these are used by now: take them out of the lists of this test"
+    assert once >= CALLED_BY_LIBRARIES | FOR_TESTS, "these are used now: remove them from the lists of this test"

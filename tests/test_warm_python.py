@@ -1,4 +1,4 @@
-"""What the warm Python runs is a process as any other, with the modules of its own folder."""
+"""The warm Python runs a process like any other, with the modules of its own folder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def begin(words: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(words, cwd=folder, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_module_gets_what_a_process_gets_and_its_exit_code_comes_back(python: list[str], tmp_path: Path) -> None:
+def test_module_runs_as_in_a_new_process_and_returns_its_exit_code(python: list[str], tmp_path: Path) -> None:
     with begin([*python, "a b", "{}"], tmp_path) as process:
         out, errors = process.communicate("input")
     assert out == f"['a b', '{{}}'] {tmp_path} blue input True\nseen True\nthe end\n"
@@ -51,14 +51,14 @@ def test_a_module_gets_what_a_process_gets_and_its_exit_code_comes_back(python: 
     assert out.endswith("the end\n") and errors.endswith("ValueError: on purpose\n") and process.returncode == 1
 
 
-def test_another_module_and_other_words_get_the_real_python(tmp_path: Path) -> None:
+def test_other_modules_and_arguments_use_the_real_python(tmp_path: Path) -> None:
     for words in ("-m platform", '-c \'import sys; print("torch" in sys.modules, "Linux")\''):
         with begin(["bash", "-c", f"python {words}"], tmp_path) as process:
             assert "Linux" in process.communicate()[0] and process.returncode == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 9), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_signal_ends_the_module_as_it_ends_a_process(
+def test_signal_ends_the_module_like_a_process(
     python: list[str], tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     client = [warm_python.start()[0], "-m", "pipeline", "wait"]

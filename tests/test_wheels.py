@@ -1,4 +1,4 @@
-"""A wheel house is packed where there is an index and installed where there is none; a changed file is refused."""
+"""A wheel folder is packed with an index and installed without one; a changed file is refused."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
-    index, house = tmp_path / "index", tmp_path / "house"
+def wheel_folder(tmp_path: Path) -> Path:
+    index, wheel_folder = tmp_path / "index", tmp_path / "house"
     wheel(index, "polder_first", "WORD = 'first'\n")
     wheel(index, "polder_second", "WORD = 'second'\n")
     (tmp_path / "small.lock").write_text("# small\npolder-first==1.0\npolder-second==1.0 ; python_version < '4'\n")
-    done = run("pack", str(tmp_path / "small.lock"), str(house), PIP_FIND_LINKS=str(index), PIP_NO_INDEX="1")
+    done = run("pack", str(tmp_path / "small.lock"), str(wheel_folder), PIP_FIND_LINKS=str(index), PIP_NO_INDEX="1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 wheels") and "SHA256SUMS" in done.stdout
-    return house
+    return wheel_folder
 
 
-def test_what_was_packed_is_installed_without_an_index(house: Path, tmp_path: Path) -> None:
+def test_packed_wheels_are_installed_without_an_index(wheel_folder: Path, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
-    done = run("install", str(house), str(venv), PIP_INDEX_URL="https://index.invalid/")
+    done = run("install", str(wheel_folder), str(venv), PIP_INDEX_URL="https://index.invalid/")
     assert done.returncode == 0, done.stderr
     program = "import polder_first, polder_second as s; print(polder_first.WORD, s.WORD)"
-    told = subprocess.run([venv / "bin" / "python", "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout == "first second\n"
+    process = subprocess.run([venv / "bin" / "python", "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "first second\n"
 
-    wheel(house, "polder_second", "WORD = 'another'\n")
-    done = run("install", str(house), str(tmp_path / "other"))
+    wheel(wheel_folder, "polder_second", "WORD = 'another'\n")
+    done = run("install", str(wheel_folder), str(tmp_path / "other"))
     assert done.returncode == 1 and "another than was packed: carry it over again" in done.stderr
-    (house / "polder_second-1.0-py3-none-any.whl").unlink()
-    assert run("install", str(house), str(tmp_path / "other")).returncode == 1
+    (wheel_folder / "polder_second-1.0-py3-none-any.whl").unlink()
+    assert run("install", str(wheel_folder), str(tmp_path / "other")).returncode == 1
 
 
-def test_another_python_is_named(house: Path, tmp_path: Path) -> None:
-    (house / "python").write_text("3 9 riscv64\n")
-    done = run("install", str(house), str(tmp_path / "venv"))
+def test_another_python_is_named(wheel_folder: Path, tmp_path: Path) -> None:
+    (wheel_folder / "python").write_text("3 9 riscv64\n")
+    done = run("install", str(wheel_folder), str(tmp_path / "venv"))
     assert done.returncode == 1 and "is for Python and processor 3 9 riscv64, this is 3 " in done.stderr
     done = run("install", str(tmp_path), str(tmp_path / "venv"))
     assert done.returncode == 1 and "holds no wheels" in done.stderr

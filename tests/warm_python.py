@@ -4,7 +4,7 @@ A run of the rules starts some fifty processes, and they spend much of their CPU
 One server per process of pytest imports them once. `python` is then a client: it sends its arguments, environment,
 folder and streams to the server, forwards signals, and ends as the fork ended; when it is killed, so is the fork. The
 server imports nothing of `pipeline`, because each test's copy of the project has its own. Tests that kill processes by
-their number, or compare two runs, take the real Python.
+id, or compare two runs, use the real Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 
 
 def ask(words: list[str]) -> int:
-    """Let the server run `-m MODULE …`; return the exit code, or die of the signal that the fork died of."""
+    """Let the server run `-m MODULE …`; return the exit code, or die of the fork's signal."""
     if words[words.index("-m") + 1].startswith(WITH_PARENT):
         _die_with_parent()
     with socket.socket(socket.AF_UNIX) as server:
@@ -55,7 +55,7 @@ def ask(words: list[str]) -> int:
         server.sendall(request)
         status = server.recv(4)
     if not status:
-        return 1  # the server is no more
+        return 1  # the server is gone
     code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
@@ -82,7 +82,7 @@ def _show(environment: dict[str, str]) -> None:
 
 
 def _become(words: list[str], folder: str, umask: int, environment: dict[str, str], streams: list[int]) -> None:
-    """Turn this fork into the process that was asked for, and run its module."""
+    """Turn this fork into the requested process, and run its module."""
     import inspect
     import runpy
     import threading
@@ -105,8 +105,8 @@ def _become(words: list[str], folder: str, umask: int, environment: dict[str, st
     sys.executable = environment[f"{SERVER}_COMMAND"]
     sys.path[0] = folder
     sys.argv = words[1:]
-    # torchrun asks some twenty times in which module each frame of its stack is: without an answer here for those that
-    # are in none, Python looks through all modules for each.
+    # torchrun queries some twenty times the module of each frame of its stack: without an answer here for those that
+    # have none, Python searches all modules for each.
     for file in ("<frozen runpy>", __file__):
         inspect.modulesbyfile[os.path.abspath(file)] = "runpy"  # type: ignore[attr-defined]
     code: object = 0
@@ -123,7 +123,7 @@ def _become(words: list[str], folder: str, umask: int, environment: dict[str, st
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else bool(code))  # freeing what was imported would take 0.3 seconds
+    os._exit(code if isinstance(code, int) else bool(code))  # freeing the imported modules would take 0.3 seconds
 
 
 def _die_with_parent() -> None:
@@ -188,7 +188,7 @@ _servers: list[subprocess.Popen[bytes]] = []
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of the server of this process and of all its forks that have ended."""
+    """Return the CPU seconds of the server of this process and of all its ended forks."""
     stats = (Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split() for server in _servers)
     return sum(sum(map(int, words[11:15])) for words in stats) / os.sysconf("SC_CLK_TCK")
 
@@ -217,7 +217,7 @@ def start() -> tuple[str, dict[str, str]]:
     _servers.append(server)
     assert server.stdout and server.stdout.readline() == b"ready\n"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(server.wait)  # whoever counts CPU seconds gets those of the server
+    atexit.register(server.wait)  # CPU accounting gets those of the server
     atexit.register(server.kill)
     return str(client), {
         SERVER: str(path),
@@ -228,7 +228,7 @@ def start() -> tuple[str, dict[str, str]]:
 
 
 def main(words: list[str]) -> int:
-    """Be the server of a socket, or a client."""
+    """Run as the server of a socket, or as a client."""
     if SERVER not in os.environ:
         serve(words[0])
         return 0

@@ -115,7 +115,7 @@ def list_finished_step_changes(made: SegmentSettings, today: SegmentSettings) ->
         differing = [key for key in differing if key != "architecture.base_width"]
     names = {"first_step": "milestone_every: the milestone before it is of step"}
     both = ((key, _format_value(before, made, key), _format_value(now, today, key)) for key in differing)
-    return [f"{names.get(key, key)} {then}, now {told}" for key, then, told in both]
+    return [f"{names.get(key, key)} {then}, now {current}" for key, then, current in both]
 
 
 TOKEN_INPUTS = ("index", "tokenizer", "configuration")

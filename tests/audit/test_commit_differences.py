@@ -1,4 +1,4 @@
-"""What of a step's code differs between two commits is told by the functions that the step reaches, and as text."""
+"""Code differences between two commits are shown by the functions that the step reaches, and as text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_changed_functions_and_the_text_of_their_files(repository: Path) -> None:
+def test_commit_difference_lists_changed_functions_and_their_source(repository: Path) -> None:
     names = {"pipeline/__init__.py": "", "pipeline/room/__init__.py": "", "pipeline/room/step.py": STEP}
     a = commit(repository, {**names, "pipeline/room/other.py": OTHER})
     b = commit(repository, {"pipeline/room/other.py": OTHER.replace("2", "3")})
@@ -54,7 +54,7 @@ def test_changed_functions_and_the_text_of_their_files(repository: Path) -> None
     assert not any("apart" in line for line in lines)
 
 
-def test_what_cannot_be_told_is_said(repository: Path) -> None:
+def test_unavailable_code_differences_are_explained(repository: Path) -> None:
     a = commit(repository, {"pipeline/__init__.py": ""})
     assert explain_code_changes({"s.t": (record(a), record(a, dirty=True))}) == [
         "s.t: the second run had changes that were not committed, not shown",

@@ -1,4 +1,4 @@
-"""One document's story: kept or removed, by what reason and value against which threshold, and where it lies."""
+"""The lineage of a document: kept or removed, with reason, value, threshold and location."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def record(stage: str, instance: dict[str, str], settings: dict[str, Any], input
 
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one source: what each stage keeps and removes, laid out as the rules do, with its records."""
+    """A run of one source: the kept and removed documents of each stage in the layout of the rules, with records."""
     harmful = {"word_lists": [{"name": "spade", "path": "s.txt", "remove": True}]}
     written_corpus = {
         "preset": "standard",
@@ -103,7 +103,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lineage_of_a_kept_document_ends_at_its_shard(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "s/x.jsonl/nl_fiets"
     assert main(["corpus", "lineage", str(run_directory), name]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -168,7 +168,7 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
             "110_less",
             [
                 "deduplicate: kept\n    in the cluster of s/x.jsonl/en_lighthouse, and not like what is kept before it",
-                "tokens main: train, shard 0",  # as its cluster; by its own id it would be validation
+                "tokens main: train, shard 0",  # same as its cluster; its own id would put it into validation
             ],
         ),
         ("copy", ["deduplicate: kept (best of 2 copies)", "s/x.jsonl/nl_water", "decontaminate: kept"]),
@@ -182,13 +182,13 @@ def test_a_kept_document_is_told_to_its_shard(run_directory: Path, capsys: pytes
         ),
     ],
 )
-def test_a_removal_names_the_value_and_the_threshold(run_directory: Path, name: str, words: list[str]) -> None:
+def test_lineage_of_a_removal_shows_value_and_threshold(run_directory: Path, name: str, words: list[str]) -> None:
     story = "\n".join(trace_document(run_directory, f"s/x.jsonl/{name}"))
     assert all(word in story for word in words), story
     assert "no value" not in story
 
 
-def test_removed_documents_are_listed_with_step_reason_and_value(
+def test_lineage_lists_removed_documents_with_step_reason_and_value(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["corpus", "removed", str(run_directory)]) == 0
@@ -204,7 +204,9 @@ def test_removed_documents_are_listed_with_step_reason_and_value(
     assert "removed a document" in capsys.readouterr().err
 
 
-def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_document_id_error_suggests_similar_ids(
+    run_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InputError, match=r"read a document s/x\.jsonl/nl_watr: did you mean s/x\.jsonl/nl_water"):
         trace_document(run_directory, "s/x.jsonl/nl_watr")
     with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
@@ -213,7 +215,7 @@ def test_an_unknown_id_is_a_sentence_with_near_ones(run_directory: Path, capsys:
     assert "holds no records" in capsys.readouterr().err
 
 
-def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path: Path) -> None:
+def test_lineage_of_a_copy_of_a_reserved_document_names_entry_and_list(tmp_path: Path) -> None:
     run = tmp_path / "run"
     made = {
         "filter.s": [{"id": "s/x/1", "reason": "opt_out", "value": "domain weg.nl"}],
@@ -251,7 +253,7 @@ def test_a_copy_of_what_is_reserved_is_told_with_the_entry_and_the_list(tmp_path
     ]
 
 
-def test_a_license_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> None:
+def test_lineage_shows_document_license_and_damaged_file(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "sources/s").mkdir(parents=True)
     files = [{"name": name, "bytes": 9, "sha256": "abc"} for name in ("x.jsonl", "y.jsonl.gz")]
@@ -265,9 +267,9 @@ def test_a_license_of_its_own_and_a_damaged_file_are_told(tmp_path: Path) -> Non
     content = record("corpus.filter", {"corpus": "main", "source": "s", "unit": "0"}, {}, [])
     content["counts"] = {"quarantined": [{"file": "y.jsonl.gz", "bytes": 9, "damage": "truncated", "value": None}]}
     (run / "provenance/records/corpus.filter.main.s.0.json").write_text(json.dumps(content))
-    told = trace_document(run, "s/x.jsonl/1")
-    assert told[1] == "source s: license MIT (of a document: what it says itself, in l)"
-    assert "  filter: kept (nl 1.0000; license CC0-1.0)" in told
+    lineage = trace_document(run, "s/x.jsonl/1")
+    assert lineage[1] == "source s: license MIT (of a document: what it says itself, in l)"
+    assert "  filter: kept (nl 1.0000; license CC0-1.0)" in lineage
     assert "  filter: kept (nl 1.0000)" in trace_document(run, "s/x.jsonl/2")
     damage = "  filter: nothing of its file is used, for it cannot be read whole: truncated"
     assert trace_document(run, "s/y.jsonl.gz/7")[-1] == damage

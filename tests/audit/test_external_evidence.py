@@ -1,4 +1,4 @@
-"""What lies beside a run is compared with it: raw files by their bytes, code by the trees of the commits."""
+"""Evidence outside of a run is compared with it: raw files by bytes, code by the trees of the commits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(path: str, content: bytes, **changes: Any) -> Record:
     return replace(record(None), **{"file": "one.json", "inputs": (entry,), "instance": {"source": "s"}, **changes})
 
 
-def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_named(repository: Path) -> None:
+def test_raw_files_are_compared_in_the_project_and_under_the_given_folder(repository: Path) -> None:
     (repository / "corpus").mkdir()
     (repository / "corpus/a.txt").write_bytes(b"as it was read")
     (outside := repository / "elsewhere").mkdir()
@@ -49,12 +49,12 @@ def test_raw_files_are_compared_in_the_project_and_below_the_folder_that_is_name
     assert f"one.json read {hashlib.sha256(b'b').hexdigest()}" in problem
 
 
-def test_what_is_no_raw_file_may_change_as_the_code_does(repository: Path) -> None:
+def test_non_raw_input_files_may_change(repository: Path) -> None:
     (repository / "rules.smk").write_text("a later commit")
     assert compare_raw_files([read("data:rules.smk", b"as it was", instance={})], None).format_lines() == []
 
 
-def test_files_of_one_name_in_two_folders_are_both_right(repository: Path) -> None:
+def test_files_with_equal_names_in_two_folders_are_matched(repository: Path) -> None:
     for folder, content in (("x", b"first"), ("y", b"second")):
         (repository / folder).mkdir()
         (repository / folder / "part.txt").write_bytes(content)
@@ -81,7 +81,7 @@ def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
     assert len(compare_code_versions([replace(honest, git={"commit": later, "dirty": False})]).problems) == 1
 
 
-def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path) -> None:
+def test_incomparable_evidence_is_counted_but_proves_nothing(repository: Path) -> None:
     own = commit(repository, {"pipeline/__init__.py": ""})
     records = [record(own), record(own, dirty=True), record("f" * 40), record("--output=written")]
     compared = compare_code_versions(records)
@@ -90,7 +90,7 @@ def test_what_cannot_be_compared_is_counted_and_proves_nothing(repository: Path)
 
 
 def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
-    """Return what is said of the code of a commit in a folder whose own code runs, if it has any."""
+    """Return the report on the code of a commit in a folder whose own code runs, if it has any."""
     question = (
         "from pipeline.audit.external_evidence import compare_code_versions; "
         "from tests.audit.test_commit_differences import record; "
@@ -104,7 +104,7 @@ def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_where_git_refuses_or_is_missing_the_commit_is_not_blamed(repository: Path, tmp_path_factory: Any) -> None:
+def test_git_failure_is_not_reported_as_a_commit_mismatch(repository: Path, tmp_path_factory: Any) -> None:
     name = commit(repository, {"text": "no code"})
     assert f"not compared (commit {name} has no pipeline/ that git can read (" in asked_for_code(repository, name)
     gone = "f" * 40
@@ -117,7 +117,7 @@ def test_where_git_refuses_or_is_missing_the_commit_is_not_blamed(repository: Pa
     assert "is not in this shallow clone: `git fetch --unshallow`" in asked_for_code(elsewhere / "shallow", name)
 
 
-def test_the_repository_of_another_user_is_named_unless_its_own_code_runs(repository: Path) -> None:
+def test_repository_of_another_user_is_reported_unless_its_code_is_running(repository: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can give a repository to another user")
     for part in ("pipeline", "tests"):
@@ -127,13 +127,13 @@ def test_the_repository_of_another_user_is_named_unless_its_own_code_runs(reposi
         os.chown(path, 12001, 12001, follow_symlinks=False)
     assert "versions code otherwise or lacks the step" in asked_for_code(repository, name)
     shutil.rmtree(repository / "pipeline")
-    said = asked_for_code(repository, name)
-    assert f"of commit {name[:12]} not compared (git does not read the repository {repository}" in said
-    assert f"git config --global --add safe.directory {repository}`" in said and "is not in this" not in said
+    message = asked_for_code(repository, name)
+    assert f"of commit {name[:12]} not compared (git does not read the repository {repository}" in message
+    assert f"git config --global --add safe.directory {repository}`" in message and "is not in this" not in message
 
 
 @pytest.mark.slow
-def test_verify_tells_a_raw_file_that_was_edited_after_the_run(
+def test_verify_reports_a_raw_file_edited_after_the_run(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project.folder)

@@ -1,4 +1,4 @@
-"""The command says where a text comes from, and prints nothing of a document but its name and what was asked for."""
+"""The command shows the origin of a text, and prints only document names and the quoted text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = 60
 def run_directory(
     tokens: dict[str, Path], settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A run whose model was trained for 60 steps, and whose training tokens are sorted."""
+    """A run with a model trained for 60 steps and sorted training tokens."""
     run = tmp_path_factory.mktemp("quote") / "run"
     folder = run / "tokens/main"
     shutil.copytree(tokens["index"].parent, folder)
@@ -66,7 +66,7 @@ def text_of(run_directory: Path, document: str) -> str:
     return str(next(row["text"] for row in table if row["id"] == document))
 
 
-def test_a_quote_is_told_with_source_license_holder_and_steps(
+def test_quote_output_shows_source_license_holder_and_steps(
     run_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, around = text_of(run_directory, "words/all/7")[102:202], text_of(run_directory, "words/all/7")[92:212]
@@ -91,9 +91,7 @@ def test_a_quote_is_told_with_source_license_holder_and_steps(
     assert capsys.readouterr().out == out
 
 
-def test_what_stands_often_is_counted_and_named_in_part(
-    run_directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_frequent_quote_is_counted_and_partly_listed(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["provenance", "quote", str(run_directory), "tiny", "het een"]
     assert main(ask) == 0
     few = capsys.readouterr().out.splitlines()
@@ -106,7 +104,7 @@ def test_what_stands_often_is_counted_and_named_in_part(
     assert set(named) <= with_it and len(set(named)) == len(named) == int(few[6].split()[1]) + 3
 
 
-def test_what_is_not_there_is_said_not_to_be(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_absent_quote_is_reported_as_not_found(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["provenance", "quote", str(run_directory), "tiny"]
     assert main([*ask, "a sentence that nobody ever wrote down in these documents"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == (

@@ -1,4 +1,4 @@
-"""A step that is done again from its record writes the same bytes; what was changed since is found and named."""
+"""A step repeated from its record writes the same bytes; later changes are found and named."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def project_run(project: Project, *words: str) -> tuple[int, bool]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_each_step_of_a_run_is_identical_and_the_run_is_left_as_it_was(
+def test_reproducing_each_step_is_identical_and_leaves_the_run_unchanged(
     finished: Project, again: Again, every: bool
 ) -> None:
     """One job of each step, or all jobs."""
@@ -75,9 +75,7 @@ def test_each_step_of_a_run_is_identical_and_the_run_is_left_as_it_was(
 
 
 @pytest.mark.slow
-def test_verification_draws_all_conclusions_again(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_verification_repeats_all_conclusions(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(project.folder)
     before = state(project.results)
     assert main(["verify", "--recompute", "results/micro"]) == 0
@@ -93,7 +91,7 @@ def test_verification_draws_all_conclusions_again(
     assert "report.page: differs" in capsys.readouterr().out
 
 
-def test_the_draw_can_be_made_again_by_anybody(finished: Project) -> None:
+def test_sampled_jobs_are_reproducible_from_the_seed(finished: Project) -> None:
     records = load_records(finished.results)
     drawn = [Path(record.file).stem for record in sample_records(records, 5, "2026")]
     names = [Path(record.file).stem for record in records]
@@ -101,11 +99,11 @@ def test_the_draw_can_be_made_again_by_anybody(finished: Project) -> None:
     seeds = [frozenset(record.file for record in sample_records(records, 5, str(seed))) for seed in range(200)]
     often = [sum(record.file in drawn for drawn in seeds) for record in records]
     expected = 200 * 5 / len(records)
-    assert 0.4 * expected < min(often) and max(often) < 1.9 * expected, "all with equal chances"
+    assert 0.4 * expected < min(often) and max(often) < 1.9 * expected, "all with equal probability"
 
 
 @pytest.mark.slow
-def test_a_changed_output_is_named_with_its_rows(project: Project, again: Again) -> None:
+def test_changed_output_is_reported_with_its_rows(project: Project, again: Again) -> None:
     path = project.results / "corpus/main/filtered/nl_gids.0.parquet"
     table = pq.read_table(path)
     scores = table["language_score"].to_pylist()
@@ -122,12 +120,12 @@ def test_a_changed_output_is_named_with_its_rows(project: Project, again: Again)
         entry["sha256"] = hashlib.sha256((project.results / entry["path"]).read_bytes()).hexdigest()
     edit_record(project.results, FILTER, outputs=entries)
     code, printed = again(project, FILTER)
-    assert code == 1, "also where the record was changed with it"
+    assert code == 1, "even if the record was changed too"
     assert "nl_gids.0.parquet: other bytes, sha256" in printed and "1 of 72 rows differ" in printed
 
 
 @pytest.mark.slow
-def test_a_changed_setting_or_count_in_the_record_is_found(project: Project, again: Again) -> None:
+def test_changed_setting_or_count_in_a_record_is_detected(project: Project, again: Again) -> None:
     record = read_record(project.results, FILTER)
     record["settings"]["languages"]["nl"]["quality"]["minimum_words"] = 400
     record["counts"]["documents_out"] += 1
@@ -139,7 +137,7 @@ def test_a_changed_setting_or_count_in_the_record_is_found(project: Project, aga
     assert "corpus/main/filtered/nl_gids.0.parquet: other bytes" in printed
 
 
-def test_a_missing_or_changed_input_is_refused_by_name(project: Project, again: Again) -> None:
+def test_missing_or_changed_input_is_refused_by_name(project: Project, again: Again) -> None:
     raw = project.path("config/corpus/nl_gids.jsonl")
     raw.write_bytes(raw.read_bytes() + b"\n")
     code, printed = again(project, FILTER)
@@ -153,7 +151,7 @@ def test_a_missing_or_changed_input_is_refused_by_name(project: Project, again: 
     assert code == 2 and "its input tokens/main/train/0.arrow has other bytes" in printed, "the index names it"
 
 
-def test_other_code_is_a_warning_and_a_launch_that_is_not_here_a_refusal(project: Project, again: Again) -> None:
+def test_changed_code_warns_and_missing_launcher_is_refused(project: Project, again: Again) -> None:
     edit_record(project.results, "sources.listing.nl_gids", code_version="0123456789abcdef")
     code, printed = again(project, "sources.listing.nl_gids")
     assert code == 0 and "warning: the code is" in printed and "0123456789abcdef in the record, of a commit" in printed
@@ -165,44 +163,44 @@ def test_other_code_is_a_warning_and_a_launch_that_is_not_here_a_refusal(project
 
 
 @pytest.mark.slow
-def test_code_that_computes_something_else_differs(project: Project, again: Again) -> None:
+def test_code_with_other_results_is_reported_as_different(project: Project, again: Again) -> None:
     rewrite(project.path("pipeline/tokens/index.py"))
     command = ["-m", "pipeline", "reproduce", "results/micro", "tokens.index.main"]
-    assert project_run(project, *command) == (0, True), "to the same effect"
+    assert project_run(project, *command) == (0, True), "same effect"
     project.edit("pipeline/tokens/index.py", '["tokens"] += length', '["tokens"] += 2 * length')
     assert project_run(project, *command)[0] == 1
 
 
-def test_a_line_of_a_meter_that_was_cut_off_or_is_none_keeps_nothing_from_being_done_again(tmp_path: Path) -> None:
+def test_truncated_or_invalid_meter_line_does_not_prevent_reproduction(tmp_path: Path) -> None:
     readings, lines = tmp_path / "run/a@node.jsonl", ['{"ended": 5.0}\n', "{}\n", "none\n", '{"ended": 15.0}\n']
     readings.parent.mkdir()
-    readings.write_text("".join([*lines, '{"ended": 6']))  # as a node leaves it that loses its power
+    readings.write_text("".join([*lines, '{"ended": 6']))  # as after a power failure of the node
     record = cast(Any, SimpleNamespace(ended_seconds=10.0))
     RerunInputs(readings.parent, record, tmp_path / "again").copy_readings(readings.name)
     assert (tmp_path / "again" / readings.name).read_text() == "".join(lines[:3])
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("print('step 4')\nraise SystemExit('no such column')", "exit code 1: no such column$"),
         ("print('a', 'b', '', 'c', 'd', sep='\\n')\nraise SystemExit(3)", "exit code 3: b / c / d$"),
         ("raise SystemExit(2)", "exit code 2: it says nothing$"),
     ],
 )
-def test_a_step_that_fails_is_reported_with_what_it_printed_last(code: str, said: str) -> None:
+def test_failing_step_is_reported_with_its_last_output(code: str, message: str) -> None:
     step = object.__new__(again_module.StepRerun)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         step.execute([PYTHON, "-c", code])
 
 
-def test_a_folder_with_what_was_kept_before_is_refused(finished: Project, again: Again, tmp_path: Path) -> None:
+def test_nonempty_reproduction_folder_is_refused(finished: Project, again: Again, tmp_path: Path) -> None:
     (tmp_path / FILTER).mkdir()
     code, printed = again(finished, FILTER, "--folder", str(tmp_path))
     assert code == 2 and f"{FILTER} is there already: name another --folder" in printed
 
 
-def test_what_is_no_step_is_a_sentence(finished: Project) -> None:
+def test_unknown_step_name_is_refused_with_a_suggestion(finished: Project) -> None:
     with pytest.raises(InputError, match=r"no record corpus\.filter\.main\.gids: did you mean corpus\.filter\.main"):
         main(["reproduce", str(finished.results), "corpus.filter.main.gids"])
     with pytest.raises(InputError, match="--sample 1000: the run has"):
@@ -210,7 +208,7 @@ def test_what_is_no_step_is_a_sentence(finished: Project) -> None:
 
 
 @pytest.mark.slow
-def test_the_clock_of_another_node_does_not_decide_what_the_report_reads_again(project: Project, again: Again) -> None:
+def test_clock_of_another_node_does_not_change_the_report_inputs(project: Project, again: Again) -> None:
     for archive in layout.BATCH_ARCHIVE.glob(project.results):
         archive.rename(archive.with_name(f"2999{archive.name[4:]}"))
     code, printed = again(project, "report.page")

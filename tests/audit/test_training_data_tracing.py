@@ -1,4 +1,4 @@
-"""A token of a training step leads to its document and its raw file, and each link is computed again."""
+"""A token of a training step is traced to its document and raw file, and each link is recomputed."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from pipeline.cli.application import main
 from tests.conftest import Project
 
 
-def test_a_token_leads_to_its_raw_file_and_masks_are_counted_again(
+def test_token_is_traced_to_its_raw_file_and_masks_are_recounted(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project.folder)
     run = Path("results/micro")
-    told: list[str] = []
+    lines: list[str] = []
     audit = TrainingAudit(run, "base")
     for token in (0, 17, 63):
         assert main(["trace", str(run), "base", "--step", "3", "--sample", "1", "--token", str(token)]) == 0
         text = capsys.readouterr().out
         row, tokens, place = audit.find_token(3, 1, token)
-        # By a second way: the batch that the training read has this very token there.
+        # Independent check: the batch that the training read has this token at this position.
         stream, start = audit.sampler.locate(int(audit.sampler.global_batch_sequences(2)[1]))
         assert audit.sampler.rows[stream].read(start + token, 1)[0] == tokens[place]
         assert f"  token {place} of the {len(tokens)} of document {row['id']}" in text
         assert "proven: the bytes of the index" in text and "its text gives these tokens again" in text
         assert f"raw file data:config/corpus/{row['id'].split('/')[1]}" in text or "nl_brieven" in row["id"]
         assert "proven: it is here with these bytes" in text
-        told.append(row["id"])
+        lines.append(row["id"])
 
-    source = told[0].split("/")[0]
+    source = lines[0].split("/")[0]
     final = next(path for path in (run / "corpus/main/final").glob(f"{source}.*.parquet"))
     table = pq.read_table(final)
     texts = [f"{text} ook" for text in table["text"].to_pylist()]

@@ -1,4 +1,4 @@
-"""The audit finds what each sample held and which samples held a document, and the two agree."""
+"""The audit finds the content of each sample and the samples of each document, and both agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKIPS = [3, 150]
 def run_directory(
     tokens: dict[str, Path], settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A run whose model was trained for 300 steps, two batches of which were skipped."""
+    """A run with a model trained for 300 steps, of which two batches were skipped."""
     run = tmp_path_factory.mktemp("audit") / "run"
     shutil.copytree(tokens["index"].parent, run / "tokens/main")
     written(run, settings(last_step=STEPS, steps=STEPS), tokens)
@@ -69,27 +69,27 @@ def written(run: Path, chosen: SegmentSettings, tokens: dict[str, Path]) -> None
     (run / f"provenance/records/pretrain.segment.tiny.{chosen.last_step}.json").write_text(json.dumps(record))
 
 
-def test_both_directions_agree_and_no_token_is_lost(run_directory: Path) -> None:
+def test_sample_and_document_lookups_agree_on_all_tokens(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     wanted = "words/all/7"
-    found: dict[tuple[int, int], int] = {}
+    results: dict[tuple[int, int], int] = {}
     for step in range(1, STEPS + 1):
         for sample in range(4):
             rows = audit.list_sample_documents(step, sample)
             assert sum(row["tokens"] for row in rows) == audit.length
-            found.update(((step, sample), row["tokens"]) for row in rows if row["id"] == wanted)
+            results.update(((step, sample), row["tokens"]) for row in rows if row["id"] == wanted)
     visits = audit.find_document_visits(wanted)
-    assert {(v["step"], v["sample"]): v["tokens"] for v in visits if v["step"] is not None} == found
-    assert len(visits) >= len(found) > 3
+    assert {(v["step"], v["sample"]): v["tokens"] for v in visits if v["step"] is not None} == results
+    assert len(visits) >= len(results) > 3
     reader = TokenReader(run_directory / "tokens/main/index.json", "train")
     [(start, end)] = [
         (row["start"], row["end"]) for row in reader.documents_in(0, reader.tokens) if row["id"] == wanted
     ]
     epochs = STEPS * 4 / audit.sampler.sequences
-    assert abs(sum(found.values()) - epochs * (end - start)) <= 1.5 * (end - start)
+    assert abs(sum(results.values()) - epochs * (end - start)) <= 1.5 * (end - start)
 
 
-def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) -> None:
+def test_skipped_batch_is_reported_as_not_seen(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     reader = audit.sampler.reader
     sequence = int(audit.sampler.order.batch_sequences(SKIPS[0])[0])
@@ -99,14 +99,14 @@ def test_a_skipped_batch_is_named_and_counts_as_not_seen(run_directory: Path) ->
     assert {visit["data_step"] for visit in skipped} <= set(SKIPS)
 
 
-def test_the_license_is_that_of_the_document_or_of_its_source(run_directory: Path) -> None:
+def test_license_is_taken_from_the_document_or_its_source(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     assert audit.document_license({"source": "words", "license": None}) == "CC0-1.0"
     assert audit.document_license({"source": "words", "license": "MIT"}) == "MIT"
     assert audit.document_license({"source": "others", "license": None}) == "not known: its manifest is not here"
 
 
-def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_looks_up_documents_and_samples(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["audit", str(run_directory), "tiny"]
     assert main([*ask, "--step", "12", "--sample", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -127,7 +127,7 @@ def test_the_command_answers_in_both_directions(run_directory: Path, capsys: pyt
     assert "leave it out" in capsys.readouterr().err
 
 
-def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) -> None:
+def test_missing_document_or_sample_error_explains_why(run_directory: Path, tmp_path: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     for step, sample, message in ((301, 0, "no step 301: name one from 1 to 300"), (1, 4, "no sample 4")):
         with pytest.raises(InputError, match=message):
@@ -149,7 +149,7 @@ def test_what_is_not_there_is_a_sentence(run_directory: Path, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def trained(settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose model was trained by two processes: two segments, three mixtures of two sources, batches left out."""
+    """A run with a model trained by two processes: two segments, three mixtures of two sources, skipped batches."""
     run = tmp_path_factory.mktemp("trained") / "run"
     (run / "tokens/main").mkdir(parents=True)
     tokens = token_set(run / "tokens/main", "words", "verbs")
@@ -169,7 +169,7 @@ def trained(settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.T
 
 
 def altered(run: Path, folder: Path, change: Callable[[dict[str, Any]], None], file: str) -> Path:
-    """Copy a run, one of whose files is another."""
+    """Copy a run and replace one of its files."""
     other = Path(shutil.copytree(run, folder / "run"))
     content = json.loads((other / file).read_text())
     change(content)
@@ -177,11 +177,9 @@ def altered(run: Path, folder: Path, change: Callable[[dict[str, Any]], None], f
     return other
 
 
-def test_what_is_told_of_a_training_is_what_its_processes_read(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_audited_batches_match_the_logged_batch_hashes(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audit = TrainingAudit(trained, "tiny")
-    assert len(audit.logged_hashes) == 20 and audit.skips, "some batches were left out, else nothing is shown"
+    assert len(audit.logged_hashes) == 20 and audit.skips, "without skipped batches the test shows nothing"
     assert main(["audit", str(trained), "tiny", "--check"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this batch"
     for question in (["--step", "16"], ["--document", audit.list_sample_documents(16, 0)[0]["id"]]):
@@ -207,7 +205,7 @@ LAST = "provenance/records/pretrain.segment.tiny.20.json"
     ],
     ids=["another seed", "no phases", "other weights", "one phase less", "nothing left out"],
 )
-def test_what_was_not_trained_on_is_told_to_be_wrong(
+def test_batches_of_other_data_fail_the_hash_check(
     file: str,
     change: Callable[[dict[str, Any]], None],
     first: int | None,
@@ -218,15 +216,17 @@ def test_what_was_not_trained_on_is_told_to_be_wrong(
     first = first or TrainingAudit(trained, "tiny").skips[0] + 1
     other = altered(trained, tmp_path, change, file)
     assert main(["audit", str(other), "tiny", "--check"]) == 1
-    said = capsys.readouterr().out.splitlines()[-1]
-    assert said.startswith("WRONG: in ") and f" of 20 steps, the first of them {first}, the processes logged" in said
+    output = capsys.readouterr().out.splitlines()[-1]
+    assert (
+        output.startswith("WRONG: in ") and f" of 20 steps, the first of them {first}, the processes logged" in output
+    )
     assert main(["audit", str(other), "tiny", "--step", str(first)]) == 1
     assert "WRONG: in 1 of 1 steps" in capsys.readouterr().out
     document = TrainingAudit(other, "tiny").list_sample_documents(first, 0)[0]["id"]
     assert main(["audit", str(other), "tiny", "--document", document]) == 1
 
 
-def test_metrics_that_were_altered_prove_nothing(trained: Path, tmp_path: Path) -> None:
+def test_altered_metrics_are_not_accepted_as_evidence(trained: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(trained, tmp_path / "run"))
     with (other / "models/tiny/milestones/12/metrics.jsonl").open("a") as file:
         file.write("{}\n")
@@ -234,9 +234,9 @@ def test_metrics_that_were_altered_prove_nothing(trained: Path, tmp_path: Path) 
         TrainingAudit(other, "tiny").verify_steps([1])
 
 
-def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> None:
+def test_branch_audit_covers_only_its_own_steps(trained: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(trained, tmp_path / "run"))
-    (other / "provenance/records/pretrain.segment.tiny.12.json").unlink()  # as where another model took these steps
+    (other / "provenance/records/pretrain.segment.tiny.12.json").unlink()  # as if another model had taken these steps
     last = json.loads((other / LAST).read_text())
     described = {"name": "previous", "path": "models/other/milestones/12/state.json", "sha256": "0" * 64, "bytes": 1}
     (other / LAST).write_text(json.dumps({**last, "inputs": [*last["inputs"], described]}))
@@ -252,7 +252,7 @@ def test_a_branch_answers_for_its_own_steps(trained: Path, tmp_path: Path) -> No
     assert audit.verify_steps(range(13, 21)) == ("checked: 8 of 8 steps logged the hash of this batch", False)
 
 
-def test_a_ramp_has_fewer_samples_in_its_steps(
+def test_batch_ramp_steps_have_fewer_samples(
     run_directory: Path, tokens: dict[str, Path], settings: Callable[..., SegmentSettings], tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(run_directory, tmp_path / "run"))
@@ -264,11 +264,11 @@ def test_a_ramp_has_fewer_samples_in_its_steps(
     with pytest.raises(InputError, match="there is no sample 2: name one from 0 to 1"):
         audit.list_sample_documents(9, 2)
     document = audit.list_sample_documents(4, 1)[0]["id"]
-    found = {(visit["step"], visit["sample"]) for visit in audit.find_document_visits(document)}
-    assert (4, 1) in found and all(sample < (2 if step and step < 10 else 4) for step, sample in found)
+    results = {(visit["step"], visit["sample"]) for visit in audit.find_document_visits(document)}
+    assert (4, 1) in results and all(sample < (2 if step and step < 10 else 4) for step, sample in results)
 
 
-def test_a_training_without_hashes_says_so(run_directory: Path) -> None:
+def test_training_without_batch_hashes_is_reported_as_unchecked(run_directory: Path) -> None:
     assert TrainingAudit(run_directory, "tiny").verify_steps([1, 2]) == (
         "checked: 0 of 2 steps logged the hash of this batch; 2 have no hash",
         False,

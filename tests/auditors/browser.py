@@ -1,4 +1,4 @@
-"""Opens a page in Chromium, as a reader does, and prints as JSON what happened: run by the Python of `.venv-auditors`.
+"""Open a page in Chromium and print the observations as JSON: run by the Python of `.venv-auditors`.
 
 `browser.py CHROMIUM PAGE PDF [SEARCH]`; the searched text is typed into the first search of the page.
 """
@@ -28,7 +28,7 @@ OVERLAPS = """() => {
   }
   return found;
 }"""
-# A row of which no cell with a text lies within the width of the screen, or none but its name where it has others.
+# A row with no text cell inside the screen width, or only its name although it has others.
 EMPTY_ROWS = """() => [...document.querySelectorAll("tr")].filter(row => row.offsetHeight).filter(row =>
   row.cells.length > 1 && ![...row.cells].slice(1).some(cell => {
   const box = cell.getBoundingClientRect();
@@ -37,8 +37,8 @@ EMPTY_ROWS = """() => [...document.querySelectorAll("tr")].filter(row => row.off
 
 
 def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[str, object]:
-    """Return what a reader of the page meets, on a desk, on a phone, on paper and without JavaScript."""
-    told: dict[str, object] = {}
+    """Return what a reader sees of the page, on a desktop, on a phone, on paper and without JavaScript."""
+    observations: dict[str, object] = {}
     requests: list[str] = []
     dialogs: list[str] = []
     console: list[str] = []
@@ -51,40 +51,42 @@ def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[st
         desk.on("pageerror", lambda error: console.append(str(error)))
         started = time.perf_counter()
         desk.goto(page.as_uri())
-        told["load_seconds"] = time.perf_counter() - started
-        told["title"] = desk.title()
+        observations["load_seconds"] = time.perf_counter() - started
+        observations["title"] = desk.title()
         desk.keyboard.press("Tab")
-        told["first_focus"] = desk.evaluate("document.activeElement.tagName")
+        observations["first_focus"] = desk.evaluate("document.activeElement.tagName")
         if searched is not None:
             field = desk.locator("input[type=search]").first
             field.evaluate(
                 "field => { for (let at = field; at; at = at.parentElement) if (at.open === false) at.open = true; }"
             )
             field.fill(searched)
-            told["found"] = desk.locator(".search output").first.text_content()
+            observations["found"] = desk.locator(".search output").first.text_content()
             field.fill("")
-        told["searches"] = desk.locator("input[type=search]").count()
-        told["overlaps"] = desk.evaluate(OVERLAPS)
+        observations["searches"] = desk.locator("input[type=search]").count()
+        observations["overlaps"] = desk.evaluate(OVERLAPS)
         axe = Axe().run(desk).response
-        told["axe"] = [
-            [found["impact"], found["id"], [node["html"][:160] for node in found["nodes"][:3]]]
-            for found in axe["violations"]
-            if found["impact"] in GRAVE
+        observations["axe"] = [
+            [result["impact"], result["id"], [node["html"][:160] for node in result["nodes"][:3]]]
+            for result in axe["violations"]
+            if result["impact"] in GRAVE
         ]
         phone = browser.new_page(viewport={"width": 390, "height": 844})
         phone.goto(page.as_uri())
-        told["phone_width"] = phone.evaluate("document.documentElement.scrollWidth")
+        observations["phone_width"] = phone.evaluate("document.documentElement.scrollWidth")
         phone.evaluate("() => { for (const details of document.querySelectorAll('details')) details.open = true; }")
-        told["empty_rows"] = phone.evaluate(EMPTY_ROWS)
+        observations["empty_rows"] = phone.evaluate(EMPTY_ROWS)
         phone_axe = Axe().run(phone).response["violations"]
-        told["phone_axe"] = [[found["impact"], found["id"]] for found in phone_axe if found["impact"] in GRAVE]
-        told["phone_overlaps"] = phone.evaluate(OVERLAPS)
+        observations["phone_axe"] = [
+            [result["impact"], result["id"]] for result in phone_axe if result["impact"] in GRAVE
+        ]
+        observations["phone_overlaps"] = phone.evaluate(OVERLAPS)
         plain = browser.new_context(java_script_enabled=False).new_page()
         plain.goto(page.as_uri())
-        told["rows_without_script"] = plain.locator("tr").count()
+        observations["rows_without_script"] = plain.locator("tr").count()
         plain.pdf(path=str(pdf), format="A4")
         browser.close()
-    return {**told, "requests": requests, "dialogs": dialogs, "console": console}
+    return {**observations, "requests": requests, "dialogs": dialogs, "console": console}
 
 
 if __name__ == "__main__":

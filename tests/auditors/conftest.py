@@ -1,4 +1,4 @@
-"""Tools of others, which stand in an environment of their own."""
+"""Third-party tools in an environment of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fills the cache of rocrate-validator with the contexts that lie here, so that it needs no network.
+"""Fill the cache of rocrate-validator with the local contexts, so that it needs no network.
 
 It runs in the environment of the auditors: `.venv-auditors/bin/python tests/auditors/fill_cache.py CACHE`.
 """
@@ -22,7 +22,7 @@ CONTEXTS = {
 
 
 class _Kept(HTTPAdapter):
-    """Answers for the addresses of the contexts, from the files."""
+    """Serve the URLs of the contexts from the files."""
 
     def send(self, request: PreparedRequest, **_: Any) -> Response:
         content = (Path(__file__).parent / "contexts" / CONTEXTS[str(request.url)]).read_bytes()
@@ -34,7 +34,7 @@ class _Kept(HTTPAdapter):
 
 
 def fill(cache: Path) -> None:
-    """Write the cache that `--cache-path` names, with an answer of each address."""
+    """Write the cache that `--cache-path` names, with a response for each URL."""
     session = CachedSession(cache_name=str(cache), backend="sqlite", expire_after=-1)
     session.mount("https://", _Kept())
     for address in CONTEXTS:

@@ -1,4 +1,4 @@
-"""Follows a run from its final models back to raw data, by signed SLSA provenance; shares no code with Polder.
+"""Trace a run from its final models to raw data by signed SLSA provenance; shares no code with Polder.
 
 Usage: follow_chain.py LOG PUBLIC_KEY RUN. Prints how many jobs and raw files the final models come from.
 """

@@ -1,6 +1,6 @@
-"""Runs `runs RESULTS --mlflow STORE` without a network, and prints as JSON what MLflow reads; in `.venv-auditors`.
+"""Run `runs RESULTS --mlflow STORE` without a network, and print as JSON what MLflow reads; in `.venv-auditors`.
 
-`keep_in_mlflow.py ROOT RESULTS STORE [BYTES]`: with a number, no file can be made larger, as on a disk that is full.
+`keep_in_mlflow.py ROOT RESULTS STORE [BYTES]`: a number limits the file size, as a full disk does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 root, results, store = sys.argv[1:4]
-os.environ.clear()  # by which MLflow tells a test, of which it reports nothing anyway
+os.environ.clear()  # MLflow detects a test by it, and reports nothing anyway
 sys.dont_write_bytecode = True
 sys.path.insert(0, root)
 asked: list[str] = []

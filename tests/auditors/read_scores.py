@@ -18,7 +18,7 @@ import typing_extensions
 
 
 def validate_document(file: Path) -> Any:
-    """Return the errors that Every Eval Ever's validator finds, without those of a place in its repository."""
+    """Return the errors of Every Eval Ever's validator, except those about a location in its repository."""
     validation = importlib.import_module("every_eval_ever.validator.validation_core")
     document = json.loads(file.read_text(encoding="utf-8"))
     wrong = [*validation.check_score_metadata(document), *validation.check_model_deployment(document)]
@@ -26,20 +26,20 @@ def validate_document(file: Path) -> Any:
 
 
 def convert_lm_eval(file: Path) -> Any:
-    """Return what Every Eval Ever's converter reads in a results file of lm-eval."""
+    """Return the results that Every Eval Ever's converter reads from an lm-eval file."""
     adapter = importlib.import_module("every_eval_ever.converters.lm_eval.adapter").LMEvalAdapter()
     logs = adapter.transform_from_file(file, {"source_organization_name": "test"})
     return [json.loads(log.model_dump_json(exclude_none=True)) for log in logs]
 
 
 def read_euroeval(file: Path) -> Any:
-    """Return EuroEval's BenchmarkResult of each line, and what it would write itself."""
+    """Return EuroEval's BenchmarkResult of each line, and the line that EuroEval would write."""
     results = import_euroeval("data_models").BenchmarkResult.from_jsonl(file)
     return [{"result": result.model_dump(), "written": result.to_eee_dict()} for result in results]
 
 
 def write_euroeval_prompts(file: Path) -> Any:
-    """Return the prompts that EuroEval asks a base model in its first iteration, by the name of the data set.
+    """Return the prompts of EuroEval's first iteration for a base model, by the name of the data set.
 
     The file has the rows of each data set, by split.
     """
@@ -76,8 +76,8 @@ def mark_entities(file: Path) -> Any:
 def import_euroeval(name: str) -> Any:
     """Import a module of EuroEval.
 
-    The package starts the whole program when it is imported, which needs inference servers: its modules are imported
-    without that. The libraries that are missing then serve log messages and other tasks; they are empty.
+    Importing the package starts the whole program, which needs inference servers: its modules are imported
+    without it. The missing libraries serve log messages and other tasks; they are empty.
     """
     typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc]  # pydantic asks for it below Python 3.12
     if "euroeval" not in sys.modules:

@@ -1,4 +1,4 @@
-"""The bill of materials is one by the schema of CycloneDX 1.7, as cyclonedx-python-lib validates it."""
+"""The bill of materials is valid under the schema of CycloneDX 1.7, according to cyclonedx-python-lib."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.exit(str(error)[:500] if error else 0)
 
 
 @pytest.mark.parametrize("disclosed", [{}, {**STATED, **CARD}], ids=["nothing stated", "everything stated"])
-def test_the_library_of_cyclonedx_accepts_the_bill(
+def test_cyclonedx_library_accepts_the_bill(
     stated: Any,
     tmp_path: Path,
     auditor: Run,
@@ -44,7 +44,7 @@ def test_the_library_of_cyclonedx_accepts_the_bill(
     ],
     ids=["type", "property", "hash"],
 )
-def test_it_finds_what_is_wrong(
+def test_invalid_document_is_rejected(
     stated: Any,
     tmp_path: Path,
     auditor: Run,
@@ -57,7 +57,7 @@ def test_it_finds_what_is_wrong(
 
 
 @pytest.mark.slow
-def test_the_bill_of_a_run_is_accepted(finished: Any, auditor: Run) -> None:
+def test_cyclonedx_library_accepts_the_bill_of_a_run(finished: Any, auditor: Run) -> None:
     path = finished.results / "report/papers/cyclonedx.json"
     done = auditor("python", "-c", VALIDATE, path)
     assert done.returncode == 0, done.stderr

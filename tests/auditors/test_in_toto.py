@@ -1,4 +1,4 @@
-"""in-toto's own library reads the attestations and verifies their signatures; OpenSSF's command verifies a model's."""
+"""in-toto's own library verifies the attestations and signatures; OpenSSF's command verifies a model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def verified(public: Path, run: Path) -> int:
     return subprocess.run([*map(str, command)], capture_output=True).returncode
 
 
-def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_signing_command_verifies_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
     public, run = signing_keys.generate_key_pair(tmp_path / "key.pem", "p256"), tmp_path / "run"
     settings = Provenance(key=str(tmp_path / "key.pem"), owner="Stichting Proef")
@@ -82,8 +82,8 @@ def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, mon
     for name in ("model.safetensors", "config.json"):
         (run / "models/base/final").mkdir(exist_ok=True)
         (run / "models/base/final" / name).write_text(name)
-    said: list[str] = []
-    assert signing.finish_signing(run, settings, said.append) and len(said) == 1
+    messages: list[str] = []
+    assert signing.finish_signing(run, settings, messages.append) and len(messages) == 1
     assert verified(public, run) == 0
     (run / "models/base/final/model.safetensors").write_text("other")
     assert verified(public, run) != 0
@@ -91,7 +91,7 @@ def test_a_model_is_verified_by_the_command_of_model_signing(tmp_path: Path, mon
 
 @pytest.fixture(params=["p256", "ed25519"])
 def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[Path, Path]:
-    """A finished run with a final model, and the key that signed it."""
+    """A finished run with a final model, and its signing key."""
     signing_keys.generate_key_pair(tmp_path / "key.pem", request.param)
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / "key.pem"))
     run = build(tmp_path / "run")
@@ -100,7 +100,7 @@ def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return run.folder, tmp_path / "key.pem"
 
 
-def test_a_chain_leads_from_the_final_model_to_raw_data_without_polder(signed: tuple[Path, Path], auditor: Run) -> None:
+def test_attestations_link_the_final_model_to_raw_data_without_polder(signed: tuple[Path, Path], auditor: Run) -> None:
     run, key = signed
     command = ("python", FOLLOW, run / layout.ATTESTATION_LOG, key.with_name("key.pem.pub"), run)
     done = auditor(*command)
@@ -111,7 +111,7 @@ def test_a_chain_leads_from_the_final_model_to_raw_data_without_polder(signed: t
     assert "is not what a job wrote" in auditor(*command).stderr
 
 
-def test_in_toto_s_own_verifier_follows_the_layout(signed: tuple[Path, Path], tmp_path: Path, auditor: Run) -> None:
+def test_in_toto_verifier_accepts_the_layout(signed: tuple[Path, Path], tmp_path: Path, auditor: Run) -> None:
     run, key = signed
     exported = tmp_path / "exported"
     export_attestations(run, exported, key)
@@ -125,21 +125,21 @@ def test_in_toto_s_own_verifier_follows_the_layout(signed: tuple[Path, Path], tm
     (run / "models/own/final/.snakemake_timestamp").touch()
     assert verify() == (0, ""), verify()
     (run / "models/own/final/config.json").write_text("changed")
-    code, said = verify()
-    assert code != 0 and "models/own/final/config.json" in said
+    code, output = verify()
+    assert code != 0 and "models/own/final/config.json" in output
     (run / "models/own/final/config.json").write_text("{}")
     (link,) = exported.glob("corpus.filter.main.laws.*.link")
     text = link.read_text()
     link.write_text(text.replace('"payload": "ey', '"payload": "eX'))
     assert verify()[0] != 0, "a link that was changed"
     link.unlink()
-    code, said = verify()
-    assert code != 0 and "corpus.filter.main.laws" in said, "a job without its link"
+    code, output = verify()
+    assert code != 0 and "corpus.filter.main.laws" in output, "a job without its link"
     link.write_text(text)
     assert verify()[0] == 0
 
 
-def test_in_toto_follows_a_run_with_a_renamed_model_and_an_input_that_was_made_again(
+def test_in_toto_layout_covers_a_renamed_model_and_a_regenerated_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Run
 ) -> None:
     public = signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
@@ -156,9 +156,7 @@ def test_in_toto_follows_a_run_with_a_renamed_model_and_an_input_that_was_made_a
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_layout_refuses_what_was_read_but_not_made_by_a_job(
-    signed: tuple[Path, Path], tmp_path: Path, auditor: Run
-) -> None:
+def test_layout_rejects_an_input_that_no_job_wrote(signed: tuple[Path, Path], tmp_path: Path, auditor: Run) -> None:
     run, key = signed
     jobs = list_job_attestations(run)
     shard = next(job for job in jobs if job.name.startswith("tokens.shard"))

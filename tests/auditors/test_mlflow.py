@@ -1,4 +1,4 @@
-"""MLflow itself reads what `runs --mlflow` writes: every finished model once, as it was recorded, or not at all."""
+"""MLflow reads the output of `runs --mlflow`: every finished model once, as recorded, or not at all."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ NEEDED = {
     "typing_extensions",
     "typing_inspection",
 }
-"""What the command that is told where MLflow is missing installs, beside MLflow."""
+"""The packages that the printed installation command installs besides MLflow."""
 
 
 @pytest.fixture
 def keep(tmp_path: Path, auditor: Run) -> Keep:
-    """Writes the models below a folder into the test's store, and returns what MLflow then reads of it."""
+    """Write the models below a folder into the test's store, and return what MLflow then reads of it."""
 
     def run(results: Path, *more: str | Path, code: int = 0) -> dict[str, Any]:
         store, *limit = more or (tmp_path / "store",)
         done = auditor("python", KEEP, ROOT, results, store, *limit)
         assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout)
-        assert (said["code"], said["asked"]) == (code, []), done.stderr
-        assert set(said["needed"]) <= NEEDED, "the command runs with less installed than a run needs"
-        return {**said["read"], "said": done.stderr}
+        output = json.loads(done.stdout)
+        assert (output["code"], output["asked"]) == (code, []), done.stderr
+        assert set(output["needed"]) <= NEEDED, "the command runs with fewer packages than a run needs"
+        return {**output["read"], "said": done.stderr}
 
     return run
 
@@ -71,14 +71,14 @@ def figure(name: str, value: Any, unit: str, how: str) -> dict[str, Any]:
 
 
 def write(folder: Path, configuration: dict[str, Any], lines: list[dict[str, Any]], **counts: Any) -> Path:
-    """Write what a run leaves behind of a model of two segments."""
+    """Write the files of a run with a model of two segments."""
     for name in ("provenance/records", "provenance/frozen", "report", "models/base"):
         (folder / name).mkdir(parents=True)
     (folder / "provenance/frozen/1.json").write_text(json.dumps({"configuration": configuration}))
     for step, ended in (("10", "2026-01-05T10:02"), ("5", "2026-01-05T10:01")):
         record(folder, "pretrain.segment", {"model": "base", "step": step}, ended)
-    told = {"training.schedule": "wsd", "training.compile": False, "training.learning_rate": 0.01}
-    settings = {"hyperparameters": told}
+    parameters = {"training.schedule": "wsd", "training.compile": False, "training.learning_rate": 0.01}
+    settings = {"hyperparameters": parameters}
     record(folder, "pretrain.export", {"model": "base"}, "2026-01-05T10:03", settings=settings, counts=counts)
     (folder / "models/base/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     figures = [
@@ -101,7 +101,7 @@ LINES = [
 ]
 
 
-def test_a_model_is_told_with_its_settings_curves_scores_and_joules(tmp_path: Path, keep: Keep) -> None:
+def test_exported_model_has_settings_curves_scores_and_joules(tmp_path: Path, keep: Keep) -> None:
     odd = {"to / from": "a\nb", "to /_from": "c", "..": "up", "é" * 300: "long", "x" * 250: "y" * 9000}
     configuration = {"run": {"name": "a", "seed": 7}, "models": {"base": {"seed": 1}}, "categories": odd}
     folder = write(tmp_path / "results/deep/a b", configuration, LINES)
@@ -121,15 +121,15 @@ def test_a_model_is_told_with_its_settings_curves_scores_and_joules(tmp_path: Pa
         "energy_joules_estimated": [[2, 260.5, later]],
     }
     params = run["params"]
-    told = {"training.schedule": "wsd", "training.compile": "false", "training.learning_rate": "0.01"}
+    parameters = {"training.schedule": "wsd", "training.compile": "false", "training.learning_rate": "0.01"}
     assert {key: value for key, value in params.items() if not key.startswith("categories.")} == {
         "run.name": "a",
         "run.seed": "7",
-        **told,
+        **parameters,
     }
-    assert sorted(value[:4] for value in params.values() if value not in told.values()) == sorted(
+    assert sorted(value[:4] for value in params.values() if value not in parameters.values()) == sorted(
         ["a", "7", "a\\nb", "c", "up", "long", "yyyy"]
-    ), "no two keys become one"
+    ), "keys are not merged"
     assert max(map(len, params.values())) == 500
     assert (
         run["tags"].items()
@@ -144,8 +144,8 @@ def test_a_model_is_told_with_its_settings_curves_scores_and_joules(tmp_path: Pa
     )
 
 
-def test_a_model_stands_there_once_and_as_it_is_now(tmp_path: Path, keep: Keep) -> None:
-    steps, keys = range(1, 1202), range(101)  # more than MLflow takes at once
+def test_repeated_export_updates_a_model_without_duplicating_it(tmp_path: Path, keep: Keep) -> None:
+    steps, keys = range(1, 1202), range(101)  # more than MLflow accepts at once
     configuration = {"run": {str(key): key for key in keys}}
     first = write(tmp_path / "results/a", configuration, [{"step": step, "loss": 1 / step} for step in steps])
     write(tmp_path / "results/again/a", {}, LINES[:1], outcome={"status": "diverged"})
@@ -163,13 +163,13 @@ def test_a_model_stands_there_once_and_as_it_is_now(tmp_path: Path, keep: Keep) 
     meta.write_text(meta.read_text().replace("status: 4", "status: 1"))
     runs = keep(tmp_path / "results")["a"]
     after = {run["tags"]["polder.folder"]: run for run in runs}
-    assert len(runs) == len(after) == 2, "what was told before is gone"
+    assert len(runs) == len(after) == 2, "earlier values are gone"
     assert not {run["run_id"] for run in after.values()} & {run["run_id"] for run in before.values()}
     assert "score.quiz.acc" not in after[str(first)]["metrics"]
     assert after[str(tmp_path / "results/again/a")]["status"] == "FAILED"
 
 
-def test_what_cannot_be_read_or_written_is_one_sentence_and_nothing_half_written(tmp_path: Path, keep: Keep) -> None:
+def test_unreadable_run_or_unwritable_store_is_one_error_without_partial_writes(tmp_path: Path, keep: Keep) -> None:
     write(tmp_path / "results/a", {}, LINES)
     lines = [{"step": step, "loss": 5.0} for step in range(1, 100)]
     broken = write(tmp_path / "results/b", {}, lines) / "models/base/metrics.jsonl"
@@ -184,12 +184,12 @@ def test_what_cannot_be_read_or_written_is_one_sentence_and_nothing_half_written
     assert f"error: MLflow cannot write into {tmp_path / 'file'}: " in read["said"]
 
 
-def test_a_run_stands_in_mlflow_as_it_was_recorded(finished: Project, keep: Keep) -> None:
+def test_exported_run_matches_its_records(finished: Project, keep: Keep) -> None:
     (run,) = keep(finished.results)["micro"]
     lines = [json.loads(line) for line in (finished.results / "models/base/metrics.jsonl").read_text().splitlines()]
     for key in ("loss", "learning_rate", "validation_bits_per_byte/source/en_guide"):
-        told = [[line["step"], line[key]] for line in lines if key in line]
-        assert [one[:2] for one in run["metrics"][key.replace("/", ".")]] == told != []
+        recorded = [[line["step"], line[key]] for line in lines if key in line]
+        assert [one[:2] for one in run["metrics"][key.replace("/", ".")]] == recorded != []
     export = json.loads((finished.results / "provenance/records/pretrain.export.base.json").read_text())
     assert export["settings"]["hyperparameters"].keys() <= run["params"].keys()
     (results,) = finished.results.glob("evaluation/base/*/results.json")

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing of the data works, axe finds nothing serious, labels stand apart, it prints."""
+"""The report in a real browser: injected data is inert, axe finds no serious problem, labels do not overlap."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ pytestmark = pytest.mark.slow
 
 
 def visited(page: Path, *searched: str) -> dict[str, Any]:
-    """Return what the browser tells of a page; where it is missing the test is skipped, under CI it fails."""
+    """Return the browser's observations of a page; without a browser the test is skipped, or fails under CI."""
     if CHROMIUM is None or not AUDITORS.exists():
         reason = "chromium and .venv-auditors are needed: see tests/auditors/requirements.in"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     command = [AUDITORS, Path(__file__).with_name("browser.py"), CHROMIUM, page, page.with_suffix(".pdf"), *searched]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
+    result: dict[str, Any] = json.loads(process.stdout)
+    return result
 
 
 def hostile(run: Run) -> None:
-    """Put every attack into a source's title, a file's name, an error, a task, a host and a reason of removal."""
+    """Insert every attack into a source title, a file name, an error, a task, a host and a removal reason."""
     for number, attack in enumerate(HOSTILE):
         record = run.read("provenance/records/pretrain.segment.base.500.json")
         content = {**record, "instance": {"unit": attack}, "attempt": f"corpus.filter.20260301T0930.{number}.json"}
@@ -79,19 +79,21 @@ def hostile(run: Run) -> None:
     run.write("provenance/signer.json", dict.fromkeys(("owner", "algorithm", "key_sha256", "timestamp"), HOSTILE[5]))
 
 
-def test_a_page_of_hostile_text_runs_none_of_it_and_is_good_to_read(run_folder: Run) -> None:
+def test_page_with_hostile_text_executes_no_script_and_renders_readably(run_folder: Run) -> None:
     hostile(run_folder)
-    for number in range(120):  # more than a table shows unfolded
+    for number in range(120):  # more than a table shows without unfolding
         run_folder.record("tokens.shard", {"tokens": "main", "shard": f"many{number}"}, 6)
     page: Path = made(run_folder, provider=HOSTILE[2], language="nl")["page"]
     jobs = page.with_name("jobs.html")
-    for opened, told in ((page, visited(page)), (jobs, visited(jobs, "many11"))):
-        assert told["requests"] == [opened.as_uri()] and told["dialogs"] == [] and told["console"] == []
-        assert told["axe"] == [] and told["phone_axe"] == []
-        assert told["overlaps"] == [] and told["phone_overlaps"] == []
-        assert told["phone_width"] == 390 and told["empty_rows"] == []
-        assert told["first_focus"] == "A"
-    assert told["searches"] >= 1 and told["found"].split() == ["11", "/", "121"], "many11 and many110 to many119"
-    assert told["rows_without_script"] > 121
+    for opened, observed in ((page, visited(page)), (jobs, visited(jobs, "many11"))):
+        assert observed["requests"] == [opened.as_uri()] and observed["dialogs"] == [] and observed["console"] == []
+        assert observed["axe"] == [] and observed["phone_axe"] == []
+        assert observed["overlaps"] == [] and observed["phone_overlaps"] == []
+        assert observed["phone_width"] == 390 and observed["empty_rows"] == []
+        assert observed["first_focus"] == "A"
+    assert observed["searches"] >= 1 and observed["found"].split() == ["11", "/", "121"], (
+        "many11 and many110 to many119"
+    )
+    assert observed["rows_without_script"] > 121
     pages = len(re.findall(rb"/Type\s*/Page\b", page.with_suffix(".pdf").read_bytes()))
     assert 2 <= pages <= 15, "120 jobs and more are not printed"

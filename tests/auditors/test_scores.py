@@ -1,4 +1,4 @@
-"""Exported scores are read by the tools whose formats they have, with the values of the run."""
+"""Exported scores are read by the tools of their formats, with the values of the run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scores_of(finished: Project) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_every_eval_ever_finds_no_mistake(finished: Project, tmp_path: Path, read: Read) -> None:
+def test_every_eval_ever_validates_the_scores(finished: Project, tmp_path: Path, read: Read) -> None:
     file = export(finished, "every-eval-ever", tmp_path / "scores.json")
     assert read("every-eval-ever", file) == []
     content = json.loads(file.read_text())
@@ -62,25 +62,25 @@ def test_every_eval_ever_finds_no_mistake(finished: Project, tmp_path: Path, rea
 
 
 @pytest.mark.slow
-def test_every_eval_ever_reads_lm_evals_file(finished: Project, tmp_path: Path, read: Read) -> None:
+def test_every_eval_ever_reads_the_lm_eval_file(finished: Project, tmp_path: Path, read: Read) -> None:
     logs = read("lm-eval", export(finished, "lm-eval", tmp_path / "results_2026.json"))
-    found = {
+    results = {
         (result["evaluation_name"], result["metric_config"]["metric_name"].removeprefix("polder_")): result
         for log in logs
         for result in log["evaluation_results"]
     }
     for row in scores_of(finished):
-        details = found.pop((row["task"], row["metric"]))["score_details"]
+        details = results.pop((row["task"], row["metric"]))["score_details"]
         assert details["score"] == row["value"]
         assert details["uncertainty"].get("standard_error", {}).get("value") == row["standard_error"]
         assert details["uncertainty"]["num_samples"] == row["examples"]
-    assert not found
+    assert not results
 
 
 @pytest.mark.slow
-def test_euroeval_reads_its_lines(finished: Project, tmp_path: Path, read: Read) -> None:
-    found = read("euroeval", export(finished, "euroeval", tmp_path / "lines.jsonl"))
-    totals = {one["result"]["dataset"]: one["result"]["results"]["total"] for one in found}
+def test_euroeval_reads_the_exported_score_lines(finished: Project, tmp_path: Path, read: Read) -> None:
+    result = read("euroeval", export(finished, "euroeval", tmp_path / "lines.jsonl"))
+    totals = {one["result"]["dataset"]: one["result"]["results"]["total"] for one in result}
     left = {data_set: {**total} for data_set, total in totals.items()}
     for row in scores_of(finished):
         is_share = "bits" not in row["metric"]
@@ -89,18 +89,18 @@ def test_euroeval_reads_its_lines(finished: Project, tmp_path: Path, read: Read)
         assert value == pytest.approx(row["value"] * (100 if is_share else 1))
         assert half == pytest.approx((row["high"] - row["low"]) / 2 * (100 if is_share else 1))
     assert not any(left.values())
-    first = found[0]["result"]
+    first = result[0]["result"]
     assert (first["num_model_parameters"], first["vocabulary_size"], first["max_sequence_length"]) == (69280, 600, 64)
     assert (first["languages"], first["generative_type"], first["few_shot"]) == (["nl"], "base", False)
     assert first["euroeval_version"] is None
-    again = found[0]["written"]["evaluation_results"][0]
+    again = result[0]["written"]["evaluation_results"][0]
     assert again["score_details"]["score"] == first["results"]["total"]["test_accuracy"]
 
 
-def test_prompts_and_examples_are_those_of_euroeval(
+def test_prompts_and_examples_equal_those_of_euroeval(
     tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EuroEval's own functions write the prompts of its first iteration, of the same rows."""
+    """EuroEval's own functions write the prompts of its first iteration for the same rows."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     mirror = write_euroeval_mirror(tmp_path / "mirror")
     suites: tuple[KnownSuite, ...] = ("euroeval_dutch", "euroeval_english")

@@ -1,4 +1,4 @@
-"""The document of SPDX is one by the rules of SPDX, as its own model reads them, and says what trained on what."""
+"""The SPDX document is valid in SPDX's own model, and states which data trained which model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def document(finished: Project) -> dict[str, Any]:
 
 
 def only(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    found: dict[str, Any]
-    (found,) = [element for element in document["@graph"] if element["type"] == kind]
-    return found
+    result: dict[str, Any]
+    (result,) = [element for element in document["@graph"] if element["type"] == kind]
+    return result
 
 
 @pytest.mark.slow
-def test_the_model_of_spdx_reads_the_document_of_a_run(finished: Project, auditor: Run) -> None:
+def test_spdx_model_reads_the_document_of_a_run(finished: Project, auditor: Run) -> None:
     done = auditor("python", READER, finished.results / "report/papers/spdx.json")
     assert done.returncode == 0, done.stderr
     assert "ai_AIPackage 1\n" in done.stdout and "dataset_DatasetPackage 4\n" in done.stdout
@@ -45,7 +45,7 @@ def test_the_model_of_spdx_reads_the_document_of_a_run(finished: Project, audito
     ],
     ids=["value", "property", "algorithm", "reference"],
 )
-def test_it_finds_what_is_wrong(
+def test_invalid_document_is_rejected(
     document: dict[str, Any], tmp_path: Path, auditor: Run, change: Callable[[dict[str, Any]], None]
 ) -> None:
     change(only(document, "ai_AIPackage"))
@@ -54,7 +54,7 @@ def test_it_finds_what_is_wrong(
 
 
 @pytest.mark.slow
-def test_it_names_the_texts_the_weights_and_the_energy(finished: Project, document: dict[str, Any]) -> None:
+def test_spdx_document_lists_corpora_weights_and_energy(finished: Project, document: dict[str, Any]) -> None:
     package = only(document, "ai_AIPackage")
     export = json.loads((finished.results / "provenance/records/pretrain.export.base.json").read_text())
     weights = [entry["sha256"] for entry in export["outputs"] if entry["path"].endswith(".safetensors")]
@@ -66,5 +66,5 @@ def test_it_names_the_texts_the_weights_and_the_energy(finished: Project, docume
     (licensed,) = [e for e in document["@graph"] if e["type"] == "simplelicensing_LicenseExpression"]
     assert licensed["simplelicensing_licenseExpression"] == "CC0-1.0"
     (described,) = package["ai_energyConsumption"]["ai_trainingEnergyConsumption"]
-    account = json.loads((finished.results / "report/energy.json").read_text())
-    assert 0 < float(described["ai_energyQuantity"]) * 3.6e6 < account["total"]["joules"]
+    energy = json.loads((finished.results / "report/energy.json").read_text())
+    assert 0 < float(described["ai_energyQuantity"]) * 3.6e6 < energy["total"]["joules"]

@@ -1,4 +1,4 @@
-"""Help, versions, mistakes and shell completion of `polder`: what a stranger sees first."""
+"""Help, versions, errors and shell completion of `polder`: the first contact of a user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL = list(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_the_help_of_each_command_fits_one_screen(words: tuple[str, ...]) -> None:
+def test_help_of_each_command_fits_one_screen(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"], prog_name="polder", terminal_width=COLUMNS)
     lines = shown.stdout.splitlines()
     assert shown.exit_code == 0
@@ -39,7 +39,7 @@ def test_the_help_of_each_command_fits_one_screen(words: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_the_example_of_each_command_is_one_that_it_accepts(words: tuple[str, ...]) -> None:
+def test_example_of_each_command_is_accepted(words: tuple[str, ...]) -> None:
     command: Any = typer.main.get_command(app)
     for word in words:
         command = command.commands[word]
@@ -51,7 +51,7 @@ def test_the_example_of_each_command_is_one_that_it_accepts(words: tuple[str, ..
     command.make_context("polder", given[len(words) :])
 
 
-def test_the_first_screen_has_every_command_with_its_purpose_and_the_exit_codes() -> None:
+def test_top_level_help_lists_every_command_with_purpose_and_exit_codes() -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
     for name, *_ in filter(None, ALL):
         command: Any = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
@@ -59,22 +59,22 @@ def test_the_first_screen_has_every_command_with_its_purpose_and_the_exit_codes(
     assert all(code in shown for code in ("0 done", "1 a check failed", "2 a mistake", "74 ", "75 "))
 
 
-def test_no_command_and_a_group_alone_are_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_command_or_subcommand_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2 and "Usage: polder" in capsys.readouterr().out
     assert CliRunner().invoke(app, ["model"]).exit_code == 2
 
 
-def test_the_version() -> None:
+def test_version_option_prints_the_version() -> None:
     assert CliRunner().invoke(app, ["--version"]).stdout == f"polder {VERSION}\n"
 
 
-def test_the_shell_completes_commands() -> None:
+def test_shell_completion_completes_commands() -> None:
     environment = {**os.environ, "_POLDER_COMPLETE": "complete_bash", "COMP_WORDS": "polder ver", "COMP_CWORD": "1"}
     words = [sys.executable, "-m", "pipeline"]
     assert subprocess.run(words, env=environment, text=True, capture_output=True).stdout.split() == ["verify"]
 
 
-def test_the_earlier_name_of_a_command_leads_to_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_renamed_command_error_shows_the_new_name(capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.cli.entry_point import main as start
 
     assert start(["corpus", "why", "results/demo", "laws/a/0"]) == 2

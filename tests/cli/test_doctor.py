@@ -1,4 +1,4 @@
-"""`polder doctor` is one screen, and says what to do about each problem."""
+"""`polder doctor` fits one screen, and gives advice for each problem."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def program(folder: Path, name: str, answer: str, code: int = 0) -> None:
     path.chmod(0o755)
 
 
-def test_a_machine_without_gpus_and_slurm_is_one_screen(
+def test_report_for_a_machine_without_gpus_and_slurm_fits_one_screen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("g++", "stat"):
@@ -33,15 +33,15 @@ def test_a_machine_without_gpus_and_slurm_is_one_screen(
     assert any("packages" in line and "as envs/cpu.lock says" in line for line in lines)
 
 
-def test_each_problem_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_problem_has_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "nvidia-smi", "NVIDIA H100, 81559 MiB, 550.1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     sentence = "the run needs numpy 2 by envs/cpu.lock, but 1 is installed: run `sh x`, or, where the machine brings"
     monkeypatch.setattr(doctor, "find_environment_problems", lambda *_, **__: [sentence] * 5)
     monkeypatch.setattr(doctor, "NEEDED_BYTES", 10**18)
-    found = [*check_machine("cpu", tmp_path)]
-    problems = [one for one in found if one.ok is False]
+    results = [*check_machine("cpu", tmp_path)]
+    problems = [one for one in results if one.ok is False]
     assert {one.subject for one in problems} >= {"packages", "GPU", "disk", "results", "home"}
     assert all(one.advice for one in problems)
     assert next(one.advice for one in problems if one.subject == "packages") == "run `sh x`"
@@ -49,15 +49,15 @@ def test_each_problem_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert next(one.found for one in problems if one.subject == "GPU") == "1 x NVIDIA H100, 81559 MiB, 550.1"
 
 
-def test_slurm_that_does_not_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unresponsive_slurm_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "sinfo", "Unable to contact slurm controller", code=1)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    said = [one for one in check_machine("cpu", tmp_path) if one.subject == "Slurm"]
-    assert all(one.ok is False and one.advice for one in said)
-    assert said[-1].found == "Unable to contact slurm controller"
+    message = [one for one in check_machine("cpu", tmp_path) if one.subject == "Slurm"]
+    assert all(one.ok is False and one.advice for one in message)
+    assert message[-1].found == "Unable to contact slurm controller"
 
 
-def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_machine_readable(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--json"])
     assert {"Python", "packages", "GPU", "Slurm", "disk"} <= {
         one["subject"] for one in json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The entry points: a job of a rule starts without the command line, and a mistyped command is one sentence."""
+"""The entry points: a rule's job starts without the command line, and a mistyped command is one sentence."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pipeline.core.errors import Stopped
 from pipeline.job import attempt
 
 
-def test_a_mistyped_command_or_option_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistyped_command_or_option_suggests_the_closest_one(capsys: pytest.CaptureFixture[str]) -> None:
     for words, meant in ((["vrify", "results/demo"], "verify"), (["verify", "x", "--recomptue"], "--recompute")):
         assert main(words) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("error: No such ") and meant in said and said.count("\n") == 1
+        output = capsys.readouterr().err
+        assert output.startswith("error: No such ") and meant in output and output.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", ["corpus filter --settings {}", "provenance attest missing", "accounting missing"])
-def test_a_job_of_a_rule_does_not_load_the_command_line(words: str) -> None:
+def test_rule_job_does_not_import_the_command_line(words: str) -> None:
     code = (
         "import atexit, sys; atexit.register(lambda: print('typer' in sys.modules));"
         f"from pipeline.cli.entry_point import main; sys.exit(main({words.split()}))"
@@ -33,15 +33,13 @@ def test_a_job_of_a_rule_does_not_load_the_command_line(words: str) -> None:
     assert done.stdout == "False\n", done.stderr
 
 
-def test_the_commands_that_rules_call_are_there() -> None:
+def test_commands_called_by_rules_exist() -> None:
     for module, function in RULE_COMMANDS.values():
         assert callable(getattr(importlib.import_module(module), function)), f"{module}.{function}"
 
 
-def test_slurm_asks_twice_and_the_attempt_still_ends_as_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both srun and slurmstepd send SIGTERM; the second one must not interrupt what the first one has begun."""
+def test_second_sigterm_still_records_the_attempt_as_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both srun and slurmstepd send SIGTERM; the second one must not interrupt the handling of the first."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     measured = attempt.peak_memory_bytes_of_process_tree
 

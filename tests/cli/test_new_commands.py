@@ -1,4 +1,4 @@
-"""`polder new` writes into a checkout, and says what to do next."""
+"""`polder new` writes into a checkout, and prints the next commands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pipeline.cli.application import app
 from pipeline.cli.entry_point import main
 
 
-def test_a_new_run_is_written_and_the_next_commands_are_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
     text = ["--text", "a.txt", "--text", "b.txt", "--language", "en", "--license", "CC0-1.0", "--holder", "me"]
@@ -30,7 +28,7 @@ def test_a_new_run_is_written_and_the_next_commands_are_printed(
     assert all(words in content for words in ('path: "a.txt"', 'path: "b.txt"', "language: en", "license: CC0-1.0"))
 
 
-def test_a_folder_that_is_no_checkout_is_refused(
+def test_folder_without_a_checkout_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -40,7 +38,7 @@ def test_a_folder_that_is_no_checkout_is_refused(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_platform_is_written_as_comments_where_slurm_does_not_answer(
+def test_platform_file_is_commented_out_where_slurm_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     template = tmp_path / "workflow/platforms/template.yaml"

@@ -1,4 +1,4 @@
-"""`polder plan`: mistakes first and exit code 2, then one screen; JSON for programs."""
+"""`polder plan`: errors first with exit code 2, then one screen; JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from pipeline.cli.entry_point import main
 
 
-def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_output_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "config/micro.yaml"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
@@ -24,7 +24,7 @@ def test_a_plan_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "All figures, formulas and advice: polder plan config/micro.yaml --html plan.html"
 
 
-def test_a_page_has_the_figures_of_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_page_shows_the_figures_of_the_terminal_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "config/micro.yaml", "--html", str(tmp_path / "plan.html")]) == 0
     page = (tmp_path / "plan.html").read_text("utf-8")
     assert (
@@ -37,7 +37,9 @@ def test_a_page_has_the_figures_of_the_screen(tmp_path: Path, capsys: pytest.Cap
     )
 
 
-def test_mistakes_come_first_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configuration_errors_are_printed_first_with_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "nowhere/*.txt"
     raw["models"]["base"]["training"] |= {"float8": True, "compile": True, "precision": "bf16"}
@@ -62,7 +64,7 @@ def test_mistakes_come_first_with_exit_code_2(tmp_path: Path, capsys: pytest.Cap
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_file_that_is_no_yaml_is_named_with_line_and_column(
+def test_invalid_yaml_error_has_file_line_and_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: bytes, words: str
 ) -> None:
     (tmp_path / "wrong.yaml").write_bytes(content)

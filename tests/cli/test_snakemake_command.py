@@ -1,4 +1,4 @@
-"""`polder run` prints the Snakemake command and becomes it, from any folder."""
+"""`polder run` prints the Snakemake command and replaces itself by it, from any folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command(*words: str, profile: str = "local", dry_run: bool = False, data: st
     return " ".join(build_snakemake_command(ROOT / "config/micro.yaml", words, profile, dry_run=dry_run, data=data))
 
 
-def test_targets_stand_before_the_configuration_and_options_behind_it(tmp_path: Path) -> None:
+def test_targets_precede_the_configuration_and_options_follow_it(tmp_path: Path) -> None:
     assert command() == "snakemake --profile local --configfile config/micro.yaml"
     given = command("corpus", "tokens", "--cores", "2", profile="slurm", dry_run=True, data=str(tmp_path))
     assert given == (
@@ -28,12 +28,12 @@ def test_targets_stand_before_the_configuration_and_options_behind_it(tmp_path: 
     )
 
 
-def test_a_profile_that_there_is_not_names_those_that_there_are() -> None:
+def test_unknown_profile_error_lists_available_profiles() -> None:
     with pytest.raises(InputError, match="there is no profile cluster: choose one of local, slurm"):
         command(profile="cluster")
 
 
-def test_a_project_is_found_from_its_folders_and_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_folder_is_found_from_inside_and_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_project_folder(ROOT / "config/tasks") == ROOT
     assert find_project_folder(tmp_path) == ROOT, "the checkout of this package"
     monkeypatch.setattr(module, "PACKAGE", tmp_path / "site-packages/pipeline")
@@ -41,7 +41,7 @@ def test_a_project_is_found_from_its_folders_and_from_others(tmp_path: Path, mon
         find_project_folder(tmp_path)
 
 
-def test_a_run_from_another_folder_says_its_command_and_ends_as_snakemake_does(tmp_path: Path) -> None:
+def test_run_from_another_folder_prints_its_command_and_returns_snakemakes_exit_code(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True)
@@ -49,7 +49,7 @@ def test_a_run_from_another_folder_says_its_command_and_ends_as_snakemake_does(t
     assert done.returncode == 1 and "MissingRuleException" in done.stdout + done.stderr
 
 
-def test_where_the_home_folder_cannot_be_written_snakemake_gets_a_folder_for_its_cache(
+def test_snakemake_gets_a_cache_folder_where_the_home_folder_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = str(tmp_path / "c")
@@ -57,7 +57,7 @@ def test_where_the_home_folder_cannot_be_written_snakemake_gets_a_folder_for_its
         assert find_cache_variable(tmp_path, writable) == ""
     for closed in ({"HOME": "/dev/null"}, {"HOME": folder, "XDG_CACHE_HOME": "/dev/null"}):
         assert find_cache_variable(tmp_path, closed) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
-    monkeypatch.setattr(os.path, "expanduser", lambda path: "/dev/null")  # a shell without HOME: that of the user
+    monkeypatch.setattr(os.path, "expanduser", lambda path: "/dev/null")  # a shell without HOME: the user's home
     assert find_cache_variable(tmp_path, {}) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
     words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/dev/null", "XDG_CACHE_HOME": ""}

@@ -1,4 +1,4 @@
-"""A wrong configuration gets one sentence that names the key and the way out."""
+"""A configuration error is one sentence with the key and the remedy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("platform", "atlantis", ["atlantis", "local"]),
     ],
 )
-def test_one_sentence_names_the_key_and_the_way_out(path: str, value: Any, words: list[str]) -> None:
+def test_error_is_one_sentence_with_key_and_remedy(path: str, value: Any, words: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         parse_configuration(changed(path, value))
     sentence = str(caught.value)
@@ -97,7 +97,7 @@ BRANCH = {
 }
 
 
-def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
+def test_branch_may_increase_its_batch_size() -> None:
     raw = changed("models.branch", copy.deepcopy(BRANCH))
     before = raw["models"]["branch"]["training"]["batch_size"]
     larger = {"batch_size": 2 * before, "ramp": [{"to_step": 4, "batch_size": before}]}
@@ -121,7 +121,7 @@ def test_a_branch_may_take_larger_batches_from_where_it_begins() -> None:
         ("tokens", "other", ["needs the tokenizer of its tokens of models.base"]),
     ],
 )
-def test_a_branch_fits_what_it_goes_on_from(path: str, value: Any, words: list[str]) -> None:
+def test_branch_must_match_its_parent(path: str, value: Any, words: list[str]) -> None:
     raw = changed("models.branch", copy.deepcopy(BRANCH))
     raw["tokenizer"]["other"], raw["tokens"]["other"] = {"vocabulary_size": 700}, {"tokenizer": "other"}
     parse_configuration(raw)
@@ -146,9 +146,7 @@ TAKEN = {"folder": "models/large", "license": "Apache-2.0"}
         ("branch", TAKEN, ["models.branch has training.start and pretrained", "remove the other"]),
     ],
 )
-def test_what_a_training_begins_with_has_a_license_that_is_allowed(
-    model: str, pretrained: dict[str, str], words: list[str]
-) -> None:
+def test_pretrained_weights_need_an_allowed_license(model: str, pretrained: dict[str, str], words: list[str]) -> None:
     raw = changed("models.branch", copy.deepcopy(BRANCH))
     raw["allowed_licenses"] = ["CC0-1.0", "Apache-2.0"]
     raw["models"]["base"]["pretrained"] = dict(TAKEN)
@@ -159,7 +157,7 @@ def test_what_a_training_begins_with_has_a_license_that_is_allowed(
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -> None:
+def test_pretrained_files_must_exist_and_match_the_architecture(tmp_path: Path) -> None:
     raw = changed("models.base.pretrained", {**TAKEN, "folder": "{data}/large"})
     config = parse_configuration({**raw, "data": str(tmp_path)})
     with pytest.raises(InputError, match=r"models\.base\.pretrained: .*large needs config\.json"):
@@ -197,7 +195,7 @@ def test_what_a_training_begins_with_is_there_and_of_its_shape(tmp_path: Path) -
         config.pretrained_files("base")
 
 
-def test_a_branch_of_what_was_trained_elsewhere_is_compared_with_that() -> None:
+def test_branch_of_an_imported_model_has_that_model_as_baseline() -> None:
     raw = changed("models.branch", copy.deepcopy(BRANCH))
     raw["evaluation"] = {}
     raw["models"]["base"]["pretrained"] = dict(TAKEN)
@@ -207,12 +205,12 @@ def test_a_branch_of_what_was_trained_elsewhere_is_compared_with_that() -> None:
     assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
     wildcards = {"baseline": "adopted-branch"}
     assert baseline_files(Dag(config), wildcards) == [f"{config.directory}/models/base/milestones/0"]
-    told = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
-    assert told.model_dump()["untrained_seed"] is None
-    assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in more"
+    step_configuration = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
+    assert step_configuration.model_dump()["untrained_seed"] is None
+    assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in other keys"
 
 
-def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> None:
+def test_misspelt_required_key_error_suggests_the_correct_key() -> None:
     raw = changed("models.base.training.learning_rate", KeyError)
     raw["models"]["base"]["training"]["learning_rte"] = 0.004
     with pytest.raises(
@@ -222,26 +220,26 @@ def test_a_misspelt_key_that_must_be_there_is_answered_with_the_right_one() -> N
 
 
 @pytest.mark.parametrize("name", ["config", "micro"])
-def test_the_configurations_are_valid(name: str) -> None:
+def test_shipped_configurations_are_valid(name: str) -> None:
     config = parse_configuration(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
     assert all(config.raw_files(source.name) for source in config.sources)
 
 
-def test_open_text_needs_its_folder() -> None:
+def test_open_text_evaluation_needs_its_folder() -> None:
     config = parse_configuration(yaml.safe_load(Path("config/open-text.yaml").read_text()))
     with pytest.raises(InputError, match="--config data=FOLDER"):
         config.raw_files("nl_laws")
 
 
-def test_open_text_asks_items_enough_to_detect_two_points() -> None:
-    """Of models that differ in one item of ten; the files of the suites have 1,004 to 67,000 items."""
+def test_open_text_limits_can_detect_two_points() -> None:
+    """Models that differ in one item of ten; the suite files have 1,004 to 67,000 items."""
     config = parse_configuration(yaml.safe_load(Path("config/open-text.yaml").read_text()) | {"data": "folder"})
     limits = {suite.name: suite.limit or 2099 for suite in config.suites()}
     for name in ("dutch_open", "english_open"):
         assert detectable_share_difference(limits[name] // 20, limits[name] // 20, limits[name]) < 0.02
 
 
-def test_a_step_is_told_only_what_it_reads() -> None:
+def test_step_settings_contain_only_what_the_step_reads() -> None:
     config = parse_configuration(MICRO)
     instance = {"corpus": "main", "source": "nl_gids", "unit": "0"}
     before = step_settings(config, "corpus.filter", instance)
@@ -256,7 +254,7 @@ def test_a_step_is_told_only_what_it_reads() -> None:
     assert step_settings(other, "corpus.filter", instance) != before
 
 
-def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
+def test_unit_of_a_file_does_not_depend_on_other_files() -> None:
     config = parse_configuration(changed("sources.0.units", 4))
     units = {name: unit for unit, files in config.unit_files("nl_brieven").items() for name in files}
     assert len(set(units.values())) > 1
@@ -267,22 +265,22 @@ def test_a_file_goes_to_the_same_unit_whatever_lies_beside_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["config", "micro"])
-def test_what_the_report_shows_describes_the_same_run(name: str) -> None:
+def test_dumped_configuration_parses_to_the_same_run(name: str) -> None:
     config = parse_configuration(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
     assert parse_configuration(json.loads(json.dumps(config.dump_configuration()))) == config
 
 
-def test_the_platform_changes_no_setting_of_training() -> None:
-    found = [
+def test_platform_does_not_change_training_settings() -> None:
+    results = [
         step_settings(
             parse_configuration(changed("platform", name)), "pretrain.segment", {"model": "base", "step": "8"}
         )
         for name in ("local", "lumi", "snellius", "juwels-booster")
     ]
-    assert all(settings == found[0] for settings in found)
+    assert all(settings == results[0] for settings in results)
 
 
-def test_a_sweep_makes_ordinary_tokenizers_of_its_combinations() -> None:
+def test_sweep_expands_to_ordinary_tokenizers() -> None:
     swept = {
         "vocabulary_size": 600,
         "sample_bytes": 5000,
@@ -290,25 +288,27 @@ def test_a_sweep_makes_ordinary_tokenizers_of_its_combinations() -> None:
     }
     config = parse_configuration(changed("tokenizer.main", swept))
     assert list(config.tokenizer) == ["main", "main-bpe-700", "main-unigram-600", "main-unigram-700"]
-    found = {name: (t.algorithm, t.vocabulary_size, t.sample_bytes) for name, t in config.tokenizer.items()}
-    assert found["main"] == ("bpe", 600, 5000) and found["main-unigram-700"] == ("unigram", 700, 5000)
+    results = {name: (t.algorithm, t.vocabulary_size, t.sample_bytes) for name, t in config.tokenizer.items()}
+    assert results["main"] == ("bpe", 600, 5000) and results["main-unigram-700"] == ("unigram", 700, 5000)
     assert parse_configuration({**config.dump_configuration(), "platform": "local"}).tokenizer == config.tokenizer
     assert config.tokens["main"].tokenizer == "main"
-    told = step_settings(config, "tokenizer.train", {"tokenizer": "main"})
+    step_configuration = step_settings(config, "tokenizer.train", {"tokenizer": "main"})
     alone = parse_configuration(changed("tokenizer.main", {"vocabulary_size": 600, "sample_bytes": 5000}))
-    assert told == step_settings(alone, "tokenizer.train", {"tokenizer": "main"}), "a sweep changes no other tokenizer"
+    assert step_configuration == step_settings(alone, "tokenizer.train", {"tokenizer": "main"}), (
+        "a sweep changes no other tokenizer"
+    )
 
 
-def test_all_tokenizers_of_a_corpus_leave_the_same_documents_out() -> None:
+def test_all_tokenizers_of_a_corpus_hold_out_the_same_documents() -> None:
     raw = changed("tokenizer", {"main": {}, "other": {}})
     raw["tokens"]["main"]["validation_fraction"] = 0.2
     for tokenizer in ("main", "other"):
         for step in ("tokenizer.train", "tokenizer.fertility"):
-            told = step_settings(parse_configuration(raw), step, {"tokenizer": tokenizer})
-            assert told.model_dump()["validation_fraction"] == 0.2
+            step_configuration = step_settings(parse_configuration(raw), step, {"tokenizer": tokenizer})
+            assert step_configuration.model_dump()["validation_fraction"] == 0.2
 
 
-def test_markers_are_those_of_the_corpora_that_a_tokenizer_is_of() -> None:
+def test_tokenizer_markers_come_from_its_corpora() -> None:
     kinds = {kind: False for kind in ("ip", "iban", "telephone", "address", "kvk", "number_plate", "credit_card")}
     raw = changed("corpus.main", {"personal_data": {**kinds, "passport": False, "names": "models/names"}})
     assert parse_configuration(raw).personal_data_markers("main") == ["<BSN>", "<EMAIL>", "<NAME>"]
@@ -321,7 +321,7 @@ def test_markers_are_those_of_the_corpora_that_a_tokenizer_is_of() -> None:
     ).personal_data_markers("main")
 
 
-def test_a_number_that_yaml_takes_for_a_text_is_a_number(tmp_path: Path) -> None:
+def test_number_that_yaml_reads_as_text_is_parsed_as_a_number(tmp_path: Path) -> None:
     raw = yaml.safe_load(yaml.safe_dump(MICRO).replace("learning_rate: 0.003", "learning_rate: 3e-3"))
-    assert raw["models"]["base"]["training"]["learning_rate"] == "3e-3", "so YAML 1.1 reads it"
+    assert raw["models"]["base"]["training"]["learning_rate"] == "3e-3", "YAML 1.1 reads it so"
     assert parse_configuration(raw).models["base"].training.learning_rate == 0.003

@@ -1,4 +1,4 @@
-"""Whose items leave a corpus, whose are only counted in it, and which of their fields are looked for."""
+"""Which items are decontaminated, which are only counted, and which of their fields are searched."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def own_suite(folder: Path, **keys: Any) -> dict[str, Any]:
     return {"name": "own", "language": "nl", "folder": str(folder)}
 
 
-def test_the_items_are_those_of_the_evaluation_unless_switched_off() -> None:
+def test_evaluation_items_are_decontaminated_by_default() -> None:
     config = config_of(["dutch"])
     assert tasks(list_decontamination_item_files(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
     assert (
@@ -57,7 +57,7 @@ def test_the_items_are_those_of_the_evaluation_unless_switched_off() -> None:
     assert named[1]["fields"] == ["answer", "choices", "question"]
 
 
-def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() -> None:
+def test_added_suite_with_pinned_suites_changes_only_the_item_count() -> None:
     before, after = (config_of(["dutch", *more], suites=["dutch"]) for more in ([], ["english"]))
     assert (
         list_decontamination_item_files(before, "main") == list_decontamination_item_files(after, "main")
@@ -71,11 +71,11 @@ def test_a_suite_that_is_added_to_pinned_ones_changes_no_step_but_its_count() ->
     assert jobs(before) == [] and jobs(after) == [("main",)]
     assert counts_read(before) == []
     assert counts_read(after) == ["results/x/corpus/main/later_suites.json"]
-    told = step_settings(after, "corpus.count_items", {"corpus": "main"}).model_dump()
-    assert [entry["task"] for entry in told["items"]] == tasks(list_count_only_item_files(after, "main"))
+    dumped = step_settings(after, "corpus.count_items", {"corpus": "main"}).model_dump()
+    assert [entry["task"] for entry in dumped["items"]] == tasks(list_count_only_item_files(after, "main"))
 
 
-def test_what_leaves_a_corpus_need_not_be_evaluated() -> None:
+def test_decontamination_suites_need_not_be_evaluated() -> None:
     config = config_of(["dutch"], suites=["english", "use_cases"])
     assert (
         "polder_en_reading" in tasks(list_decontamination_item_files(config, "main"))
@@ -84,21 +84,21 @@ def test_what_leaves_a_corpus_need_not_be_evaluated() -> None:
     assert tasks(list_count_only_item_files(config, "main")) == ["polder_nl_grammatica", "polder_nl_kennis"]
 
 
-def test_a_suite_or_source_that_is_not_there_is_named() -> None:
+def test_missing_suite_or_source_is_named() -> None:
     with pytest.raises(InputError, match=r"decontamination\.suites: there is no suite 'nederlands'; choose one of d"):
         list_decontamination_item_files(config_of(["dutch"], suites=["nederlands"]), "main")
     with pytest.raises(InputError, match=r"decontamination\.cannot_hold_items: there is no source 'novels'"):
         config_of(["dutch"], cannot_hold_items=["novels"])
 
 
-def test_a_suite_of_ones_own_leaves_by_its_name(tmp_path: Path) -> None:
+def test_user_defined_suite_is_decontaminated_by_name(tmp_path: Path) -> None:
     config = config_of([own_suite(tmp_path), "dutch"], suites=["own"])
     assert [file.task for file in list_decontamination_item_files(config, "main")] == ["mine"] and "mine" not in tasks(
         list_count_only_item_files(config, "main")
     )
 
 
-def test_of_the_sources_that_cannot_hold_items_those_of_the_corpus_are_told() -> None:
+def test_sources_that_cannot_hold_items_are_limited_to_the_corpus() -> None:
     corpus = {"exclude_sources": ["t"], "decontamination": {"cannot_hold_items": ["t", "s"], "suites": []}}
     config = parse_configuration(
         {"run": {"name": "x"}, "sources": [SOURCE, {**SOURCE, "name": "t"}], "corpus": {"main": corpus}}
@@ -117,7 +117,7 @@ def test_of_the_sources_that_cannot_hold_items_those_of_the_corpus_are_told() ->
         ({"doc_to_text": "{{q}}", "metadata": {"searched": ["why"]}}, "why", True),
     ],
 )
-def test_the_fields_are_those_of_the_templates_or_those_that_the_task_names(
+def test_item_fields_come_from_templates_or_task_settings(
     keys: dict[str, Any], fields: str | None, named: bool, tmp_path: Path
 ) -> None:
     expected = ItemFile("mine", tmp_path / "mine.jsonl", fields and tuple(fields.split()), named)
@@ -135,12 +135,12 @@ def test_the_fields_are_those_of_the_templates_or_those_that_the_task_names(
         ({"doc_to_text": "{{q"}, "doc_to_text is no Jinja template"),
     ],
 )
-def test_a_task_that_names_its_fields_wrongly_is_refused(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_invalid_item_fields_of_a_task_are_refused(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):
         list_decontamination_item_files(config_of([own_suite(tmp_path, **keys)]), "main")
 
 
-def test_a_mirror_of_shipped_tasks_is_read_by_data_set(tmp_path: Path) -> None:
+def test_mirror_of_shipped_tasks_is_read_per_data_set(tmp_path: Path) -> None:
     data = tmp_path / "facebook" / "belebele" / "data"
     data.mkdir(parents=True)
     (data.parent / "README.md").write_text("x")
@@ -151,4 +151,4 @@ def test_a_mirror_of_shipped_tasks_is_read_by_data_set(tmp_path: Path) -> None:
     shared = config_of([suite, {**suite, "name": "c"}], suites=["b"])
     assert (
         list_decontamination_item_files(shared, "main") == read and list_count_only_item_files(shared, "main") == []
-    ), "what leaves is not counted once more"
+    ), "decontaminated items are not counted again"

@@ -1,4 +1,4 @@
-"""The section `experiments`: its cells are ordinary models, named by what they are; what makes no sense is refused."""
+"""The section `experiments`: its cells are ordinary models named by their settings; invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ def config(changes: dict[str, Any] | None = None, /, **experiments: dict[str, An
     return parse_configuration(content | (changes or {}) | {"experiments": experiments})
 
 
-def cells(found: Config, name: str = "x") -> list[Any]:
-    return found.experiment_pages()[name].cells
+def cells(config: Config, name: str = "x") -> list[Any]:
+    return config.experiment_pages()[name].cells
 
 
-def test_a_grid_of_two_by_two_makes_four_models_and_the_base_stays_as_it_is() -> None:
-    found = config(rates=RATES)
+def test_two_by_two_grid_makes_four_models_and_keeps_the_base() -> None:
+    result = config(rates=RATES)
     names = [f"rates-learning_rate-0_0{rate}-seed-{seed}" for rate in ("03", "1") for seed in (7, 8)]
-    assert [*found.models] == ["base", *names]
-    rates = [(model.training.learning_rate, model.seed) for model in found.models.values()]
+    assert [*result.models] == ["base", *names]
+    rates = [(model.training.learning_rate, model.seed) for model in result.models.values()]
     assert rates == [(0.003, None), (0.003, 7), (0.003, 8), (0.01, 7), (0.01, 8)]
-    segment = step_settings(found, "pretrain.segment", {"model": names[0], "step": "4"})
-    ordinary = step_settings(found, "pretrain.segment", {"model": "base", "step": "4"})
-    assert segment.result_settings() == ordinary.result_settings(), "so that the one takes the other over"
+    segment = step_settings(result, "pretrain.segment", {"model": names[0], "step": "4"})
+    ordinary = step_settings(result, "pretrain.segment", {"model": "base", "step": "4"})
+    assert segment.result_settings() == ordinary.result_settings(), "so that one reuses the other's results"
     assert segment.non_result_settings()["records_outcome"] and not ordinary.non_result_settings()["records_outcome"]
     without = step_settings(config(), "pretrain.segment", {"model": "base", "step": "4"})
     assert without == ordinary and "records_outcome" not in without.result_settings()
-    assert found.experiment_pages()["rates"].to == {"training.learning_rate": 0.003}, "what the base has"
-    instances = [record for record in Dag(found).record_paths() if "pretrain.export.rates" in record]
+    assert result.experiment_pages()["rates"].to == {"training.learning_rate": 0.003}, "as in the base"
+    instances = [record for record in Dag(result).record_paths() if "pretrain.export.rates" in record]
     assert len(instances) == 4
 
 
-def test_cells_write_samples_only_where_their_experiment_asks_for_them() -> None:
-    found = config(x=RATES, y={**RATES, "seeds": [9], "samples": True})
-    written = [record for record in Dag(found).record_paths() if "evaluate.samples" in record]
-    assert found.sampled_models() == ["base", *(cell.name for cell in cells(found, "y"))] and len(written) == 3
+def test_cells_write_samples_only_if_their_experiment_requests_it() -> None:
+    result = config(x=RATES, y={**RATES, "seeds": [9], "samples": True})
+    written = [record for record in Dag(result).record_paths() if "evaluate.samples" in record]
+    assert result.sampled_models() == ["base", *(cell.name for cell in cells(result, "y"))] and len(written) == 3
     unsearchable = config({"tokens": {"main": {"suffixes": False}}}, y={**RATES, "samples": True})
     assert unsearchable.sampled_models() == []
 
 
-def test_without_a_suite_no_model_is_evaluated() -> None:
+def test_models_without_a_suite_are_not_evaluated() -> None:
     for evaluation, evaluated in (({"suites": []}, 0), ({"suites": ["dutch"]}, 5)):
-        found = config({"evaluation": {"checkpoints": "final", "untrained": True, **evaluation}}, x=RATES)
-        steps = [Path(record).name for record in Dag(found).record_paths() if "records/evaluate." in record]
+        result = config({"evaluation": {"checkpoints": "final", "untrained": True, **evaluation}}, x=RATES)
+        steps = [Path(record).name for record in Dag(result).record_paths() if "records/evaluate." in record]
         assert len([step for step in steps if step.startswith("evaluate.suites")]) == evaluated
-        assert bool(found.baselines()) == bool(evaluated) == any("differences" in step for step in steps)
+        assert bool(result.baselines()) == bool(evaluated) == any("differences" in step for step in steps)
 
 
-def test_a_value_or_a_seed_more_changes_no_cell_that_is_there() -> None:
+def test_added_value_or_seed_changes_no_existing_cell() -> None:
     before = config(x=RATES)
     more = {"training.learning_rate": [0.02, "3e-3", 0.01]}
     after = config(x={**RATES, "vary": more, "seeds": [9, 7, 8]})
     assert len(after.models) == 10 and len(before.models) == 5
-    assert after.experiment_pages()["x"].to == {"training.learning_rate": 0.003}, "what the base has, not the first"
+    assert after.experiment_pages()["x"].to == {"training.learning_rate": 0.003}, "as in the base, not the first"
     for name, model in before.models.items():
         assert after.models[name] == model
         for step in ("4", "8"):
@@ -80,64 +80,66 @@ def test_a_value_or_a_seed_more_changes_no_cell_that_is_there() -> None:
             ]
             assert settings[0] == settings[1]
     differences = [step_settings(one, "evaluate.differences", {}) for one in (before, after)]
-    assert differences[0] == differences[1], "the run compares its other models alone"
+    assert differences[0] == differences[1], "the run compares only its other models"
     assert config(x={"base": "base", "seeds": [7]}).models["x-seed-7"].seed == 7
     assert [*config(x={**RATES, "seeds": []}).models][1:] == [*before.models][1::2], "the base's seed is the run's"
 
 
-def test_what_was_written_makes_the_same_run_of_it() -> None:
-    found = config(x={**RATES, "equal": "tokens"})
-    written = found.dump_configuration()
-    assert [*written["models"]] == ["base"] and parse_configuration(written).models == found.models
+def test_dumped_configuration_recreates_the_same_cells() -> None:
+    result = config(x={**RATES, "equal": "tokens"})
+    written = result.dump_configuration()
+    assert [*written["models"]] == ["base"] and parse_configuration(written).models == result.models
 
 
-def test_tokens_whole_sections_and_parts_of_defaults_are_varied() -> None:
+def test_experiments_vary_tokens_whole_sections_and_partial_defaults() -> None:
     sets = {"tokens": {"main": {"shards": 2, "validation_fraction": 0.1}, "other": {"shards": 1}}}
-    found = config(sets, x={"base": "base", "vary": {"tokens": ["main", "other"], "training.mesh.tensor": [1, 2]}})
-    assert [(model.tokens, model.training.mesh.tensor) for model in found.models.values()][1:] == [
+    result = config(sets, x={"base": "base", "vary": {"tokens": ["main", "other"], "training.mesh.tensor": [1, 2]}})
+    assert [(model.tokens, model.training.mesh.tensor) for model in result.models.values()][1:] == [
         *(("main", 1), ("main", 2), ("other", 1), ("other", 2))
     ]
     shapes = [{"layers": 1, "width": 32, "heads": 2}, {"layers": 2, "width": 64, "heads": 4}]
-    found = config(x={"base": "base", "vary": {"architecture": shapes}, "compare": {"to": {"architecture": shapes[1]}}})
-    assert [model.architecture.width for model in found.models.values()] == [32, 32, 64]
-    assert found.experiment_pages()["x"].to == {"architecture": shapes[1]}
-    assert all(len(name.removeprefix("x-architecture-")) < 16 for name in found.models), "a hash of the section"
+    result = config(
+        x={"base": "base", "vary": {"architecture": shapes}, "compare": {"to": {"architecture": shapes[1]}}}
+    )
+    assert [model.architecture.width for model in result.models.values()] == [32, 32, 64]
+    assert result.experiment_pages()["x"].to == {"architecture": shapes[1]}
+    assert all(len(name.removeprefix("x-architecture-")) < 16 for name in result.models), "a hash of the section"
 
 
-def test_a_corpus_is_varied_in_one_line_on_the_same_tokenizer() -> None:
+def test_one_line_varies_a_corpus_with_a_shared_tokenizer() -> None:
     without = {"corpus.exclude_sources": [[], ["nl_gids"]], "training.learning_rate": [0.003, 0.01]}
-    found = config(x={"base": "base", "vary": without, "seeds": [7, 8]})
-    (name,) = found.corpus.keys() - {"main"}
-    (tokens,) = found.tokens.keys() - {"main"}
-    assert found.corpus_sources(name) == ["en_guide", "nl_brieven"] and [*found.tokenizer] == ["main"]
-    assert found.corpus[name].decontamination == found.corpus["main"].decontamination
-    assert found.tokens[tokens] == found.tokens["main"].model_copy(update={"corpus": name})
-    assert [model.tokens for model in found.models.values()] == [*["main"] * 5, *[tokens] * 4]
-    assert found.experiment_pages()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
+    result = config(x={"base": "base", "vary": without, "seeds": [7, 8]})
+    (name,) = result.corpus.keys() - {"main"}
+    (tokens,) = result.tokens.keys() - {"main"}
+    assert result.corpus_sources(name) == ["en_guide", "nl_brieven"] and [*result.tokenizer] == ["main"]
+    assert result.corpus[name].decontamination == result.corpus["main"].decontamination
+    assert result.tokens[tokens] == result.tokens["main"].model_copy(update={"corpus": name})
+    assert [model.tokens for model in result.models.values()] == [*["main"] * 5, *[tokens] * 4]
+    assert result.experiment_pages()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
     last = config(x={"base": "base", "vary": {"corpus.exclude_sources": [["nl_gids"], []]}})
-    assert last.experiment_pages()["x"].to == {"corpus.exclude_sources": []}, "what the base's corpus has"
-    written = found.dump_configuration()
+    assert last.experiment_pages()["x"].to == {"corpus.exclude_sources": []}, "as in the base's corpus"
+    written = result.dump_configuration()
     assert [*written["corpus"]] == [*written["tokens"]] == ["main"]
     again = parse_configuration(written)
-    assert (again.corpus, again.tokens, again.models) == (found.corpus, found.tokens, found.models)
+    assert (again.corpus, again.tokens, again.models) == (result.corpus, result.tokens, result.models)
     two = {"x": {"base": "base", "vary": without}, "y": {"base": "base", "vary": without, "seeds": [9]}}
-    assert config(**two).corpus == found.corpus, "two experiments share it"
+    assert config(**two).corpus == result.corpus, "two experiments share it"
     rule = {"corpus.deduplication.minimum_jaccard": [0.5, 0.9], "corpus.keep_removed": [True]}
-    found = config(x={"base": "base", "vary": rule})
-    assert {(one.deduplication.minimum_jaccard, one.keep_removed) for one in found.corpus.values()} == {
-        *((0.5, True), (0.9, True), (found.corpus["main"].deduplication.minimum_jaccard, False))
+    result = config(x={"base": "base", "vary": rule})
+    assert {(one.deduplication.minimum_jaccard, one.keep_removed) for one in result.corpus.values()} == {
+        *((0.5, True), (0.9, True), (result.corpus["main"].deduplication.minimum_jaccard, False))
     }
-    assert found.experiment_pages()["x"].to["corpus.keep_removed"] is True, "the base has none of the values"
+    assert result.experiment_pages()["x"].to["corpus.keep_removed"] is True, "the base has none of these values"
 
 
-def test_excluded_combinations_make_no_cell_and_need_make_no_model() -> None:
+def test_excluded_combinations_create_no_cells_and_need_no_model() -> None:
     vary = {"training.backend": ["fsdp", "deepspeed"], "training.strategy": ["full_shard", "zero2"]}
     wrong = [
         {"training.backend": "fsdp", "training.strategy": "zero2"},
         {"training.backend": "deepspeed", "training.strategy": "full_shard"},
     ]
-    found = config(x={"base": "base", "vary": vary, "exclude": wrong, "limit": 2})
-    assert [model.training.strategy for model in found.models.values()] == ["full_shard", "full_shard", "zero2"]
+    result = config(x={"base": "base", "vary": vary, "exclude": wrong, "limit": 2})
+    assert [model.training.strategy for model in result.models.values()] == ["full_shard", "full_shard", "zero2"]
     with pytest.raises(InputError, match=r"experiments\.x\.vary: training: strategy zero2 is not available"):
         config(x={"base": "base", "vary": vary})
 
@@ -146,14 +148,14 @@ def test_excluded_combinations_make_no_cell_and_need_make_no_model() -> None:
     ("equal", "values", "steps"),
     [("steps", [4, 8], [8, 8]), ("tokens", [4, 8, 16], [8, 4, 2]), ("flops", [4, 8, 16], [8, 4, 2])],
 )
-def test_cells_see_as_much_as_the_base(equal: str, values: list[int], steps: list[int]) -> None:
-    found = config(x={"base": "base", "vary": {"training.batch_size": values}, "equal": equal})
-    assert [model.training.steps for model in found.models.values()][1:] == steps
-    assert [cell.steps for cell in cells(found)] == steps
+def test_cell_steps_follow_the_quantity_that_is_kept_equal(equal: str, values: list[int], steps: list[int]) -> None:
+    result = config(x={"base": "base", "vary": {"training.batch_size": values}, "equal": equal})
+    assert [model.training.steps for model in result.models.values()][1:] == steps
+    assert [cell.steps for cell in cells(result)] == steps
 
 
 @pytest.mark.parametrize("equal", ["tokens", "flops"])
-def test_a_ramp_costs_what_its_steps_take(equal: str) -> None:
+def test_cell_steps_account_for_the_batch_ramp(equal: str) -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     training = content["models"]["base"]["training"] | {"steps": 8, "batch_size": 8}
     content["models"]["base"]["training"] = training | {"ramp": [{"to_step": 2, "batch_size": 4}]}
@@ -163,40 +165,40 @@ def test_a_ramp_costs_what_its_steps_take(equal: str) -> None:
     assert steps == [4 + (56 - 16) // 8, 56 // 8]
 
 
-def test_equal_flops_are_equal_by_the_plan_and_what_is_rounded_is_told() -> None:
+def test_equal_flops_cells_match_the_plan_and_report_rounding() -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     content["models"]["base"]["training"]["steps"] = 400
     content["platform"] = "snellius"
     content["experiments"] = {"x": {"base": "base", "vary": {"architecture.width": [32, 64]}, "equal": "flops"}}
     content["experiments"]["x"]["vary"]["training.batch_size"] = [8, 16]
-    found = parse_configuration(content)
-    plan = estimate(step_settings(found, "plan.estimate", {}))["models"]  # type: ignore[arg-type]
+    configuration = parse_configuration(content)
+    plan = estimate(step_settings(configuration, "plan.estimate", {}))["models"]  # type: ignore[arg-type]
     base = plan["base"]["model_flops"]
-    for cell in cells(found):
+    for cell in cells(configuration):
         assert plan[cell.name]["model_flops"] / base - 1 == pytest.approx(cell.rounded) and abs(cell.rounded) < 0.01
-    assert any(cell.rounded for cell in cells(found))
+    assert any(cell.rounded for cell in cells(configuration))
     content["experiments"]["x"]["equal"] = "joules"
-    assert [cell.steps for cell in cells(parse_configuration(content))] == [cell.steps for cell in cells(found)]
-    joules = [plan[name]["energy_joules"] for name in ("base", *(cell.name for cell in cells(found)))]
+    assert [cell.steps for cell in cells(parse_configuration(content))] == [cell.steps for cell in cells(configuration)]
+    joules = [plan[name]["energy_joules"] for name in ("base", *(cell.name for cell in cells(configuration)))]
     assert max(joules) / min(joules) < 1.01
 
 
-def test_a_cell_that_fits_nowhere_is_planned_as_such_and_not_run() -> None:
+def test_infeasible_cell_is_planned_as_not_run() -> None:
     vary = {"training.mesh.tensor": [1, 2, 4]}
-    found = config(x={"base": "base", "vary": vary})
-    assert [name for name in found.models if "tensor-4" in name] == []
-    (cell,) = [cell for cell in cells(found) if cell.refused]
+    result = config(x={"base": "base", "vary": vary})
+    assert [name for name in result.models if "tensor-4" in name] == []
+    (cell,) = [cell for cell in cells(result) if cell.refused]
     assert cell.name == "x-tensor-4-seed-7" and "2 processes" in cell.refused
-    plan = estimate(step_settings(found, "plan.estimate", {}))  # type: ignore[arg-type]
+    plan = estimate(step_settings(result, "plan.estimate", {}))  # type: ignore[arg-type]
     assert plan["not_run"] == {cell.name: cell.refused} and cell.name not in plan["models"]
     large = {"layers": 80, "width": 16384, "heads": 128}
     content = {"platform": "snellius"}
     content["models"] = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))["models"]
     content["models"]["base"]["training"]["batch_size"] = 8  # type: ignore[index]
     shapes = [large, {"layers": 2, "width": 32, "heads": 4}]
-    found = config(content, x={"base": "base", "vary": {"architecture": shapes}})
-    assert [cell.refused is None for cell in cells(found)] == [False, True]
-    assert "GiB of a device by the plan's formulas, and snellius has" in str(cells(found)[0].refused)
+    result = config(content, x={"base": "base", "vary": {"architecture": shapes}})
+    assert [cell.refused is None for cell in cells(result)] == [False, True]
+    assert "GiB of a device by the plan's formulas, and snellius has" in str(cells(result)[0].refused)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +239,13 @@ def test_a_cell_that_fits_nowhere_is_planned_as_such_and_not_run() -> None:
         ({"vary": {"training.precision": ["fp32", "FP32"]}}, ["training.precision"]),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_sentence(changes: dict[str, Any], words: list[str]) -> None:
+def test_invalid_experiment_error_is_one_sentence(changes: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         config(x={"base": "base", **changes})
     assert all(word in str(caught.value) for word in words) and "\n" not in str(caught.value), caught.value
 
 
-def test_a_cell_has_the_name_of_no_other_model() -> None:
+def test_cell_name_that_collides_with_a_model_is_refused() -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     models = {"models": content["models"] | {"x-seed-1": content["models"]["base"]}}
     with pytest.raises(InputError, match=r"experiments\.x: there is another model x-seed-1"):
@@ -255,7 +257,7 @@ def test_a_cell_has_the_name_of_no_other_model() -> None:
         config(**{name: {"base": "base", "seeds": [1], **more} for name, more in both.items()})
 
 
-def test_names_hold_nothing_but_what_names_may() -> None:
+def test_cell_names_contain_only_allowed_characters() -> None:
     values = {"a.b": 1e-05, "c": "UPPER case", "d": {"x": 1}, "e": True, "f": None, "g": -0.5}
     name = cell_name("x", values, 1)
     assert name.startswith("x-b-1e-05-c-") and name.endswith("-e-true-f-null-g--0_5-seed-1")
@@ -265,7 +267,7 @@ def test_names_hold_nothing_but_what_names_may() -> None:
     assert len(set(long)) == 2 and all(len(one) < 30 for one in long)
 
 
-def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_duplicate_experiment_names_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "twice.yaml"
     file.write_text("run: {name: a}\nexperiments:\n  x: {seeds: [1]}\n  y: {}\n  x: {seeds: [2]}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"twice\.yaml, line 5: the key x occurs twice"):
@@ -283,7 +285,7 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def merged(*files: str) -> dict[str, Any]:
-    """Return what Snakemake makes of several configuration files: sections are merged, lists are replaced."""
+    """Return the merged configuration files as by Snakemake: sections are merged, lists are replaced."""
     content: dict[str, Any] = {}
     for file in files:
         update_config(content, yaml.safe_load((ROOT / "config" / file).read_text(encoding="utf-8")))
@@ -292,27 +294,27 @@ def merged(*files: str) -> dict[str, Any]:
 
 IN_MEMORY = [
     name for name, strategy in STRATEGIES.items() if not strategy.optimizer_on_disk
-]  # a disk has not every node
+]  # not every node has a disk
 
 
-def test_the_grid_has_every_strategy_size_and_kernel_of_attention_once() -> None:
+def test_grid_has_every_strategy_size_and_attention_kernel_once() -> None:
     grid = parse_configuration(merged("grid.yaml"))
     cells = [model.training for name, model in grid.models.items() if name in grid.cell_model_names()]
     assert len(cells) == 13 * 5 * 2
-    found = {(one.strategy, one.micro_batch_size, one.flash_attention) for one in cells}
-    assert found == {*product(IN_MEMORY, (4, 8, 10, 16, 24), (True, False))}
+    results = {(one.strategy, one.micro_batch_size, one.flash_attention) for one in cells}
+    assert results == {*product(IN_MEMORY, (4, 8, 10, 16, 24), (True, False))}
     assert {one.batch_size for one in cells} == {960} and all(960 // 4 % one.micro_batch_size == 0 for one in cells)
 
 
-def test_the_grid_at_toy_size_has_the_same_cells_but_for_the_sizes() -> None:
+def test_toy_grid_has_the_same_cells_at_smaller_sizes() -> None:
     tiny = parse_configuration(merged("grid.yaml", "grid-tiny.yaml"))
     cells = [model for name, model in tiny.models.items() if name in tiny.cell_model_names()]
-    found = {(one.training.strategy, one.training.micro_batch_size, one.training.flash_attention) for one in cells}
-    assert found == {*product(IN_MEMORY, (1, 2, 4), (True, False))} and tiny.infeasible_cells() == {}
+    results = {(one.training.strategy, one.training.micro_batch_size, one.training.flash_attention) for one in cells}
+    assert results == {*product(IN_MEMORY, (1, 2, 4), (True, False))} and tiny.infeasible_cells() == {}
     assert {parameter_count(one.architecture, 4096) < 1e6 for one in cells} == {True}
 
 
-def test_a_varied_corpus_has_the_name_of_no_other() -> None:
+def test_varied_corpus_name_that_collides_is_refused() -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     other = {"corpus": {**content["corpus"], "main-keep_removed-true": {"broken_share": 0.5}}}
     with pytest.raises(InputError, match=r"experiments\.x: there is another corpus main-keep_removed-true"):
@@ -320,15 +322,15 @@ def test_a_varied_corpus_has_the_name_of_no_other() -> None:
     same = {
         "corpus": {**content["corpus"], "main-keep_removed-true": {**content["corpus"]["main"], "keep_removed": True}}
     }
-    found = config(same, x={"base": "base", "vary": {"corpus.keep_removed": [True]}})
-    assert [*found.corpus] == ["main", "main-keep_removed-true"]
+    result = config(same, x={"base": "base", "vary": {"corpus.keep_removed": [True]}})
+    assert [*result.corpus] == ["main", "main-keep_removed-true"]
 
 
-def test_the_ablation_of_translated_text_asks_of_text_that_no_corpus_has() -> None:
-    found = parse_configuration(merged("ablation.yaml"))
-    assert len(found.corpus) == 2 and len(found.tokenizer) == 1
-    models = [found.models[cell.name] for cell in cells(found, "translated")]
+def test_translated_text_ablation_evaluates_text_outside_its_sources() -> None:
+    configuration = parse_configuration(merged("ablation.yaml"))
+    assert len(configuration.corpus) == 2 and len(configuration.tokenizer) == 1
+    models = [configuration.models[cell.name] for cell in cells(configuration, "translated")]
     assert {(model.training.steps, model.seed) for model in models} == {(600, 42), (600, 43), (600, 44)}
     assert len(models) == 6 and len({model.tokens for model in models}) == 2
-    read = {source.path for source in found.sources}
-    assert not read & {str(text.path) for text in found.evaluation.texts.values()}
+    read = {source.path for source in configuration.sources}
+    assert not read & {str(text.path) for text in configuration.evaluation.texts.values()}

@@ -1,4 +1,4 @@
-"""Without a genre a source gets that of a sample, once for a run; without a preset a corpus gets that of its start."""
+"""A source without a genre is sampled once per run; a corpus without a preset keeps the default of its start."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def start(config: Config) -> dict[str, Any]:
     return read_newest_snapshot(config.directory) or {}
 
 
-def test_a_source_gets_the_rules_of_the_genre_of_a_sample_and_keeps_them(tmp_path: Path) -> None:
+def test_source_keeps_the_filter_rules_of_its_sampled_genre(tmp_path: Path) -> None:
     file = tmp_path / "wetten.jsonl"
     write_source(file, TEXTS["laws"])
     config = configure(tmp_path)
     assert filter_rules(config) == GENRES["laws"]
-    (said,) = describe_genre_defaults(config)
-    assert said.startswith("source wetten: 30 of 30 sampled documents have the genre laws")
-    assert not [*tmp_path.glob("micro/**/*")], "nothing is written before a run starts"
+    (output,) = describe_genre_defaults(config)
+    assert output.startswith("source wetten: 30 of 30 sampled documents have the genre laws")
+    assert not [*tmp_path.glob("micro/**/*")], "nothing is written before a run begins"
     snapshot = start(config)
     assert snapshot["genres"]["wetten"]["genre"] == "laws"
-    assert "genre" not in snapshot["configuration"]["sources"][0], "the user has not stated it"
+    assert "genre" not in snapshot["configuration"]["sources"][0], "not stated by the user"
     assert add_estimated_genres(snapshot) == snapshot["configuration"] | {"genres": {"wetten": "laws"}}
     assert add_estimated_genres({"configuration": {"run": {}}}) == {"run": {}, "genres": {}}
     write_source(file, TEXTS["drama"])
@@ -71,10 +71,10 @@ def test_a_source_gets_the_rules_of_the_genre_of_a_sample_and_keeps_them(tmp_pat
     assert not [*describe_genre_defaults(configure(tmp_path), snapshot["genres"])]
     stated = configure(tmp_path, genre="drama")
     assert filter_rules(stated) == GENRES["drama"] and "genres" not in start(stated)
-    assert filter_rules(configure(tmp_path)) == GENRES["drama"], "it is sampled anew"
+    assert filter_rules(configure(tmp_path)) == GENRES["drama"], "sampled again"
 
 
-def test_a_source_without_text_is_sampled_and_shown_again(tmp_path: Path) -> None:
+def test_source_without_text_is_sampled_again_later(tmp_path: Path) -> None:
     (tmp_path / "wetten.jsonl").write_text('{"tekst": "een"}\n')
     config = configure(tmp_path)
     assert start(config)["genres"]["wetten"] == config.estimated_genres()["wetten"].model_dump(mode="json")
@@ -88,7 +88,7 @@ def test_a_source_without_text_is_sampled_and_shown_again(tmp_path: Path) -> Non
     assert "have the genre laws" in sentences[0]
 
 
-def test_documents_that_the_filter_removes_by_what_they_state_are_not_sampled(tmp_path: Path) -> None:
+def test_documents_removed_by_their_metadata_are_not_sampled(tmp_path: Path) -> None:
     rows = [{"text": text, "lang": language} for text, language in (("een", "Dutch"), ("un", "French"), ("twee", None))]
     (tmp_path / "wetten.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for keys, texts in (({}, ["een", "un", "twee"]), ({"language_key": "lang"}, ["een", "twee"])):
@@ -103,10 +103,10 @@ def test_documents_that_the_filter_removes_by_what_they_state_are_not_sampled(tm
         assert "".join(text[0] for text in sample_texts(config.source_units("wetten"))) == sampled
 
 
-def test_the_first_start_shows_the_genre_of_a_source_and_a_dry_run_each_time(tmp_path: Path) -> None:
+def test_first_invocation_and_every_dry_run_show_the_sampled_genre(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
 
-    def said(*words: str) -> list[str]:
+    def list_messages(*words: str) -> list[str]:
         sentences: list[str] = []
         startup = Startup([*words], is_main_process=True, warn=sentences.append)
         dag = Dag(configure(tmp_path))
@@ -115,10 +115,10 @@ def test_the_first_start_shows_the_genre_of_a_source_and_a_dry_run_each_time(tmp
             write_snapshot(dag.config.directory, snapshot)
         return sentences
 
-    assert [len(said(word)) for word in ("-n", "-n", "all", "all", "-n")] == [1, 1, 1, 0, 0]
+    assert [len(list_messages(word)) for word in ("-n", "-n", "all", "all", "-n")] == [1, 1, 1, 0, 0]
 
 
-def test_a_plan_shows_the_genres_of_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_sampled_genres(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"], documents=400)
     raw = configure(tmp_path).dump_configuration() | {"tokenizer": {"main": {"vocabulary_size": 300}}, "models": {}}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
@@ -129,7 +129,7 @@ def test_a_plan_shows_the_genres_of_samples(tmp_path: Path, capsys: pytest.Captu
     assert not [*tmp_path.glob("micro/**/*")]
 
 
-def test_the_data_set_says_which_genre_is_stated_and_which_is_of_a_sample(tmp_path: Path) -> None:
+def test_data_set_distinguishes_stated_and_sampled_genres(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     for source, sampled in (({}, "laws"), ({"genre": "laws"}, None)):
         settings: Any = step_settings(configure(tmp_path, **source), "corpus.publish", {"corpus": "main"})
@@ -137,7 +137,7 @@ def test_the_data_set_says_which_genre_is_stated_and_which_is_of_a_sample(tmp_pa
         assert (settings.sources[0].genre, settings.sources[0].sampled_genre) == (source.get("genre"), sampled)
 
 
-def test_an_explicit_preset_asks_for_no_sample(tmp_path: Path) -> None:
+def test_explicit_preset_disables_genre_sampling(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     config = configure(tmp_path, {"preset": "standard"})
     assert config.estimated_genres() == {} and config.genre("wetten") is None
@@ -146,7 +146,7 @@ def test_an_explicit_preset_asks_for_no_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("corpus", [{}, {"languages": {"nl": {"quality": {"minimum_words": 7}}, "en": None}}, None])
-def test_a_run_that_began_with_the_older_default_keeps_it(tmp_path: Path, corpus: Any) -> None:
+def test_existing_run_keeps_the_older_default_preset(tmp_path: Path, corpus: Any) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     old = Dag(configure(tmp_path, {**(corpus or {}), "preset": "standard"})).build_run_snapshot()
     sections = old["configuration"]["corpus"]["main"]
@@ -157,14 +157,14 @@ def test_a_run_that_began_with_the_older_default_keeps_it(tmp_path: Path, corpus
     config = configure(tmp_path, corpus)
     rules = filter_rules(configure(tmp_path, {**(corpus or {}), "preset": "standard"}))
     assert filter_rules(config) == rules
-    (said,) = describe_genre_defaults(config)
-    assert "write preset: standard to state it, or preset: genre" in said
-    assert start(config) == old, "no setting of the run changes, and nothing is written"
+    (output,) = describe_genre_defaults(config)
+    assert "write preset: standard to state it, or preset: genre" in output
+    assert start(config) == old, "no setting of the run changes and nothing is written"
     assert filter_rules(configure(tmp_path, {**(corpus or {}), "preset": "genre"}))["nl"].words == "lexical"
     assert filter_rules(configure(tmp_path, {"preset": "genre"})) == GENRES["laws"]
 
 
-def test_a_run_without_a_section_corpus_keeps_the_older_default_too(tmp_path: Path) -> None:
+def test_existing_run_without_corpus_section_keeps_the_older_default_preset(tmp_path: Path) -> None:
     raw = copy.deepcopy(MICRO) | {"run": {"name": "old", "results": str(tmp_path)}}
     del raw["corpus"]
     write_snapshot(tmp_path / "old", {"configuration": {"run": raw["run"]}})
@@ -175,7 +175,7 @@ def test_a_run_without_a_section_corpus_keeps_the_older_default_too(tmp_path: Pa
     )
 
 
-def test_a_run_that_began_with_this_version_does_not_keep_a_preset_that_is_removed(tmp_path: Path) -> None:
+def test_run_of_this_version_drops_a_removed_preset(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     start(configure(tmp_path, {"preset": "standard"}))
     assert filter_rules(configure(tmp_path)) == GENRES["laws"]
@@ -183,14 +183,14 @@ def test_a_run_that_began_with_this_version_does_not_keep_a_preset_that_is_remov
     assert filter_rules(configure(tmp_path)) == GENRES["laws"]
 
 
-def test_a_snapshot_that_is_damaged_gives_no_genre(tmp_path: Path) -> None:
+def test_damaged_snapshot_gives_no_genre(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     for content in ({"genres": {"wetten": {"genre": "poems"}}}, {"genres": 3}, {"configuration": {"corpus": 3}}):
         write_snapshot(tmp_path / "micro", content)
         assert configure(tmp_path).genre("wetten") == "laws"
 
 
-def test_the_sample_is_spread_over_files_and_over_the_documents_that_are_read(tmp_path: Path) -> None:
+def test_sample_is_spread_over_files_and_documents(tmp_path: Path) -> None:
     for number in range(120):
         write_source(tmp_path / f"{number:03}.jsonl", str(number), 5)
     several = configure(tmp_path, path=str(tmp_path / "*.jsonl")).source_units("wetten")
@@ -202,8 +202,8 @@ def test_the_sample_is_spread_over_files_and_over_the_documents_that_are_read(tm
     assert [int(text) for text in sample_texts(one)] == [*range(0, 1000, 10)]
 
 
-def test_the_bytes_that_are_read_are_divided_over_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is read in blocks, so that the bytes are not exact."""
+def test_sampled_bytes_are_divided_over_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read in blocks, so the bytes are not exact."""
     monkeypatch.setattr("pipeline.config.genre_defaults.SAMPLED_BYTES", 1_600_000)
     monkeypatch.setattr("pipeline.config.genre_defaults.SAMPLED_DOCUMENTS", 10_000)
     for number in range(4):
@@ -213,7 +213,7 @@ def test_the_bytes_that_are_read_are_divided_over_the_files(tmp_path: Path, monk
     assert read < 1400 and len(sample_texts(four)) < 2 * read
 
 
-def test_a_corpus_that_is_added_to_an_older_run_has_the_default_of_today(tmp_path: Path) -> None:
+def test_corpus_added_to_an_older_run_gets_the_current_default(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     write_snapshot(tmp_path / "micro", {"configuration": {"corpus": {"other": {}}}})
     assert (
@@ -221,7 +221,7 @@ def test_a_corpus_that_is_added_to_an_older_run_has_the_default_of_today(tmp_pat
     )
 
 
-def test_changes_of_a_genre_need_no_preset(tmp_path: Path) -> None:
+def test_genre_overrides_need_no_preset(tmp_path: Path) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
     rules = filter_rules(configure(tmp_path, {"genres": {"laws": {"nl": {"quality": {"minimum_words": 3}}}}}))
     assert (rules["nl"].quality.minimum_words, rules["nl"].words) == (3, "lexical") and rules["en"] == GENRES["laws"][
@@ -229,7 +229,7 @@ def test_changes_of_a_genre_need_no_preset(tmp_path: Path) -> None:
     ]
 
 
-def test_text_that_cannot_be_read_gives_the_gentlest_genre(tmp_path: Path) -> None:
+def test_unreadable_text_gets_the_most_permissive_genre(tmp_path: Path) -> None:
     config = configure(tmp_path, path=str(tmp_path / "nothing" / "*.jsonl"))
     assert sample_texts(config.source_units("wetten")) == []
     assert config.genre("wetten") == "web"

@@ -1,4 +1,4 @@
-"""A wrong key is named with its place; one under its old name works, and the run says what to write."""
+"""An unknown key is named with its position; a deprecated one works, and the run shows the new spelling."""
 
 import json
 import re
@@ -19,7 +19,7 @@ OLD = {"deduplication": {"buckets": 7, "hashes_per_bucket": 4, "ngram": 3}}
 NEW = {"deduplication": {"bands": 7, "rows": 4, "ngram": 3}}
 
 
-def test_old_names_become_new_ones_wherever_they_stand() -> None:
+def test_deprecated_keys_are_renamed_at_every_level() -> None:
     raw = {"run": {"name": "x"}, "corpus": {"main": OLD, "laws": NEW, "plain": None}}
     content, sentences = replace_deprecated_names(raw)
     assert content == {"run": {"name": "x"}, "corpus": {"main": NEW, "laws": NEW, "plain": None}}
@@ -33,7 +33,7 @@ def test_old_names_become_new_ones_wherever_they_stand() -> None:
     assert replace_deprecated_names({"corpus": {"main": NEW}}) == ({"corpus": {"main": NEW}}, [])
 
 
-def test_british_spellings_of_keys_and_values_become_american_ones() -> None:
+def test_british_spellings_of_keys_and_values_become_american() -> None:
     def written(basis: str, normalization: str, behavior: str) -> dict[str, Any]:
         rights = {"basis": basis, "holder": "Staat"}
         return {
@@ -58,14 +58,14 @@ def test_british_spellings_of_keys_and_values_become_american_ones() -> None:
     assert replace_deprecated_names(content) == (content, [])
 
 
-def test_renamed_keys_are_no_settings_of_a_training() -> None:
-    """So a finished training of the previous version is kept."""
+def test_renamed_keys_do_not_change_training_settings() -> None:
+    """A finished training of the previous version is therefore kept."""
     schema = json.dumps(SegmentSettings.model_json_schema())
     assert '"learning_rate"' in schema
     assert not [name for name in ("normalization", "basis", "behavior") if f'"{name}"' in schema]
 
 
-def test_records_of_the_filter_are_read_under_the_old_key() -> None:
+def test_filter_records_are_read_under_the_deprecated_key() -> None:
     settings = {"source": "s", "broken_share": 0.1, "languages": {}, "personal_data": {}}
     old, new = (
         FilterSettings.model_validate({**settings, key: {"white_space": "keep"}})
@@ -74,13 +74,13 @@ def test_records_of_the_filter_are_read_under_the_old_key() -> None:
     assert old == new != FilterSettings.model_validate(settings)
 
 
-def test_both_names_at_once_are_refused() -> None:
+def test_old_and_new_key_together_are_refused() -> None:
     both = {"corpus": {"main": {"deduplication": {"bands": 7, "buckets": 8}}}}
     with pytest.raises(InputError, match=r"\.buckets is the old name of corpus\.main\.deduplication\.bands"):
         replace_deprecated_names(both)
 
 
-def test_a_run_with_an_old_name_says_so_and_reruns_nothing(project: Project) -> None:
+def test_run_with_a_deprecated_key_warns_and_reruns_nothing(project: Project) -> None:
     project.edit("config/micro.yaml", "main: {", "main: {deduplication: {buckets: 14, hashes_per_bucket: 8}, ")
     printed = project.run("--dry-run")
     assert printed.count("corpus.main.deduplication.buckets is called bands now") == 1
@@ -117,7 +117,7 @@ SOURCE |= {"rights": {"basis": "public-domain", "holder": "me"}}
         ("", "", {"run": {"name": "r", "seed": -1}}, "configuration: run.seed: Input should be greater"),
     ],
 )
-def test_a_mistake_is_named_with_its_file_and_line(
+def test_configuration_error_has_file_and_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, changes: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -127,7 +127,7 @@ def test_a_mistake_is_named_with_its_file_and_line(
         parse_configuration({**load_yaml(file), **changes}, [file])
 
 
-def test_of_two_files_the_one_that_counts_is_named(tmp_path: Path) -> None:
+def test_error_names_the_overriding_file_of_two(tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text(FILE.replace("seed: 1", "seed: many"))
     second.write_text("\n\nrun: {name: r, seed: many}\n")
@@ -135,7 +135,7 @@ def test_of_two_files_the_one_that_counts_is_named(tmp_path: Path) -> None:
         parse_configuration({**load_yaml(first), **load_yaml(second)}, [first, second])
 
 
-def test_a_mistake_in_json_that_is_no_yaml_is_one_sentence(tmp_path: Path) -> None:
+def test_error_in_json_that_is_not_yaml_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text('{\n\t"run": {"name": "a\x7f", "seed": 1, "sead": 2},\n\t"sources": []\n}\n')
     with pytest.raises(InputError, match=r"unknown key run\.sead: did you mean 'seed'"):

@@ -1,4 +1,4 @@
-"""The files of the platforms: each figure has its source, PUE and carbon are defaults, a mistake is one sentence."""
+"""Platform files: each figure has a source, PUE and carbon have defaults, an error is one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.workflow.steps import step_settings
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
-# A file that somebody adds is theirs.
+# An added file belongs to the user.
 SHIPPED = ("alps", "jean-zay", "jupiter", "juwels-booster", "leonardo", "local", "lumi", "marenostrum5", "snellius")
 
 
@@ -27,7 +27,7 @@ def run(**sections: Any) -> Config:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_block_of_facts_names_a_source(name: str) -> None:
+def test_every_block_of_facts_cites_a_source(name: str) -> None:
     text = (platform_files.PLATFORMS / f"{name}.yaml").read_text()
     described = platforms.load_platform_settings(name)
     for figure, source in {"pue": "pue_source", "carbon_intensity_grams_per_kwh": "carbon_intensity_source"}.items():
@@ -38,7 +38,7 @@ def test_every_block_of_facts_names_a_source(name: str) -> None:
         assert len(re.findall(r"https://|data sheet|[Ss]econd-hand", text)) >= 8
 
 
-def test_the_template_names_every_key_and_is_no_platform() -> None:
+def test_template_lists_every_key_and_is_not_a_platform() -> None:
     text = (platform_files.PLATFORMS / "template.yaml").read_text()
     keys = set(re.findall(r"^(?:# )?(\w+):", text, re.MULTILINE))
     assert set(platforms.Platform.model_fields) <= keys
@@ -48,21 +48,26 @@ def test_the_template_names_every_key_and_is_no_platform() -> None:
     platforms.Platform.model_validate(yaml.safe_load(without_comments))
 
 
-def test_the_report_is_told_the_series_and_the_price_and_no_default_of_another_place() -> None:
+def test_report_gets_the_platforms_series_and_price_without_foreign_defaults() -> None:
     series = {"path": "grid.csv", "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
     alone = step_settings(run(energy={"carbon_intensity_series": series}), "report.page", {}).result_settings()
     assert alone["carbon_intensity_series"] == {**series, "time": "time"}
     assert alone["carbon_intensity_grams_per_kwh"] is None and alone["carbon_intensity_place"] is None
     assert alone["price_euros_per_device_hour"] is None and alone["price_source"] is None
     with_site = run(energy={"carbon_intensity_series": series}, platform="lumi")
-    told = step_settings(with_site, "report.page", {}).result_settings()
-    assert (told["carbon_intensity_grams_per_kwh"], told["carbon_intensity_place"]) == (145.541, "Finland")
+    report_settings = step_settings(with_site, "report.page", {}).result_settings()
+    assert (report_settings["carbon_intensity_grams_per_kwh"], report_settings["carbon_intensity_place"]) == (
+        145.541,
+        "Finland",
+    )
     priced = with_site.platform.model_copy(update={"price_euros_per_device_hour": 2.5, "price_source": "a list"})
-    told = step_settings(with_site.model_copy(update={"platform": priced}), "report.page", {}).result_settings()
-    assert (told["price_euros_per_device_hour"], told["price_source"]) == (2.5, "a list")
+    report_settings = step_settings(
+        with_site.model_copy(update={"platform": priced}), "report.page", {}
+    ).result_settings()
+    assert (report_settings["price_euros_per_device_hour"], report_settings["price_source"]) == (2.5, "a list")
 
 
-def test_an_unknown_platform_is_not_offered_the_template() -> None:
+def test_template_is_not_offered_for_an_unknown_platform() -> None:
     with pytest.raises(InputError, match=rf"choose one of {', '.join(platform_files.list_platforms())}$"):
         run(platform="../platforms/local")
     assert "template" not in platform_files.list_platforms() and set(SHIPPED) <= {*platform_files.list_platforms()}
@@ -89,7 +94,7 @@ def test_an_unknown_platform_is_not_offered_the_template() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_file_is_one_sentence(
+def test_error_in_a_platform_file_is_one_sentence(
     text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
@@ -100,7 +105,7 @@ def test_a_mistake_in_a_file_is_one_sentence(
         assert "\n" not in str(caught.value)
 
 
-def test_pue_and_carbon_are_the_run_s_else_the_platform_s_else_the_defaults() -> None:
+def test_pue_and_carbon_fall_back_from_run_to_platform_to_default() -> None:
     assert run().emission_settings.pue == 1.2
     assert run(platform="snellius").emission_settings.pue == 1.19
     assert "surf.nl" in run(platform="snellius").emission_settings.pue_source
@@ -109,7 +114,7 @@ def test_pue_and_carbon_are_the_run_s_else_the_platform_s_else_the_defaults() ->
     assert own.carbon_intensity_grams_per_kwh == 145.541 and own.market_based_grams_per_kwh == 0
 
 
-def test_a_platform_concerns_the_plan_and_the_report_alone() -> None:
+def test_platform_changes_only_plan_and_report_settings() -> None:
     here, there = run(), run(platform="lumi")
     for stage, instance in [
         ("corpus.filter", {"corpus": "main", "source": "nl_gids", "unit": "0"}),
@@ -122,13 +127,13 @@ def test_a_platform_concerns_the_plan_and_the_report_alone() -> None:
         assert step_settings(here, stage, {}) != step_settings(there, stage, {})
 
 
-def test_what_the_report_shows_of_a_platform_s_energy_describes_the_same_run() -> None:
+def test_dumped_platform_energy_settings_parse_to_the_same_run() -> None:
     config = run(platform="lumi", energy={"pue": 1.4})
     assert config.dump_configuration()["energy"] == {"pue": 1.4, "pue_source": "stated in the configuration"}
     assert parse_configuration(config.dump_configuration()) == config
 
 
-def test_folders_are_filled_in_or_say_what_they_lack() -> None:
+def test_folder_templates_are_filled_or_name_the_missing_variable() -> None:
     assert (
         platform_files.fill_folder_template("/scratch/{account}/$USER", "project_1", {"USER": "ada"})
         == "/scratch/project_1/ada"

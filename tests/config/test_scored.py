@@ -1,4 +1,4 @@
-"""Which corpora are scored, by what, and what is refused before anything starts."""
+"""Which corpora are scored, by which scores, and which configurations are refused at startup."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SCORING = ("corpus.quality", "corpus.scores", "corpus.perplexity")
 
 
 def run(second: dict[str, Any], **sections: Any) -> Config:
-    """Return the micro run with a second corpus, of which nothing is trained."""
+    """Return the micro run with a second corpus that no model is trained on."""
     raw = copy.deepcopy(MICRO)
     raw["corpus"]["second"] = second
     return parse_configuration({**raw, **sections})
 
 
-def test_a_corpus_that_asks_for_no_score_has_no_job_and_reads_none() -> None:
+def test_corpus_without_scores_has_no_scoring_jobs() -> None:
     config = run({})
     assert [config.scored_corpora("quality"), config.scored_corpora("perplexity")] == [[], []]
     assert [STEPS[step].instances.jobs(config) for step in SCORING] == [[], [], []]
@@ -48,7 +48,7 @@ def test_a_corpus_that_asks_for_no_score_has_no_job_and_reads_none() -> None:
     )
 
 
-def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path: Path) -> None:
+def test_final_documents_depend_on_the_jobs_of_each_score(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl")]
     for number, file in enumerate(files):
         file.write_text(f"{number}\n")
@@ -70,17 +70,17 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
             "nl_gids",
         ]
     assert config.quality_training_files("second") == [files[3], files[2], files[0], files[1], files[2]]
-    told = step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings()
-    assert [[one["name"], one["label"]] for code in ("en", "nl") for one in told["languages"][code]] == [
+    quality_settings = step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings()
+    assert [[one["name"], one["label"]] for code in ("en", "nl") for one in quality_settings["languages"][code]] == [
         ["d.jsonl", "good"],
         ["c.jsonl", "bad"],
         ["a.jsonl", "good"],
         ["b.jsonl", "good"],
         ["c.jsonl", "bad"],
     ]
-    assert len({one["sha256"] for one in told["languages"]["nl"]}) == 3
+    assert len({one["sha256"] for one in quality_settings["languages"]["nl"]}) == 3
     files[0].write_text("other content")
-    assert step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings() != told
+    assert step_settings(config, "corpus.quality", {"corpus": "second"}).result_settings() != quality_settings
     assert step_settings(config, "corpus.perplexity", {"corpus": "second"}).result_settings() == {"tokens": 64}
     dag, asked = Dag(config), {"corpus": "second", "source": "nl_gids", "batch": "0"}
     assert [path.rpartition("/")[2] for path in required_score_batches(dag, asked)] == [
@@ -112,13 +112,13 @@ def test_each_score_has_its_jobs_and_the_final_documents_wait_for_them(tmp_path:
         ({"perplexity": {"model": "base", "tokens": 65}}, "the sequence_length of models.base is 64"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(second: dict[str, Any], words: str) -> None:
+def test_impossible_scoring_configuration_is_one_sentence(second: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         run(second, allowed_licenses=["CC0-1.0"])
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_training_does_not_wait_for_the_corpus_that_its_model_reads() -> None:
+def test_training_does_not_depend_on_the_corpus_scored_by_its_model() -> None:
     read = {"perplexity": {"model": "base", "tokens": 8}}
     assert run(read).scored_corpora("perplexity") == ["second"]
     tokenizers = {"main": {"vocabulary_size": 600, "corpus": "second"}}
@@ -128,6 +128,6 @@ def test_a_training_does_not_wait_for_the_corpus_that_its_model_reads() -> None:
             parse_configuration({**copy.deepcopy(MICRO), "corpus": {"main": {}, "second": read}, **sections})
 
 
-def test_seeds_that_are_not_there_are_named() -> None:
+def test_missing_seed_files_are_named() -> None:
     with pytest.raises(InputError, match=r"corpus\.second\.quality\.nl: there is no file no/seeds\.jsonl"):
         run({"quality": {"nl": SEEDS}}).quality_training_files("second")

@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, and what was there stays until then."""
+"""A file is complete or absent, and the previous content is kept until then."""
 
 import errno
 import os
@@ -10,8 +10,8 @@ from pipeline.core import atomic_files
 from pipeline.core.errors import DiskFull
 
 
-def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path: Path) -> None:
-    file = tmp_path / "new/folder/told.json"
+def test_atomic_write_creates_the_folder_and_leaves_no_temporary_files(tmp_path: Path) -> None:
+    file = tmp_path / "new/folder/record.json"
     atomic_files.write_json(file, {"b": "é", "a": [1]})
     assert file.read_bytes() == '{"a":[1],"b":"é"}\n'.encode()
     atomic_files.write_atomically(file, b"other")
@@ -19,14 +19,14 @@ def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, OSError)])
-def test_what_cannot_be_written_leaves_what_was_there(
+def test_failed_atomic_write_keeps_the_previous_content(
     number: int, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "told"
+    file = tmp_path / "record"
     file.write_bytes(b"before")
 
-    def fail(beside: Path, content: bytes) -> int:
-        beside.write_text("half")
+    def fail(path: Path, content: bytes) -> int:
+        path.write_text("half")
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "write_bytes", fail)

@@ -1,4 +1,4 @@
-"""The log of attestations: appended by many at once, whole after a full disk, and what cannot sign is refused."""
+"""The attestation log: concurrent appends, complete after a full disk, and unusable keys are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chained(folder: Path) -> bool:
     return True
 
 
-def test_what_many_processes_append_at_once_is_one_chain(tmp_path: Path) -> None:
+def test_concurrent_appends_form_one_chain(tmp_path: Path) -> None:
     writers = [multiprocessing.Process(target=_append, args=(tmp_path, writer, 40)) for writer in range(6)]
     for writer in writers:
         writer.start()
@@ -50,14 +50,14 @@ def test_what_many_processes_append_at_once_is_one_chain(tmp_path: Path) -> None
     assert own == [f"3/{count}" for count in range(40)]
 
 
-def test_a_line_longer_than_a_block_is_found_again(tmp_path: Path) -> None:
+def test_line_longer_than_a_block_is_read_back(tmp_path: Path) -> None:
     many = [resource_descriptor(f"file {number}", HASH) for number in range(5000)]
     for subject in ([resource_descriptor("a", HASH)], many, [resource_descriptor("b", HASH)]):
         append_statement(tmp_path, KIND, subject, {})
     assert [len(line.statement.subject) for line in read_log(tmp_path)] == [1, 5000, 1] and chained(tmp_path)
 
 
-def test_slsa_names_the_line_before_among_the_byproducts(tmp_path: Path) -> None:
+def test_slsa_byproducts_include_the_previous_line(tmp_path: Path) -> None:
     first = append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     predicate = {
         "buildDefinition": {"resolvedDependencies": []},
@@ -75,7 +75,7 @@ def _append_where_little_room_is(folder: Path, room_bytes: int) -> None:
         os._exit(1)
 
 
-def test_a_line_for_which_there_is_no_room_is_not_begun(tmp_path: Path) -> None:
+def test_line_is_not_started_when_the_disk_is_full(tmp_path: Path) -> None:
     append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     size = (tmp_path / ATTESTATION_LOG).stat().st_size
     writer = multiprocessing.Process(target=_append_where_little_room_is, args=(tmp_path, size + 1000))
@@ -86,7 +86,7 @@ def test_a_line_for_which_there_is_no_room_is_not_begun(tmp_path: Path) -> None:
     assert [line.statement.subject[0].name for line in read_log(tmp_path)] == ["a", "c"] and chained(tmp_path)
 
 
-def test_a_signature_is_of_the_line_and_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signature_depends_on_line_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for algorithm in ("p256", "ed25519"):
         public = signing_keys.load_public_key(signing_keys.generate_key_pair(tmp_path / algorithm, algorithm))  # type: ignore[arg-type]
         monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(tmp_path / algorithm))
@@ -100,7 +100,7 @@ def test_a_signature_is_of_the_line_and_its_key(tmp_path: Path, monkeypatch: pyt
         assert not signing_keys.verify_signature(public, signature, line.signed + b" ")
 
 
-def test_without_a_key_nothing_is_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_without_a_key_is_unsigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
     append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     assert [line.signatures for line in read_log(tmp_path)] == [{}]
@@ -115,7 +115,7 @@ def test_without_a_key_nothing_is_signed(tmp_path: Path, monkeypatch: pytest.Mon
         ("p256", 0o644, "others may read the signing key"),
     ],
 )
-def test_a_key_that_cannot_sign_is_a_sentence(
+def test_key_that_cannot_sign_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | str | None, mode: int, sentence: str
 ) -> None:
     key = tmp_path / "key.pem"
@@ -130,7 +130,7 @@ def test_a_key_that_cannot_sign_is_a_sentence(
         attestation_log.load_signing_key()
 
 
-def test_a_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) -> None:
+def test_key_file_is_private_and_never_overwritten(tmp_path: Path) -> None:
     signing_keys.generate_key_pair(tmp_path / "key.pem", "ed25519")
     assert os.stat(tmp_path / "key.pem").st_mode & 0o777 == 0o600
     with pytest.raises(InputError, match="is there already"):
@@ -140,7 +140,7 @@ def test_a_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"payload": 1, "payloadType": "x", "signatures": []}', "\x00"])
-def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path: Path, text: str) -> None:
     append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     with (tmp_path / ATTESTATION_LOG).open("a") as file:
         file.write(text + "\n")
@@ -148,7 +148,7 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
         list(read_log(tmp_path))
 
 
-def test_the_envelope_is_what_its_specification_says(tmp_path: Path) -> None:
+def test_envelope_follows_the_dsse_specification(tmp_path: Path) -> None:
     append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     (text,) = (tmp_path / ATTESTATION_LOG).read_text().splitlines()
     assert json.loads(text)["payloadType"] == "application/vnd.in-toto+json"
@@ -158,17 +158,17 @@ def test_the_envelope_is_what_its_specification_says(tmp_path: Path) -> None:
     )
 
 
-def test_a_line_whose_end_was_lost_is_followed_by_a_line_of_its_own(tmp_path: Path) -> None:
+def test_line_without_line_end_is_followed_by_a_separate_line(tmp_path: Path) -> None:
     first = append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     (tmp_path / ATTESTATION_LOG).write_bytes((tmp_path / ATTESTATION_LOG).read_bytes().removesuffix(b"\n"))
     append_statement(tmp_path, KIND, [resource_descriptor("b", HASH)], {})
-    found = list(read_log(tmp_path))
-    assert [line.number for line in found] == [1, 2] and found[1].statement.previous_line_sha256 == first
+    result = list(read_log(tmp_path))
+    assert [line.number for line in result] == [1, 2] and result[1].statement.previous_line_sha256 == first
 
 
 @pytest.mark.parametrize("written", [1, 60, -2])
 @pytest.mark.parametrize("before", [0, 2])
-def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, before: int, written: int) -> None:
+def test_partial_line_of_a_killed_job_is_replaced_by_the_next_line(tmp_path: Path, before: int, written: int) -> None:
     for number in range(before):
         append_statement(tmp_path, KIND, [resource_descriptor(f"{number}", HASH)], {})
     whole = (tmp_path / ATTESTATION_LOG).read_bytes() if before else b""
@@ -180,7 +180,7 @@ def test_what_a_killed_job_had_begun_gives_way_to_the_next_line(tmp_path: Path, 
     assert names == [*map(str, range(before)), "next"] and chained(tmp_path)
 
 
-def test_the_facts_of_an_attempt_have_the_digest_of_its_command() -> None:
+def test_attempt_attestation_contains_the_digest_of_its_command() -> None:
     command = ["python", "-m", "pipeline", "corpus", "filter", "--settings", "{}", "--code", "x"]
     attempt = attempt_content("corpus.filter", command=command, snakemake=None, host=None, slurm=None)
     facts = attestation_log.fixed_attempt_fields(attempt)

@@ -1,6 +1,6 @@
-"""A full disk under the results: one sentence, nothing half written, and it goes on when there is room.
+"""A full disk under the results: one sentence, no partial output, and the run continues after space is freed.
 
-Each step runs by its command line, with its results on a small file system of its own: first without room, then with.
+Each step runs by its command line with results on a small file system: first full, then with space.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ cp -r {disk}/results {out}/results
 
 @dataclass
 class Tried:
-    """What a step did on a full disk, and then on one with room."""
+    """The result of a step on a full disk, and then with space."""
 
     code: int
     log: str
@@ -60,7 +60,7 @@ class Tried:
     results: Path
 
     def record(self) -> dict[str, Any]:
-        """Return the record of the second try."""
+        """Return the record of the second attempt."""
         (path,) = (self.results / "test/provenance/records").iterdir()
         content: dict[str, Any] = json.loads(path.read_text())
         return content
@@ -76,7 +76,7 @@ def tried(
     *options: str,
     filled: bool = False,
 ) -> Tried:
-    """Run a step twice; `{disk}` in the options is the small disk, which is `filled` or has so many kilobytes free."""
+    """Run a step twice; `{disk}` in the options is the small disk, `filled` or with the given free kilobytes."""
     disk, out = folder / "disk", folder / "out"
     disk.mkdir()
     out.mkdir()
@@ -117,20 +117,20 @@ def tried(
     )
 
 
-def check(found: Tried) -> str:
-    """Check what holds for every step; return its sentence."""
-    assert found.code == EXIT_DISK_FULL, (found.code, found.log, found.printed)
-    *_, sentence = found.log.splitlines()
+def check(result: Tried) -> str:
+    """Check the properties of every step; return its sentence."""
+    assert result.code == EXIT_DISK_FULL, (result.code, result.log, result.printed)
+    *_, sentence = result.log.splitlines()
     assert sentence.startswith("error: ") and "free space there" in sentence
-    assert "Traceback" not in found.log
-    (attempt,) = found.attempts
+    assert "Traceback" not in result.log
+    (attempt,) = result.attempts
     assert (
         attempt["status"] == "failed"
         and attempt["error"].startswith("DiskFull: ")
         and "free space there" in attempt["error"]
     )
-    assert found.code_then == 0, found.printed_then
-    assert found.record()["outputs"] and not list(found.results.rglob(".partial*"))
+    assert result.code_then == 0, result.printed_then
+    assert result.record()["outputs"] and not list(result.results.rglob(".partial*"))
     return sentence
 
 
@@ -138,12 +138,12 @@ ATTEMPT = tuple(f"results/test/provenance/{name}" for name in ("attempts/", "rea
 
 
 @pytest.mark.parametrize("step", ["tokenizer.train", "tokens.shard", "corpus.filter"])
-def test_a_data_step_says_so_and_goes_on_when_there_is_room(
+def test_data_step_reports_a_full_disk_and_continues_after_space_is_freed(
     step: str,
     tokens: dict[str, Path],  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """One that writes by a library in Rust, by Arrow, and by datatrove and Parquet."""
+    """Steps that write through a Rust library, through Arrow, and through datatrove and Parquet."""
     documents = [tokens["tokenizer"].parent / "documents.parquet"]
     if step == "tokenizer.train":
         chosen = TrainSettings(vocabulary_size=304, validation_fraction=0.1).model_dump_json()
@@ -151,12 +151,12 @@ def test_a_data_step_says_so_and_goes_on_when_there_is_room(
             "tokenizer": "tokenizer/main/tokenizer.json",
             "configuration": "tokenizer/main/tokenizer_config.json",
         }
-        found = tried(tmp_path, 16, step, chosen, {"documents": documents}, outputs)
+        result = tried(tmp_path, 16, step, chosen, {"documents": documents}, outputs)
     elif step == "tokens.shard":
         chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.1).model_dump_json()
         inputs = {"tokenizer": [tokens["tokenizer"]], "documents": documents}
         outputs = {name: f"tokens/main/{name}/0.arrow" for name in ("train", "validation")}
-        found = tried(tmp_path, 24, step, chosen, inputs, outputs)
+        result = tried(tmp_path, 24, step, chosen, inputs, outputs)
     else:
         (tmp_path / "chain").mkdir()
         chain = Chain(tmp_path / "chain")
@@ -165,38 +165,38 @@ def test_a_data_step_says_so_and_goes_on_when_there_is_room(
         chosen = FilterSettings.model_validate({**rules, "source": "words"}).model_dump_json()
         inputs = {"unit": [chain.folder / "words.units/0.json"], "files": [chain.folder / "raw/words/a.jsonl"]}
         outputs = {name: f"corpus/main/{name}/words.0.parquet" for name in ("documents", "removed")}
-        found = tried(tmp_path, 20, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
-    sentence = check(found)
+        result = tried(tmp_path, 20, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
+    sentence = check(result)
     assert f"error: {tmp_path}/disk/results/test" in sentence and "is full, or its quota is used up" in sentence
-    assert all(path.startswith(ATTEMPT) for path in found.left), "nothing but the attempt is left"
+    assert all(path.startswith(ATTEMPT) for path in result.left), "only the attempt is left"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "launch", ["", pytest.param("torchrun --standalone --nproc-per-node=2", marks=pytest.mark.thorough)]
 )
-def test_a_training_without_room_for_its_milestone_says_so_and_continues(
+def test_training_reports_a_full_disk_at_its_milestone_and_resumes(
     launch: str,
     settings: Callable[..., SegmentSettings],  # noqa: F811
     tokens: dict[str, Path],  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """There is room for recovery checkpoints elsewhere, of which the second try uses the newest."""
+    """Recovery checkpoints are on another disk, and the second attempt uses the newest."""
     inputs = {name: [path] for name, path in tokens.items()}
     elsewhere = tmp_path / "elsewhere"
     options = ["--instance", "model=tiny", "step=10", "--scratch", "{disk}/results/test/scratch/tiny/10/code"]
     options += ["--recovery", str(elsewhere), "--launch", launch]
     chosen = settings().model_dump_json()
-    found = tried(
+    result = tried(
         tmp_path, 3000, "pretrain.segment", chosen, inputs, {"milestone": "models/tiny/milestones/10"}, *options
     )
-    check(found)
-    assert not [path for path in found.left if path.startswith("results/test/models")]
-    assert found.record()["counts"]["resumed_from"] == 9 and not elsewhere.exists()
+    check(result)
+    assert not [path for path in result.left if path.startswith("results/test/models")]
+    assert result.record()["counts"]["resumed_from"] == 9 and not elsewhere.exists()
 
 
 @pytest.mark.slow
-def test_an_export_without_room_leaves_no_half_model(
+def test_export_on_a_full_disk_leaves_no_partial_model(
     settings: Callable[..., SegmentSettings],  # noqa: F811
     tokens: dict[str, Path],  # noqa: F811
     tmp_path: Path,
@@ -205,23 +205,23 @@ def test_an_export_without_room_leaves_no_half_model(
     segment.run(settings(), **tokens, previous=[], milestone=milestone, scratch=tmp_path / "scratch", launch="")
     outputs = {"final": "models/tiny/final", "metrics": "models/tiny/metrics.jsonl", "tensorboard": "models/tiny/board"}
     outputs |= {"document_losses": "models/tiny/document_losses.parquet"}
-    found = tried(tmp_path, 64, "pretrain.export", "{}", {"milestones": [milestone]}, outputs)
-    check(found)
-    assert all(path.startswith(ATTEMPT) for path in found.left), found.left
+    result = tried(tmp_path, 64, "pretrain.export", "{}", {"milestones": [milestone]}, outputs)
+    check(result)
+    assert all(path.startswith(ATTEMPT) for path in result.left), result.left
 
 
-def test_where_not_even_the_attempt_or_the_log_can_be_written_it_is_said_all_the_same(tmp_path: Path) -> None:
+def test_full_disk_is_reported_even_if_attempt_and_log_cannot_be_written(tmp_path: Path) -> None:
     raw, listing = tmp_path / "raw/a.txt", tmp_path / "0.json"
     raw.parent.mkdir()
     raw.write_text("Artikel 1")
     listing.write_text(json.dumps({"unit": 0, "files": [{"name": "a.txt", "part": None}]}))
     inputs, outputs = {"listing": [listing], "files": [raw]}, {"fingerprint": "sources/laws/fingerprints/0.json"}
     options = ("--raw", str(raw.parent))
-    found = tried(tmp_path, 64, "sources.fingerprint", '{"source": "laws"}', inputs, outputs, *options, filled=True)
-    assert found.code == EXIT_DISK_FULL and found.log == ""
-    assert found.printed.startswith(f"error: {tmp_path}/disk/results/test/provenance/attempts is full")
-    assert not found.attempts and not [path for path in found.left if path.startswith("results")]
-    assert found.code_then == 0, found.printed_then
+    result = tried(tmp_path, 64, "sources.fingerprint", '{"source": "laws"}', inputs, outputs, *options, filled=True)
+    assert result.code == EXIT_DISK_FULL and result.log == ""
+    assert result.printed.startswith(f"error: {tmp_path}/disk/results/test/provenance/attempts is full")
+    assert not result.attempts and not [path for path in result.left if path.startswith("results")]
+    assert result.code_then == 0, result.printed_then
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_where_not_even_the_attempt_or_the_log_can_be_written_it_is_said_all_the
         shutil.Error([("a", "b", "[Errno 122] Disk quota exceeded: 'b'")]),
     ],
 )
-def test_a_full_disk_is_known_in_the_words_of_each_library(error: Exception) -> None:
+def test_full_disk_errors_of_each_library_are_recognized(error: Exception) -> None:
     assert disk_space.is_disk_full(error)
     try:
         try:
@@ -245,5 +245,5 @@ def test_a_full_disk_is_known_in_the_words_of_each_library(error: Exception) -> 
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), ValueError("28"), None])
-def test_another_error_is_none(error: Exception | None) -> None:
+def test_other_errors_are_not_disk_full(error: Exception | None) -> None:
     assert not disk_space.is_disk_full(error)

@@ -1,4 +1,4 @@
-"""What records and pages say of the person who runs Polder: nothing."""
+"""Records and pages reveal nothing about the user."""
 
 from pathlib import Path
 
@@ -8,6 +8,6 @@ from pipeline.core.errors import anonymize_paths
 
 
 @pytest.mark.parametrize(("user", "expected"), [("anna", "/data/USER/x, ~/y, z"), ("root", "/data/anna/x, ~/y, z")])
-def test_home_and_user_are_not_named(user: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_folder_and_user_name_are_hidden(user: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", user)
     assert anonymize_paths(f"/data/anna/x, {Path.home()}/y, {Path.cwd()}/z") == expected

@@ -1,4 +1,4 @@
-"""Many files are hashed at once, each as it would be alone."""
+"""Many files are hashed in parallel with the same results as sequentially."""
 
 import hashlib
 import threading
@@ -9,7 +9,7 @@ import pytest
 from pipeline.core import hashing
 
 
-def test_the_hashes_come_in_the_order_of_the_files(tmp_path: Path) -> None:
+def test_hashes_are_in_the_order_of_the_files(tmp_path: Path) -> None:
     contents = [bytes([number]) * (number * 70_000 % 1_000_003) for number in range(9)]
     paths = [tmp_path / str(number) for number in range(9)]
     for path, content in zip(paths, contents, strict=True):
@@ -20,9 +20,9 @@ def test_the_hashes_come_in_the_order_of_the_files(tmp_path: Path) -> None:
         hashing.hash_each_file([*paths, tmp_path / "missing"])
 
 
-def test_as_many_are_read_at_once_as_there_are_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_hashed_in_parallel_on_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     met, before = threading.Barrier(3, timeout=20), threading.active_count()
     monkeypatch.setattr(hashing.os, "sched_getaffinity", lambda _: {0, 4, 9})
     monkeypatch.setattr(hashing, "hash_file", lambda path: f"{path} by {met.wait() < 3}")
     assert hashing.hash_each_file([Path(name) for name in "abcdef"]) == [f"{name} by True" for name in "abcdef"]
-    assert threading.active_count() == before, "none is left"
+    assert threading.active_count() == before, "none remains"

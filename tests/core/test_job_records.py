@@ -1,4 +1,4 @@
-"""Records and attempts are read in order and written as they were, and a broken one is a sentence."""
+"""Records and attempts are read in order and round-trip, and an invalid one is an error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_record(run: Path, name: str, **fields: Any) -> Path:
     return write(run / f"{layout.RECORDS}/{name}.json", record_content(".".join(name.split(".")[:2]), **fields))
 
 
-def test_records_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_records_are_sorted_by_name(tmp_path: Path) -> None:
     names = [f"corpus.filter.main.laws.{number}" for number in (2, 0, 10)]
     for name in names:
         write_record(tmp_path, name, instance={"corpus": "main", "unit": name[-1]})
@@ -56,7 +56,7 @@ def test_records_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert gc.isenabled()
 
 
-def test_every_field_has_its_type_and_the_same_bytes_are_written(tmp_path: Path) -> None:
+def test_record_fields_are_typed_and_round_trip(tmp_path: Path) -> None:
     content = record_content(
         STEP,
         settings={"name": "é", "share": 0.1, "list": []},
@@ -88,7 +88,7 @@ def test_every_field_has_its_type_and_the_same_bytes_are_written(tmp_path: Path)
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
-def test_attempts_and_batches_are_written_as_they_were_read(tmp_path: Path) -> None:
+def test_attempts_and_batches_round_trip(tmp_path: Path) -> None:
     attempt = attempt_content(STEP, snakemake="snakemake.1", host="node", slurm={"slurm_job_id": "7"})
     outputs = [{"path": "corpus/a.parquet", "bytes": 7}]
     names = ("step", "instance", "settings", "code_version", "environment_version")
@@ -101,7 +101,7 @@ def test_attempts_and_batches_are_written_as_they_were_read(tmp_path: Path) -> N
     assert isinstance(read, BatchRecord) and read.outputs == (BatchFile("corpus/a.parquet", 7),)
 
 
-def test_a_record_of_an_older_version_lacks_fields_and_one_of_a_later_has_more() -> None:
+def test_older_records_lack_fields_and_newer_records_have_extra_fields() -> None:
     content = {**record_content(STEP, outputs=[{"path": "a", "later": 1}]), "later": 1}
     record = Record.parse(json.dumps(content))
     assert (record.operation, record.modules, record.attempt, record.computing_attempt) == ({}, [], None, None)
@@ -114,7 +114,7 @@ DIGEST = f"sha256:{hashlib.sha256(TEXT.encode()).hexdigest()}"
 FULL, SHORT = (["python", "--settings", word, "--code", "x"] for word in (TEXT, DIGEST))
 
 
-def test_a_command_has_the_digest_of_settings_that_its_record_has() -> None:
+def test_command_has_the_settings_digest_of_its_record() -> None:
     record = Record.parse(json.dumps(record_content(STEP, settings=SETTINGS, command=FULL)))
     assert record.with_short_command().command == SHORT == shorten_command(SHORT) == shorten_command(FULL)
     assert record.full_command == record.with_short_command().full_command == FULL
@@ -125,7 +125,7 @@ def test_a_command_has_the_digest_of_settings_that_its_record_has() -> None:
     assert not record.matches_versions((TEXT, "other", "environment"))
 
 
-def test_a_batch_names_its_settings_by_their_digest() -> None:
+def test_batch_refers_to_its_settings_by_digest() -> None:
     content = {**record_content(STEP), "outputs": []}
     del content["settings"]
     of_an_earlier_version = BatchRecord.parse(json.dumps({**content, "settings": SETTINGS}))
@@ -160,7 +160,7 @@ def _without(*keys: str | int) -> Callable[[Any], None]:
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_wrong_record_names_file_and_field(
+def test_invalid_record_error_names_file_and_field(
     tmp_path: Path, change: Callable[[Any], None], problem: str, strict: bool
 ) -> None:
     content = record_content(STEP, outputs=[{"path": "a"}, {"path": "b"}])
@@ -170,7 +170,7 @@ def test_a_wrong_record_names_file_and_field(
     assert str(caught.value) == f"provenance/records/r.json is not a valid record: {problem}"
 
 
-def test_what_is_no_record_is_a_sentence(tmp_path: Path) -> None:
+def test_file_that_is_not_a_record_is_refused(tmp_path: Path) -> None:
     path = write_record(tmp_path, "tokens.shard.main.0")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match=r"provenance/records/tokens\.shard\.main\.0\.json is not a valid record"):
@@ -187,7 +187,7 @@ def test_what_is_no_record_is_a_sentence(tmp_path: Path) -> None:
     assert load_attempts(tmp_path) == []
 
 
-def test_evidence_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:
+def test_evidence_with_duplicate_keys_is_refused(tmp_path: Path) -> None:
     path = write_record(tmp_path, "tokens.shard.main.0")
     path.write_text(path.read_text().replace('"step":', '"step": "corpus.filter", "step":'))
     assert Record.load(path).step == "tokens.shard"
@@ -195,7 +195,7 @@ def test_evidence_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> Non
         load_records(tmp_path)
 
 
-def test_a_killed_attempt_is_read_as_it_was_left(tmp_path: Path) -> None:
+def test_killed_attempt_is_read_as_running(tmp_path: Path) -> None:
     attempt = attempt_content("pretrain.segment", wall_seconds=60.0, last_seen="2026-01-05T10:01:00+00:00")
     write(tmp_path / "provenance/attempts/pretrain.segment.base.10.1.json", attempt)
     write(tmp_path / "provenance/attempts/.partial-x.json", {})
@@ -203,14 +203,14 @@ def test_a_killed_attempt_is_read_as_it_was_left(tmp_path: Path) -> None:
     assert (read.status, read.ended, read.wall_seconds) == ("running", None, 60.0)
 
 
-def test_outputs_exist_with_their_sizes(tmp_path: Path) -> None:
+def test_outputs_exist_with_their_recorded_sizes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1234567")
     assert outputs_exist(tmp_path, [BatchFile("a", 7)])
     assert not outputs_exist(tmp_path, [BatchFile("a", 8)])
     assert not outputs_exist(tmp_path, [BatchFile("a", 7), BatchFile("b", 7)])
 
 
-def test_a_segment_of_a_model_is_told_from_its_other_jobs_and_from_other_models() -> None:
+def test_training_segment_differs_from_other_jobs_and_models() -> None:
     assert is_training_segment("base", SEGMENT_STEP, {"model": "base", "step": "8"})
     assert not is_training_segment("base", "pretrain.export", {"model": "base"})
     assert not is_training_segment("base", SEGMENT_STEP, {"model": "branch", "step": "8"})

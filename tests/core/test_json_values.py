@@ -1,4 +1,4 @@
-"""JSON that is evidence means one thing, or is refused."""
+"""JSON evidence is unambiguous or refused."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pipeline.core.json_values import parse_json
         (b"\xef\xbb\xbf{}", "Expecting value"),
     ],
 )
-def test_a_text_that_means_two_things_or_none_is_refused(text: bytes | str, reason: str) -> None:
+def test_ambiguous_or_invalid_json_is_refused(text: bytes | str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_json(text)
 
 
-def test_other_texts_are_read_as_json_reads_them() -> None:
+def test_valid_json_is_parsed_as_by_the_standard_library() -> None:
     for text in ('{"a": [1, -2.5e3, "é", null, true], "b": {"a": {}}}', "3", '"\\ud83d\\ude00"', " [1e-400] "):
         assert parse_json(text) == parse_json(text.encode()) == json.loads(text)
     assert math.isnan(parse_json('{"a": NaN}', allow_nan=True)["a"])

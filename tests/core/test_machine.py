@@ -1,4 +1,4 @@
-"""A machine says what it is; its GPUs are told by their driver, and a driver that fails stops nothing."""
+"""A machine description lists the hardware; GPUs come from their driver, and a failing driver stops nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from pipeline.core import machine
 
 
-def test_this_machine_is_what_its_own_commands_say() -> None:
-    told = machine.describe_machine()
-    assert told["kernel"] == os.uname().release
-    assert told["libc"] == " ".join(platform.libc_ver())
-    assert told["cpu_model"] is None or told["cpu_model"] in Path("/proc/cpuinfo").read_text()
+def test_machine_description_equals_system_commands() -> None:
+    description = machine.describe_machine()
+    assert description["kernel"] == os.uname().release
+    assert description["libc"] == " ".join(platform.libc_ver())
+    assert description["cpu_model"] is None or description["cpu_model"] in Path("/proc/cpuinfo").read_text()
 
 
 def nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,25 +36,25 @@ def nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pynvml, name, answer)
 
 
-def test_gpus_of_nvidia_are_told_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_gpus_are_read_from_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia(tmp_path, monkeypatch)
-    told = machine.describe_machine(tmp_path)
-    assert (told["driver"], told["driver_cuda"]) == ("NVIDIA 580.82.07", "13.0")
-    assert told["gpus"] == [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85520809984}]
+    description = machine.describe_machine(tmp_path)
+    assert (description["driver"], description["driver_cuda"]) == ("NVIDIA 580.82.07", "13.0")
+    assert description["gpus"] == [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85520809984}]
 
 
-def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_driver_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia(tmp_path, monkeypatch)
 
     def lost() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     monkeypatch.setattr(pynvml, "nvmlInit", lost)
-    told = machine.describe_machine(tmp_path)
-    assert told["gpus"] is None and told["gpus_unknown"].startswith("NVML does not answer")
+    description = machine.describe_machine(tmp_path)
+    assert description["gpus"] is None and description["gpus_unknown"].startswith("NVML does not answer")
 
 
-def test_dies_of_amd_are_told_by_the_kernel(tmp_path: Path) -> None:
+def test_amd_dies_are_read_from_the_kernel(tmp_path: Path) -> None:
     nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
     for number, version in ((0, 0), (1, 90010), (2, 90010)):
         bank = nodes / str(number) / "mem_banks/0"
@@ -69,6 +69,6 @@ def test_dies_of_amd_are_told_by_the_kernel(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    told = machine.describe_machine(tmp_path)
-    assert (told["driver"], told["driver_rocm"]) == ("amdgpu 6.10.5", "7.0.2")
-    assert told["gpus"] == [{"name": "gfx90a", "memory_bytes": 68702699520}] * 2
+    description = machine.describe_machine(tmp_path)
+    assert (description["driver"], description["driver_rocm"]) == ("amdgpu 6.10.5", "7.0.2")
+    assert description["gpus"] == [{"name": "gfx90a", "memory_bytes": 68702699520}] * 2

@@ -1,4 +1,4 @@
-"""What pages and cards show of names that lie: hidden characters are seen, and running text keeps its direction."""
+"""Pages and cards show deceptive names: hidden characters are visible, and running text keeps its direction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPLATE = """<a title="{{ name }}">{{ name }}</a>
 {{ made }}"""
 
 
-def test_a_name_shows_what_is_hidden_in_it_whichever_way_it_comes_into_the_page(tmp_path: Path) -> None:
+def test_name_on_a_page_shows_its_hidden_characters(tmp_path: Path) -> None:
     (tmp_path / "page").write_text(TEMPLATE)
     for html in (True, False):
         made = Markup("<b>{}</b>").format(NAME)
@@ -27,7 +27,7 @@ def test_a_name_shows_what_is_hidden_in_it_whichever_way_it_comes_into_the_page(
         assert text.encode("utf-8"), "half of a surrogate pair stops no page"
 
 
-def test_running_text_keeps_its_letters_and_what_they_need() -> None:
+def test_running_text_keeps_characters_that_its_script_needs() -> None:
     needed = "سلام می\u200cخواهم \u200fשלום\u200f 👩\u200d🔬 af\u00adbreken <b> & \U0001f3f4\U000e0067\U000e007f"
     shown = str(html_passage(needed))
     assert shown.startswith("<bdi>") and unescape(shown[5:-6]) == needed and "<b>" not in shown
@@ -35,7 +35,7 @@ def test_running_text_keeps_its_letters_and_what_they_need() -> None:
     assert html_passage("a", False) == "a"
 
 
-def test_running_text_cannot_turn_what_follows_it(tmp_path: Path) -> None:
+def test_running_text_cannot_change_the_direction_of_what_follows(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("{{ text | passage }}")
     text = (
         template_environment(tmp_path, {}, html=True).get_template("page").render(text="a\u202eb\u2069c\u2067\x07\x85d")

@@ -1,4 +1,4 @@
-"""A folder belongs to whoever started last; who started before sees it, whatever the clocks say."""
+"""A folder belongs to the process started last; earlier processes detect it, whatever the clocks show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.core.output_lease import Lease
 def started(
     monkeypatch: pytest.MonkeyPatch, folder: Path, job: str | None, restart: int = 0, cluster: str = "a"
 ) -> Lease:
-    """Return the owner that a process of a job of Slurm, or of none, is to be."""
+    """Return the owner for a process of a Slurm job, or of none."""
     variables = {"SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": str(restart), "SLURM_CLUSTER_NAME": cluster}
     for name, value in variables.items():
         monkeypatch.delenv(name, raising=False)
@@ -29,7 +29,7 @@ def started(
     return made
 
 
-def test_the_later_start_owns_the_folder_and_the_earlier_one_is_told(
+def test_later_process_owns_the_folder_and_the_earlier_one_is_superseded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = started(monkeypatch, tmp_path, "7")
@@ -41,7 +41,7 @@ def test_the_later_start_owns_the_folder_and_the_earlier_one_is_told(
             Superseded, match=r"a later start of this step owns .* \(process .*, job 7 of Slurm, restart 1\)"
         ):
             act()
-    second.claim()  # its supervisor starts the processes again
+    second.claim()  # its supervisor restarts the processes
     second.check()
 
 
@@ -52,7 +52,7 @@ def test_the_later_start_owns_the_folder_and_the_earlier_one_is_told(
         (("7", 3, "a"), ("12", 0, "a")),
     ],
 )
-def test_an_earlier_start_that_was_held_up_does_not_take_the_folder(
+def test_delayed_earlier_process_does_not_take_the_folder(
     early: tuple[str, int, str], late: tuple[str, int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owned = started(monkeypatch, tmp_path, *late)
@@ -62,10 +62,10 @@ def test_an_earlier_start_that_was_held_up_does_not_take_the_folder(
 
 
 @pytest.mark.parametrize("before", [("7", 2, "a"), ("12", 0, "b"), (None, 0, "")])
-def test_starts_that_slurm_does_not_order_own_it_in_the_order_of_their_claims(
+def test_processes_without_a_slurm_order_own_the_folder_by_claim_order(
     before: tuple[str | None, int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By hand after one of Slurm; on another cluster, with a smaller job number; of Slurm after one by hand."""
+    """Manual after Slurm; another cluster with a smaller job number; Slurm after manual."""
     first = started(monkeypatch, tmp_path, *before)
     second = started(monkeypatch, tmp_path, None if before[0] == "7" else "9")
     second.check()
@@ -81,21 +81,21 @@ def _claim(folder: Path, numbers: multiprocessing.Queue[int]) -> None:
         numbers.put(made.number)
 
 
-def test_many_starts_at_once_get_different_numbers(tmp_path: Path) -> None:
+def test_concurrent_processes_get_different_numbers(tmp_path: Path) -> None:
     numbers: multiprocessing.Queue[int] = multiprocessing.Queue()
     processes = [multiprocessing.Process(target=_claim, args=(tmp_path, numbers)) for _ in range(4)]
     for process in processes:
         process.start()
-    found = [numbers.get(timeout=60) for _ in range(80)]
+    results = [numbers.get(timeout=60) for _ in range(80)]
     for process in processes:
         process.join()
-    assert sorted(found) == list(range(1, 81))
-    for number in found:
+    assert sorted(results) == list(range(1, 81))
+    for number in results:
         assert json.loads((tmp_path / f"starts/{number}/owner.json").read_text())["process"] != os.getpid()
     assert not list((tmp_path / "starts").glob(".*"))
 
 
-def test_a_mark_that_a_purge_removed_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_file_removed_by_a_purge_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = started(monkeypatch, tmp_path, "7")
     second = started(monkeypatch, tmp_path, "7", restart=1)
     shutil.rmtree(tmp_path / "starts")
@@ -106,7 +106,7 @@ def test_a_mark_that_a_purge_removed_is_set_again(tmp_path: Path, monkeypatch: p
         started(monkeypatch, tmp_path, "7")
 
 
-def test_each_start_writes_under_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_writes_under_its_own_partial_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = set()
     for job, restart in ((None, 0), ("7", 0), ("7", 1)):
         started(monkeypatch, tmp_path, job, restart)

@@ -1,4 +1,4 @@
-"""The files of Python and packages that records share."""
+"""The files of Python and packages shared by records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.core.package_records import read_environment, write_environment
 from tests.record_content import record_content
 
 
-def test_records_share_the_file_of_their_environment(tmp_path: Path) -> None:
+def test_records_of_one_environment_share_a_package_file(tmp_path: Path) -> None:
     python = {"python": "3.11.7", "packages": {"pyarrow": "26.0.1"}}
     first, second = (write_environment(tmp_path, {**python}) for _ in range(2))
     assert first == second and [path.name for path in layout.ENVIRONMENT.glob(tmp_path)] == [

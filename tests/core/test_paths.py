@@ -1,4 +1,4 @@
-"""Long lists of numbered files get short names, and come back as they were."""
+"""Long lists of numbered files are compressed and expanded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PATHS = st.builds(
 )
 
 
-def test_a_stretch_of_units_is_one_name() -> None:
+def test_consecutive_units_are_compressed_to_one_name() -> None:
     units = [f"run/filtered/nl_laws.{unit}.parquet" for unit in range(10_000)]
     assert compress_numbered_paths(units) == ["run/filtered/nl_laws.{0..9999}.parquet"]
 
 
-def test_a_gap_another_name_and_a_step_back_begin_a_new_name() -> None:
+def test_gap_other_name_or_step_back_starts_a_new_name() -> None:
     assert compress_numbered_paths(["a/0", "a/1", "a/3", "b/4", "b/5", "b/5", "a/01", "index.json"]) == [
         "a/{0..1}",
         "a/3",
@@ -33,5 +33,5 @@ def test_a_gap_another_name_and_a_step_back_begin_a_new_name() -> None:
 
 
 @given(st.lists(PATHS))
-def test_nothing_is_lost_and_the_order_stays(paths: list[str]) -> None:
+def test_compressed_paths_expand_to_the_same_list(paths: list[str]) -> None:
     assert [path for name in compress_numbered_paths(paths) for path in expand_numbered_path(name)] == paths

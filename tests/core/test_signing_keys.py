@@ -1,4 +1,4 @@
-"""A key is one of the two kinds that sign; every other file is refused in one sentence."""
+"""A key has one of the two signing kinds; every other file is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pipeline.core import signing_keys
 from pipeline.core.errors import InputError
 
-# Of a curve of 112 bits (secp112r1), which protects nothing and which the library does not know; made with OpenSSL.
+# A curve of 112 bits (secp112r1), insecure and unknown to the library; made with OpenSSL.
 UNKNOWN = {
     "EC PRIVATE KEY": "MD4CAQEEDm9ssgiVFEaBZfphIKqAoAcGBSuBBAAGoSADHgAEQcOmtbbWErnFl3uF0Ygo259N2E9mZ2WHlabIdg==",
     "PUBLIC KEY": "MDIwEAYHKoZIzj0CAQYFK4EEAAYDHgAEQcOmtbbWErnFl3uF0Ygo259N2E9mZ2WHlabIdg==",
@@ -29,7 +29,9 @@ def write(path: Path, text: bytes) -> Path:
 
 
 @pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
-def test_a_generated_key_signs_what_its_public_key_verifies(tmp_path: Path, algorithm: signing_keys.Algorithm) -> None:
+def test_generated_public_key_verifies_signatures_of_its_private_key(
+    tmp_path: Path, algorithm: signing_keys.Algorithm
+) -> None:
     public = signing_keys.load_public_key(signing_keys.generate_key_pair(tmp_path / "key", algorithm))
     signature = signing_keys.sign_message(signing_keys.load_private_key(tmp_path / "key"), b"a message")
     assert signing_keys.verify_signature(public, signature, b"a message") and not signing_keys.verify_signature(
@@ -49,7 +51,7 @@ def test_a_generated_key_signs_what_its_public_key_verifies(tmp_path: Path, algo
     ],
     ids=["rsa", "x25519", "secp256k1"],
 )
-def test_keys_of_other_kinds_are_refused(
+def test_keys_of_unsupported_kinds_are_refused(
     tmp_path: Path, key: rsa.RSAPrivateKey | x25519.X25519PrivateKey | ec.EllipticCurvePrivateKey
 ) -> None:
     private = write(tmp_path / "key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -60,14 +62,14 @@ def test_keys_of_other_kinds_are_refused(
         signing_keys.load_public_key(write(tmp_path / "key.pub", text))
 
 
-def test_keys_of_a_curve_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+def test_keys_of_unknown_curves_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a P-256 nor an Ed25519 key"):
         signing_keys.load_private_key(write(tmp_path / "key", pem("EC PRIVATE KEY")))
     with pytest.raises(InputError, match="neither a P-256 nor an Ed25519 key"):
         signing_keys.load_public_key(write(tmp_path / "key.pub", pem("PUBLIC KEY")))
 
 
-def test_a_file_that_is_no_key_or_that_others_may_read_is_refused(tmp_path: Path) -> None:
+def test_invalid_or_world_readable_key_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no private key in PEM"):
         signing_keys.load_private_key(write(tmp_path / "empty", b""))
     with pytest.raises(InputError, match="is no public key in PEM"):

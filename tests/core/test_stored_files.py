@@ -1,4 +1,4 @@
-"""A file of a run is found with its bytes, by itself or in the newest archive that has it."""
+"""A file of a run is found with its bytes, unarchived or in the newest archive that contains it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 @given(st.lists(ACTIONS, max_size=12))
-def test_what_was_written_last_is_found_whatever_was_archived_and_removed(actions: list) -> None:
+def test_latest_version_is_found_after_archiving_and_removal(actions: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, expected = Path(folder), dict[str, bytes]()
         for act, which, content in actions:
@@ -67,7 +67,7 @@ def test_what_was_written_last_is_found_whatever_was_archived_and_removed(action
         assert not store.find(record(run, "7").relative_to(run).as_posix()).is_file()
 
 
-def test_the_same_files_make_the_same_bytes_and_unpacking_brings_them_back(tmp_path: Path) -> None:
+def test_archives_are_reproducible_and_unpack_to_the_same_files(tmp_path: Path) -> None:
     archives = []
     for run in (tmp_path / "a", tmp_path / "b"):
         paths = [write(run, unit, unit.encode()) for unit in ("1", "0")]
@@ -82,7 +82,7 @@ def test_the_same_files_make_the_same_bytes_and_unpacking_brings_them_back(tmp_p
     assert {path.name: path.read_bytes() for path in (tmp_path / "c" / layout.RECORDS).iterdir()} == contents(run)
 
 
-def test_an_archive_of_a_node_whose_clock_is_behind_is_still_the_newest(
+def test_archive_of_a_node_with_a_slow_clock_is_still_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Clock(datetime):
@@ -100,7 +100,7 @@ def test_an_archive_of_a_node_whose_clock_is_behind_is_still_the_newest(
         assert contents(tmp_path) == {record(tmp_path, "0").name: content}
 
 
-def test_a_full_disk_while_archiving_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_while_archiving_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [write(tmp_path, unit, unit.encode()) for unit in ("0", "1")]
 
     def full(path: Path, content: bytes) -> None:
@@ -113,7 +113,7 @@ def test_a_full_disk_while_archiving_loses_nothing(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "content", "no archive"])
-def test_a_damaged_archive_is_a_sentence_or_an_unreadable_file(tmp_path: Path, damage: str) -> None:
+def test_damaged_archive_is_a_problem_or_an_unreadable_file(tmp_path: Path, damage: str) -> None:
     archive = FileStore(tmp_path).archive("x", [write(tmp_path, "0", b"a" * 99 + bytes(range(99)))])
     assert archive is not None
     whole = archive.read_bytes()
@@ -148,7 +148,7 @@ def test_a_damaged_archive_is_a_sentence_or_an_unreadable_file(tmp_path: Path, d
         f"{layout.RECORDS}/.a.b.json",
     ],
 )
-def test_an_archive_with_anything_else_is_not_read(tmp_path: Path, name: str) -> None:
+def test_archive_with_foreign_members_is_not_read(tmp_path: Path, name: str) -> None:
     archive = layout.BATCH_ARCHIVE.path(tmp_path, stamp="20260101T000000000000", process=1, job="x")
     archive.parent.mkdir(parents=True)
     with zipfile.ZipFile(archive, "w") as files:
@@ -161,7 +161,7 @@ def test_an_archive_with_anything_else_is_not_read(tmp_path: Path, name: str) ->
     )
 
 
-def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_member_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FileStore(tmp_path).archive("x", [write(tmp_path, "0", b"0" * 2000)])
     monkeypatch.setattr(stored_files, "MOST_MEMBER_BYTES", 1000)
     stored_files._list_members.cache_clear()
@@ -170,7 +170,7 @@ def test_a_member_that_would_fill_the_memory_is_not_read(tmp_path: Path, monkeyp
     stored_files._list_members.cache_clear()
 
 
-def test_a_file_that_is_archived_after_it_was_listed_is_read_from_the_archive(tmp_path: Path) -> None:
+def test_file_archived_after_listing_is_read_from_the_archive(tmp_path: Path) -> None:
     paths = [write(tmp_path, unit, unit.encode()) for unit in ("0", "1")]
     store = FileStore(tmp_path)
     listed = store.find_all(layout.RECORD)
@@ -189,7 +189,7 @@ def test_a_file_that_is_archived_after_it_was_listed_is_read_from_the_archive(tm
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to(path), os.mkdir])
-def test_what_is_no_file_in_the_place_of_an_archive_is_not_opened(tmp_path: Path, make) -> None:
+def test_non_file_in_place_of_an_archive_is_not_opened(tmp_path: Path, make) -> None:
     archive = layout.BATCH_ARCHIVE.path(tmp_path, stamp="20260101T000000000000", process=1, job="x")
     archive.parent.mkdir(parents=True)
     make(str(archive))
@@ -197,16 +197,14 @@ def test_what_is_no_file_in_the_place_of_an_archive_is_not_opened(tmp_path: Path
     assert sentence.startswith(f"{path} cannot be read: ")
 
 
-def test_a_large_file_by_itself_is_not_held_in_memory(tmp_path: Path) -> None:
+def test_large_unarchived_file_is_not_held_in_memory(tmp_path: Path) -> None:
     path = write(tmp_path, "0")
     os.truncate(path, 1 << 30)
     with FileStore(tmp_path).find(path.relative_to(tmp_path).as_posix()).open() as stream:
         assert not isinstance(stream, io.BytesIO) and stream.fileno() > 0
 
 
-def test_a_file_that_changes_while_it_is_archived_stays_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_changes_while_archiving_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, write_durably = write(tmp_path, "0", b"before"), stored_files._write_durably
 
     def meanwhile(archive: Path, content: bytes) -> None:
@@ -218,7 +216,7 @@ def test_a_file_that_changes_while_it_is_archived_stays_by_itself(
     assert contents(tmp_path) == {path.name: b"written by another process"}
 
 
-def test_the_disk_has_an_archive_before_its_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_is_synced_before_its_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, fsync, synced = write(tmp_path, "0"), os.fsync, []
 
     def seen(descriptor: int) -> None:
@@ -231,7 +229,7 @@ def test_the_disk_has_an_archive_before_its_files_are_removed(tmp_path: Path, mo
     assert archive is not None and synced[-2:] == [str(archive), str(archive.parent)] and not path.exists()
 
 
-def test_a_member_twice_and_an_archive_of_another_name_are_not_read(tmp_path: Path) -> None:
+def test_archives_with_duplicate_members_or_foreign_names_are_not_read(tmp_path: Path) -> None:
     record_path = f"{layout.RECORDS}/a.b.json"
     twice, other = (tmp_path / layout.BATCH_ARCHIVES / name for name in ("20260101T000000000000.1.x.zip", "a.b.c.zip"))
     twice.parent.mkdir(parents=True)
@@ -245,7 +243,7 @@ def test_a_member_twice_and_an_archive_of_another_name_are_not_read(tmp_path: Pa
     assert [*store.problems] == [twice.relative_to(tmp_path).as_posix()] and "two members" in str(store.problems)
 
 
-def test_what_a_killed_process_left_of_an_archive_is_removed_by_the_next_one(tmp_path: Path) -> None:
+def test_partial_archive_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / layout.BATCH_ARCHIVES
     folder.mkdir(parents=True)
     left, other = (folder / f".partial-n.7-20260101T000000000000.7.{job}.zip" for job in ("x", "y"))

@@ -1,4 +1,4 @@
-"""Hosts are compared as browsers read them: the cases are those of the URL Standard and of UTS 46, written anew."""
+"""Hosts are compared as in browsers: the cases of the URL Standard and of UTS 46, rewritten."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ STRASSE = "xn--strae-oqa.de"  # straße.de, another name than strasse.de
         ("http://1.2.3.400", "1.2.3.400"),
     ],
 )
-def test_the_host_of_an_address(url: str | None, host: str) -> None:
+def test_host_of_a_url(url: str | None, host: str) -> None:
     assert extract_host(url) == host
 
 
 @pytest.mark.parametrize("host", ["ka pot.nl", "a<b.nl", "1.2.3.400", "0x1.2.3.4.5", "[::1", "a\ufffdb.nl", "a%zz.nl"])
-def test_a_host_that_a_browser_refuses(host: str) -> None:
+def test_host_rejected_by_browsers(host: str) -> None:
     with pytest.raises(ValueError):
         normalize_valid_host(host.replace("[::1", "[::1::"))
 
 
-def test_the_parts_of_an_address_stay_as_they_are_written() -> None:
+def test_parts_of_a_url_keep_their_spelling() -> None:
     address = split_url("HTTPS:\\\\jan:pw@Voorbeeld.NL:8080/Pad?q#f")
     assert address == ("https://", "Voorbeeld.NL:8080", "/Pad?q#f", "voorbeeld.nl")
 
 
-def test_a_host_is_in_its_domains_and_an_ip_address_in_none() -> None:
+def test_host_has_domain_suffixes_and_an_ip_address_has_none() -> None:
     assert [*domain_suffixes("a.voorbeeld.nl")] == ["a.voorbeeld.nl", "voorbeeld.nl", "nl"]
     assert [*domain_suffixes("10.0.0.1")] == ["10.0.0.1"]
     assert [*domain_suffixes("[::1]")] == ["[::1]"]

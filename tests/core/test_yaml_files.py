@@ -1,4 +1,4 @@
-"""What people write as YAML or JSON means what it says, or is refused with its file and line."""
+"""YAML and JSON input is unambiguous, or refused with its file and line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.core.yaml_files import load_yaml, parse_unique_json
         ("~: a\nnull: b\n", 2, "null"),
     ],
 )
-def test_a_key_that_is_there_twice_is_refused_with_its_line(content: str, line: int, key: str, tmp_path: Path) -> None:
+def test_duplicate_key_is_refused_with_its_line(content: str, line: int, key: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=rf"file.yaml, line {line}: the key {key} occurs twice"):
@@ -37,7 +37,7 @@ def test_a_key_that_is_there_twice_is_refused_with_its_line(content: str, line: 
 
 
 @pytest.mark.parametrize("number", ["010", "-017", "1:30", "12:30:00", "1:30.5"])
-def test_a_number_of_another_base_is_refused_unless_it_is_quoted(number: str, tmp_path: Path) -> None:
+def test_non_decimal_number_is_refused_unless_quoted(number: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(f"a: 1\nb: [1, {number}]\n")
     with pytest.raises(InputError, match=rf"line 2: YAML reads {number} as another number"):
@@ -60,7 +60,7 @@ def test_a_number_of_another_base_is_refused_unless_it_is_quoted(number: str, tm
         ("# nothing\n", None, None),
     ],
 )
-def test_what_is_written_is_read(content: str, value: Any, text: Any, tmp_path: Path) -> None:
+def test_written_file_is_read_unchanged(content: str, value: Any, text: Any, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(content, encoding="utf-8")
     assert load_yaml(path) == value
@@ -74,14 +74,14 @@ def test_what_is_written_is_read(content: str, value: Any, text: Any, tmp_path: 
         *(b"a: \x1b", b"a: \0", b'["\\ud83d"]', b'a: "\\ud83d"'),
     ],
 )
-def test_what_is_no_yaml_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+def test_invalid_yaml_is_refused_with_its_position(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"file\.yaml(, line \d+, column \d+)?( is no|: this is not UTF-8)"):
         load_yaml(path)
 
 
-def test_a_line_of_json_has_no_key_twice() -> None:
+def test_duplicate_key_in_json_is_refused() -> None:
     assert parse_unique_json('{"a": [{"b": 1}, {"b": 2}]}', "f, line 3") == json.loads('{"a": [{"b": 1}, {"b": 2}]}')
     with pytest.raises(InputError, match="f, line 3: the key b occurs twice"):
         parse_unique_json('{"a": [{"b": 1, "b": 2}]}', "f, line 3")

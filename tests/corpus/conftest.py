@@ -101,7 +101,7 @@ def json_lines(texts: dict[str, str]) -> bytes:
 
 @dataclass
 class Chain:
-    """Runs the steps of the chapters sources and corpus on raw files, one unit for each source."""
+    """Run the sources and corpus steps on raw files, one unit for each source."""
 
     folder: Path
     corpus: Corpus = field(default_factory=Corpus)
@@ -158,7 +158,7 @@ class Chain:
         )
 
     def deduplicate(self, sources: list[str]) -> dict[str, Any]:
-        """Sign, deduplicate and decontaminate what was filtered; return the counts of the deduplication."""
+        """Sign, deduplicate and decontaminate the filtered documents; return the deduplication counts."""
         filtered = [self.folder / f"{source}.filtered" for source in sources]
         signed = [self.folder / f"{source}.signatures" for source in sources]
         for documents, directory in zip(filtered, signed, strict=True):
@@ -187,13 +187,13 @@ class Chain:
         return counts
 
     def refilter(self, source: str) -> None:
-        """Take the final documents of a source for those that were filtered."""
+        """Use the final documents of a source as its filtered ones."""
         final = pq.read_table(self.folder / f"{source}.final").select(DOCUMENT_SCHEMA.names)
         stored = pq.read_metadata(self.folder / f"{source}.final").metadata[b"polder"]
         pq.write_table(final.replace_schema_metadata({"polder": stored}), self.folder / f"{source}.filtered")
 
     def decontaminate(self, sources: list[str], tasks: dict[str, bytes]) -> dict[str, dict[str, Any]]:
-        """Remove what contains the items of the tasks, name of a file to content; return the counts by source."""
+        """Remove contaminated documents for the given item files; return the counts by source."""
         section = self.corpus.decontamination
         for name, content in tasks.items():
             (self.folder / name).write_bytes(content)
@@ -301,9 +301,9 @@ def gzipped() -> Callable[[bytes], bytes]:
     return lambda content: gzip.compress(content, mtime=0)
 
 
-# With one thread fastText gives values to the first tenth of its table alone: words come first, and with many (unused)
-# buckets of word pairs behind them all words are in it. What is then read before it was written is the rest, which the
-# system gives zeroed, as it is large and the process new.
+# With one thread fastText initializes only the first tenth of its table: words come first, and with many (unused)
+# buckets of word pairs behind them all words are in it. The uninitialized rest is read as zeros, because the
+# allocation is large and the process new.
 TRAIN = """
 import json, sys, fasttext
 options = {"thread": 1, "verbose": 0, "wordNgrams": 2, "bucket": 50000}
@@ -316,7 +316,7 @@ print(json.dumps([trained.predict(line.split(" ", 1)[1])[0][0] for line in open(
 def train_classifier(path: Path, lines: list[str], **options: Any) -> Path:
     """Train a fastText classifier on lines that begin with their label, and save it.
 
-    On so few lines training now and then ends in a model that knows nothing: then once more.
+    On so few lines training sometimes gives a model that knows nothing: then repeat it.
     """
     raw = path.with_suffix(".txt")
     raw.write_text("\n".join(lines))

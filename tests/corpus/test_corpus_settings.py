@@ -1,4 +1,4 @@
-"""What is written about a language is completed with that language's own defaults."""
+"""Language settings are completed with the defaults of that language."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
 from pipeline.sources.spdx_licenses import canonical_license
 
 
-def test_defaults_are_dutch_and_english() -> None:
+def test_default_languages_are_dutch_and_english() -> None:
     assert Corpus().languages == GENRES["prose"]
     for languages in ({}, {"languages": {"nl": None, "en": {}}}):
         written = {"preset": "standard", **languages}
         assert Corpus.model_validate(written).languages == {"nl": DUTCH, "en": ENGLISH}
 
 
-def test_one_key_changes_one_value() -> None:
+def test_one_key_changes_only_one_value() -> None:
     changes = {"quality": {"minimum_words": 10}, "repetition": {"top_n_grams": {2: 0.5}}}
     rules = Corpus.model_validate({"preset": "standard", "languages": {"nl": changes}}).languages["nl"]
     assert rules.quality == DUTCH.quality.model_copy(update={"minimum_words": 10})
@@ -25,11 +25,11 @@ def test_one_key_changes_one_value() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLE_LICENSES)
-def test_a_license_whose_texts_may_be_shown_is_written_as_spdx_lists_it(name: str) -> None:
+def test_licenses_for_samples_use_the_spdx_spelling(name: str) -> None:
     assert canonical_license(name) == name and not {"NC", "ND"} & {*name.split("-")}
 
 
-def test_settings_survive_json() -> None:
+def test_settings_round_trip_through_json() -> None:
     stated = Corpus.model_validate({"preset": "genre"})
     assert Corpus.model_validate_json(stated.model_dump_json()) == stated
     assert (Corpus().languages, Corpus().rules_by_genre) == (stated.languages, stated.rules_by_genre)
@@ -45,12 +45,12 @@ def test_settings_survive_json() -> None:
         (["nl"], "valid dictionary"),
     ],
 )
-def test_mistakes_are_told(languages: object, message: str) -> None:
+def test_invalid_settings_are_reported(languages: object, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Corpus.model_validate({"languages": languages})
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
-def test_a_likeness_is_a_share(share: float) -> None:
+def test_similarity_is_between_zero_and_one(share: float) -> None:
     with pytest.raises(ValidationError, match=r"minimum_jaccard\n  Input should be (less|greater) than or equal to"):
         Corpus.model_validate({"deduplication": {"minimum_jaccard": share}})

@@ -1,4 +1,4 @@
-"""Items of suites that were added later are counted in the final documents, by the rules of the decontamination."""
+"""Items of later suites are counted in the final documents by the decontamination rules."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def count(chain: Any, sources: list[str], items: bytes, **settings: Any) -> dict
     )
     content: dict[str, Any] = json.loads((chain.folder / "later").read_text())
     assert content["corpus"] == "main"
-    found = content["contamination"]["late"]
-    assert counts == {"tasks": {"late": found["documents"]} if found["documents"] else {}}
-    return found
+    result = content["contamination"]["late"]
+    assert counts == {"tasks": {"late": result["documents"]} if result["documents"] else {}}
+    return result
 
 
 @pytest.mark.parametrize("together", [1, 2, 1000])
-def test_what_is_counted_is_what_a_decontamination_would_have_removed(
+def test_count_only_items_equal_what_decontamination_would_remove(
     chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
     monkeypatch.setattr("pipeline.corpus.documents.ROWS_PER_GROUP", together)
@@ -48,11 +48,11 @@ def test_what_is_counted_is_what_a_decontamination_would_have_removed(
     phrase = texts["nl_fiets"].split(".")[0]
     items = rows({"q": SENTENCE}, {"q": phrase}, {"q": "er staat niets van deze zeven woorden in"})
     for limit in (3, 10):
-        found = count(chain, ["t", "s"], items, maximum_documents=limit)
+        result = count(chain, ["t", "s"], items, maximum_documents=limit)
         assert (chain.folder / "s.final").read_bytes(), "nothing is removed"
         changed = chain.corpus.decontamination.model_copy(update={"maximum_documents": limit})
         chain.corpus = chain.corpus.model_copy(update={"decontamination": changed})
         chain.decontaminate(["s", "t"], {"late.jsonl": items})
-        assert found == chain.statistics(["s", "t"])["contamination"]["late"]
-        assert found["found_items"] == (["1"] if limit == 3 else ["1", "2"]) and found["phrases"] == (limit == 3)
+        assert result == chain.statistics(["s", "t"])["contamination"]["late"]
+        assert result["found_items"] == (["1"] if limit == 3 else ["1", "2"]) and result["phrases"] == (limit == 3)
         chain.decontaminate(["s", "t"], {})

@@ -1,4 +1,4 @@
-"""A document that contains an evaluation item is removed, and the hits are listed task by task."""
+"""A document that contains an evaluation item is removed, and hits are listed by task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.corpus.decontamination.conftest import rows
 SHORT = "Nine words make this sentence short but long enough."
 
 
-def test_documents_go_with_their_hits_and_the_counts_add_up(
+def test_contaminated_documents_are_removed_and_counts_add_up(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any
 ) -> None:
     results = set()
@@ -75,7 +75,7 @@ def test_documents_go_with_their_hits_and_the_counts_add_up(
     assert len(results) == 1
 
 
-def test_a_corpus_without_contamination_is_itself(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_corpus_without_contamination_is_unchanged(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.deduplicate(["s"])
     filtered = {row["id"]: row for row in chain.rows("s.filtered")}
@@ -85,10 +85,10 @@ def test_a_corpus_without_contamination_is_itself(chain: Any, texts: dict[str, s
     schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
     flags = schema.field("flags")
     assert schema == pa.schema([flags if field.name == "flags" else field for field in FINAL_SCHEMA])
-    # As Parquet calls it: with another name every final file, and so all that is trained on it, would be another one.
+    # Parquet's name for it: another name would change every final file, and all that is trained on it.
     assert flags.type.value_field.name == "element"
 
 
-def test_more_words_than_an_ngram_cannot_be_asked_for() -> None:
+def test_minimum_words_above_the_ngram_length_is_refused() -> None:
     with pytest.raises(ValueError, match="minimum_words is 9, more than the 8 words"):
         Corpus.model_validate({"decontamination": {"ngram": 8, "minimum_words": 9}})

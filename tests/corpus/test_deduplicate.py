@@ -1,4 +1,4 @@
-"""One copy is kept of what is the same or nearly so, and it is the best one, in any order."""
+"""One copy of exact and near duplicates is kept, the best one, in any order."""
 
 from __future__ import annotations
 
@@ -34,18 +34,16 @@ def sources(texts: dict[str, str], as_json_lines: Any) -> dict[str, bytes]:
     }
 
 
-def test_one_is_kept_and_it_is_the_longest_then_the_first(
-    chain: Any, texts: dict[str, str], as_json_lines: Any
-) -> None:
+def test_longest_then_first_copy_is_kept(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     made = sources(texts, as_json_lines)
     for source, content in made.items():
         chain.filter(source, {"x.jsonl": content})
     counts = chain.deduplicate(list(made))
-    found = {row["id"]: (row["reason"], row["value"]) for row in chain.rows("duplicates") if row["reason"]}
+    results = {row["id"]: (row["reason"], row["value"]) for row in chain.rows("duplicates") if row["reason"]}
     longest = "b/x.jsonl/longer"
-    assert found["a/x.jsonl/water"] == found["b/x.jsonl/water"] == ("near_duplicate", longest)
-    assert found["c/x.jsonl/garden"] == ("exact_duplicate", "a/x.jsonl/garden")
-    assert found["c/x.jsonl/shorter"] == ("near_duplicate", "a/x.jsonl/baker")
+    assert results["a/x.jsonl/water"] == results["b/x.jsonl/water"] == ("near_duplicate", longest)
+    assert results["c/x.jsonl/garden"] == ("exact_duplicate", "a/x.jsonl/garden")
+    assert results["c/x.jsonl/shorter"] == ("near_duplicate", "a/x.jsonl/baker")
     kept = {row["id"] for source in made for row in chain.rows(f"{source}.final")}
     assert kept == {longest, "a/x.jsonl/garden", "a/x.jsonl/baker", "c/x.jsonl/fiets"}
     assert counts == {"documents": 8, "exact_duplicate": 1, "near_duplicate": 3, "opt_out": 0, "paragraphs_cut": 0}
@@ -62,7 +60,7 @@ def test_one_is_kept_and_it_is_the_longest_then_the_first(
     }
 
 
-def test_copies_of_one_text_are_looked_for_a_group_of_rows_at_a_time(
+def test_copies_are_compared_per_row_group(
     chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
@@ -76,10 +74,10 @@ def test_copies_of_one_text_are_looked_for_a_group_of_rows_at_a_time(
     chain.filter("a", {"x.jsonl": as_json_lines({f"{number}": texts["nl_water"] for number in range(30)})})
     assert chain.deduplicate(["a"])["exact_duplicate"] == 29
     assert len(chain.rows("a.deduplicate")) == 29 and len(chain.rows("a.final")) == 1
-    assert looked[:8] == [4] * 7 + [2] and max(looked[8:]) == 1  # then for the one that stays, by its two readers
+    assert looked[:8] == [4] * 7 + [2] and max(looked[8:]) == 1  # then for the kept one, by its two readers
 
 
-def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_unit_order_does_not_change_the_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     made = sources(texts, as_json_lines)
     results = set()
     for order in itertools.islice(itertools.permutations(made), 0, 6, 2):
@@ -88,8 +86,8 @@ def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str
             chain.filter(source, {"x.jsonl": made[source]})
         chain.deduplicate(list(order))
         chain.statistics(list(order))
-        told = [f"duplicates/{s}.0.parquet" for s in "abc"]
-        names = [*told, "statistics.json", *(f"{s}.{what}" for s in "abc" for what in ("final", "deduplicate"))]
+        paths = [f"duplicates/{s}.0.parquet" for s in "abc"]
+        names = [*paths, "statistics.json", *(f"{s}.{what}" for s in "abc" for what in ("final", "deduplicate"))]
         results.add(tuple((chain.folder / name).read_bytes() for name in names))
     assert len(results) == 1
 
@@ -102,7 +100,7 @@ def test_any_order_of_units_gives_the_same_bytes(new_chain: Any, texts: dict[str
         (Deduplication(exact=False), ["exact_duplicate", "near_duplicate"]),
     ],
 )
-def test_each_kind_can_be_switched_off(
+def test_each_kind_of_deduplication_can_be_disabled(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any, deduplication: Deduplication, reasons: list[str]
 ) -> None:
     chain = new_chain(Corpus(deduplication=deduplication))
@@ -119,7 +117,7 @@ def test_each_kind_can_be_switched_off(
     assert sorted({row["reason"] for row in chain.rows("duplicates") if row["reason"]}) == reasons
 
 
-def test_signatures_are_those_of_datatrove(texts: dict[str, str], tmp_path: Any) -> None:
+def test_signatures_equal_those_of_datatrove(texts: dict[str, str], tmp_path: Any) -> None:
     ours, theirs = MinhashSigner(Deduplication()), datatrove_block(str(tmp_path / "theirs"), Deduplication())
     for text in texts.values():
         shingles = theirs.get_shingles(text)
@@ -152,12 +150,12 @@ def test_groups_join_transitively() -> None:
     assert groups.roots().tolist() == [0, 0, 2, 0, 0, 2, 2]
 
 
-def test_case_and_space_make_no_difference_to_the_hash() -> None:
+def test_exact_hash_ignores_case_and_space() -> None:
     assert content_hash("Een  Tekst\n") == content_hash("een tekst")
     assert content_hash("een tekst") != content_hash("eentekst")
 
 
-def test_a_lost_document_is_noticed(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_lost_document_is_detected(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.deduplicate(["s"])
     for name, what in (("s.filter", "filter"), ("s.deduplicated", "deduplicate"), ("s.filtered", "filter")):
@@ -171,9 +169,7 @@ def test_a_lost_document_is_noticed(chain: Any, texts: dict[str, str], as_json_l
     assert chain.statistics(["s"])["totals"]["documents_out"] == 5
 
 
-def test_files_of_another_source_and_missing_ones_are_named(
-    chain: Any, texts: dict[str, str], as_json_lines: Any
-) -> None:
+def test_foreign_and_missing_unit_files_are_named(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.deduplicate(["s"])
     files = {

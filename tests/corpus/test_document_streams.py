@@ -1,4 +1,4 @@
-"""What the deduplication keeps is named once, without its text, and whoever reads it gets the documents as they are."""
+"""Deduplication stores the kept ids once without their text, and readers get the unchanged documents."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def stored(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_unit(folder: Path, number: int, told: dict[int, dict[str, Any]], group: int = 3) -> list[dict[str, Any]]:
-    """Write a unit of so many documents and what is told of some, by their place; return the documents."""
+def write_unit(folder: Path, number: int, decisions: dict[int, dict[str, Any]], group: int = 3) -> list[dict[str, Any]]:
+    """Write a unit of documents with decisions on some, by position; return the documents."""
     folder.mkdir(parents=True, exist_ok=True)
     ids = sorted((f"s/x/{n}" for n in range(number)), key=lambda name: (id_hash(name), name))
     rows = [
@@ -63,8 +63,10 @@ def write_unit(folder: Path, number: int, told: dict[int, dict[str, Any]], group
         for start in range(0, number, group):
             writer.write(pa.Table.from_pylist(rows[start : start + group], schema=DOCUMENT_SCHEMA))
     nothing = {"reason": None, "jaccard": None, "cluster_size": 1, "cut": []}
-    found = [{"id": ids[n], "value": ids[n], "cluster": ids[n], **nothing, **one} for n, one in sorted(told.items())]
-    table = pa.Table.from_pylist(found, schema=DUPLICATE_SCHEMA)
+    results = [
+        {"id": ids[n], "value": ids[n], "cluster": ids[n], **nothing, **one} for n, one in sorted(decisions.items())
+    ]
+    table = pa.Table.from_pylist(results, schema=DUPLICATE_SCHEMA)
     known = json.dumps({"source": "s", "unit": 0, "documents": number}, sort_keys=True)
     pq.write_table(table.replace_schema_metadata({"polder": known}), folder / "duplicates")
     return rows
@@ -89,13 +91,13 @@ CHANGES = st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(1, 11).flatmap(lambda n: st.tuples(st.just(n), st.dictionaries(st.integers(0, n - 1), CHANGES))))
-def test_what_is_read_is_what_was_told_of_each_document(
+def test_reader_returns_exactly_the_documents_that_were_kept(
     tmp_path_factory: pytest.TempPathFactory, unit: tuple[int, dict[int, dict[str, Any]]]
 ) -> None:
-    folder, (number, told) = tmp_path_factory.mktemp("unit"), unit
+    folder, (number, decisions) = tmp_path_factory.mktemp("unit"), unit
     expected, gone, cut_bytes = [], {}, 0
-    for place, row in enumerate(write_unit(folder, number, told)):
-        one = told.get(place, {})
+    for place, row in enumerate(write_unit(folder, number, decisions)):
+        one = decisions.get(place, {})
         text = remove_paragraphs(TEXT, one["cut"]) if one.get("cut") else TEXT
         reason = one.get("reason") if text else "duplicate_paragraphs"
         if reason is not None:
@@ -116,7 +118,7 @@ def test_what_is_read_is_what_was_told_of_each_document(
     assert stored(folder / "deduplicated")["flags"] == dict(Counter(row["flags"][0] for row in expected))
 
 
-def test_texts_are_written_twice_and_counted_alike(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_texts_are_stored_twice_and_counted_equally(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain = new_chain(PARAGRAPHS)
     shared = texts["en_lighthouse"]
     chain.filter("s", {"x.jsonl": as_json_lines({"1": shared, "2": f"{texts['nl_fiets']}\n\n{shared}", "3": shared})})
@@ -128,21 +130,21 @@ def test_texts_are_written_twice_and_counted_alike(new_chain: Any, texts: dict[s
         kept, final = stored(chain.folder / f"{source}.deduplicated"), stored(chain.folder / f"{source}.final")
         assert {key: kept[key] for key in COUNTED} == {key: final[key] for key in COUNTED}
         assert kept["documents"] == final["documents_in"] and kept["bytes"] == final["bytes_in"]
-        searched = stored(chain.folder / f"{source}.matches")  # by whose sizes chance is judged
+        searched = stored(chain.folder / f"{source}.matches")  # their sizes estimate chance hits
         assert (searched["documents"], searched["languages"]) == (kept["documents"], kept["languages"])
     assert stored(chain.folder / "s.deduplicated")["bytes_cut"] > 0
     assert chain.statistics(["s", "t"])["totals"]["stages"][1]["removed"] == {"exact_duplicate": 1}
 
 
-def test_only_what_stays_decides_what_is_read_again(tmp_path: Path) -> None:
-    """Another kept copy or figure of a removed document leaves the file, and so what follows, as it is."""
+def test_output_depends_only_on_kept_documents(tmp_path: Path) -> None:
+    """Another kept copy or figure of a removed document does not change the file, nor the later steps."""
     written = []
-    for name, told in {
+    for name, decisions in {
         "one": {1: {"reason": "near_duplicate", "value": "t/y/1", "cluster": "t/y/1", "jaccard": 0.8}},
         "two": {1: {"reason": "exact_duplicate", "value": "t/y/2", "cluster": "t/y/2"}},
         "alone": {1: {"reason": "opt_out"}, 2: {}},
     }.items():
-        write_unit(tmp_path / name, 5, told)
+        write_unit(tmp_path / name, 5, decisions)
         keep(tmp_path / name)
         written.append((tmp_path / name / "deduplicated").read_bytes())
     assert len(set(written)) == 1
@@ -154,12 +156,12 @@ def test_files_of_other_documents_are_refused(tmp_path: Path) -> None:
         keep(tmp_path / name)
     with pytest.raises(InputError, match=r"some/deduplicated is not made from .*others/filtered: rerun corpus\.dedup"):
         list(read_kept_documents(tmp_path / "others/filtered", tmp_path / "some/deduplicated"))
-    told = pa.table({"id": ["s/x/0", "elsewhere"]})
+    foreign = pa.table({"id": ["s/x/0", "elsewhere"]})
     with pytest.raises(InputError, match="do not match: rerun"):
-        list(read_aligned(tmp_path / "some/filtered", told))
+        list(read_aligned(tmp_path / "some/filtered", foreign))
 
 
-def test_the_last_step_writes_a_group_of_rows_for_each_that_was_filtered(
+def test_final_row_groups_match_the_filtered_ones(
     chain: Any, texts: dict[str, str], as_json_lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "ROWS_PER_GROUP", 2)
@@ -186,20 +188,18 @@ def written(folder: Path, files: int) -> tuple[list[Path], list[dict[str, Any]]]
     return paths, rows
 
 
-def test_the_order_is_that_of_the_hash_for_any_number_of_files_that_are_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hash_order_does_not_depend_on_the_open_file_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, rows = written(tmp_path, 40)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     half = LAST_HASH // 2
     for files_open in (2, 7, 39, 40):
         monkeypatch.setattr(document_streams, "MAXIMUM_OPEN_FILES", files_open)
-        found = list(merge_documents(reversed(paths), ["text", "language"]))
+        result = list(merge_documents(reversed(paths), ["text", "language"]))
         expected = [(row["id_hash"], row["id"], row["text"], row["language"]) for row in rows]
-        assert found == sorted(expected)
+        assert result == sorted(expected)
         some = list(merge_documents(paths, ["text"], (half, LAST_HASH), pc.field("language") == "nl", ["language"]))
-        assert some == [row[:3] for row in found if row[0] >= half and row[3] == "nl"]
+        assert some == [row[:3] for row in result if row[0] >= half and row[3] == "nl"]
         assert not list((tmp_path / "temporary").iterdir())
     assert list(merge_documents([], ["text"])) == []
 
@@ -212,9 +212,7 @@ def test_more_files_are_read_than_may_be_open(
         assert len(list(merge_documents(paths, ["text"]))) == len(rows)
 
 
-def test_temporary_files_hold_what_is_wanted_and_go_when_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_files_are_deleted_after_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, rows = written(tmp_path, 200)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))

@@ -30,23 +30,23 @@ def collected(ids: list[str], path: Path) -> Path:
     return path
 
 
-def test_the_hash_is_the_beginning_of_the_sha256() -> None:
+def test_id_hash_is_the_first_64_bits_of_the_sha256() -> None:
     assert id_hash("s/f/1") == int(hashlib.sha256(b"s/f/1").hexdigest()[:16], 16)
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_validation_grows_with_its_fraction(document_id: str) -> None:
+def test_validation_set_grows_with_its_fraction(document_id: str) -> None:
     assert not is_validation_cluster(document_id, 0.0)
     assert is_validation_cluster(document_id, 1.0)
     if is_validation_cluster(document_id, 0.1):
         assert is_validation_cluster(document_id, 0.2)
 
 
-def test_about_the_fraction_is_validation() -> None:
+def test_validation_set_has_about_its_fraction() -> None:
     assert 80 <= sum(is_validation_cluster(str(number), 0.1) for number in range(1000)) <= 120
 
 
-def test_rows_are_sorted_and_the_file_is_the_same_for_any_order(tmp_path: Path) -> None:
+def test_rows_are_sorted_independently_of_input_order(tmp_path: Path) -> None:
     ids = [f"s/f/{number}" for number in range(2500)]
     one = collected(ids, tmp_path / "one")
     assert one.read_bytes() == collected(ids[::-1], tmp_path / "other").read_bytes()
@@ -55,7 +55,7 @@ def test_rows_are_sorted_and_the_file_is_the_same_for_any_order(tmp_path: Path) 
     assert pq.read_schema(one).equals(DOCUMENT_SCHEMA)
 
 
-def test_a_unit_that_does_not_fit_into_memory_makes_the_same_file(tmp_path: Path) -> None:
+def test_unit_larger_than_memory_gives_the_same_file(tmp_path: Path) -> None:
     ids = [f"s/f/{number}" for number in range(2500)]
     one = collected(ids, tmp_path / "one")
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +63,7 @@ def test_a_unit_that_does_not_fit_into_memory_makes_the_same_file(tmp_path: Path
         assert collected(ids[::-1], tmp_path / "other").read_bytes() == one.read_bytes()
 
 
-def test_ranges_divide_the_documents_and_skip_row_groups(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_ranges_partition_the_documents_and_skip_row_groups(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     path = collected([f"s/f/{number}" for number in range(5000)], tmp_path / "documents")
     bounds = [shard * 2**64 // 4 for shard in range(5)]
     parts = [list(read_documents([path], (bounds[i], bounds[i + 1] - 1), columns=["id"])) for i in range(4)]
@@ -82,13 +82,13 @@ def test_ranges_divide_the_documents_and_skip_row_groups(tmp_path: Path, monkeyp
     assert read == [[0], [1]]
 
 
-def test_no_documents_make_a_valid_file(tmp_path: Path) -> None:
+def test_empty_document_list_makes_a_valid_file(tmp_path: Path) -> None:
     path = collected([], tmp_path / "empty")
     assert list(read_documents([path])) == []
     assert pq.read_table(path).schema.equals(DOCUMENT_SCHEMA)
 
 
-def test_the_order_of_rows_and_metadata_does_not_change_the_bytes_of_removed_documents(tmp_path: Path) -> None:
+def test_removed_documents_file_does_not_depend_on_row_or_metadata_order(tmp_path: Path) -> None:
     rows = [
         {"id": name, "source": "s", "stage": "filter", "reason": "language", "bytes": 3} for name in ("b", "é", "a")
     ]
@@ -99,7 +99,7 @@ def test_the_order_of_rows_and_metadata_does_not_change_the_bytes_of_removed_doc
     assert pq.read_table(tmp_path / "one")["id"].to_pylist() == ["a", "b", "é"]
 
 
-def test_only_what_a_document_may_lack_may_be_null() -> None:
+def test_only_optional_columns_are_nullable() -> None:
     lacking = {field.name for field in documents.FINAL_SCHEMA if field.nullable}
     assert lacking == {"license", "url", "title", "date", "quality", "perplexity"}
     assert {field.name for field in documents.REMOVED_SCHEMA if field.nullable} == {"value", "language"}

@@ -1,4 +1,4 @@
-"""Jobs that share the keys of a corpus find the copies that one job finds, byte for byte."""
+"""Jobs that share the keys of a corpus find the copies of a single job, byte for byte."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def divided(
     return files
 
 
-def found(
+def find_equal_keys(
     section: DuplicateSelection, signatures: list[Path], reserved: list[Path], pairs: Sequence[Path], duplicates: Path
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the files of the copies that are found, and what was counted."""
+    """Return the files of the found copies, and the counts."""
     step = FindDuplicatesSettings(deduplication=section)
     files = {"signatures": signatures, "documents": signatures, "reserved": reserved, "pairs": [*pairs]}
     counts = find_duplicates.run(step, **files, duplicates=duplicates)
@@ -84,19 +84,19 @@ LISTED = st.one_of(st.just({}), st.dictionaries(st.just(("d", 0)), ROWS))
 @pytest.mark.slow
 @given(UNITS, LISTED, st.integers(1, 17), st.booleans(), st.randoms(use_true_random=False))
 @settings(max_examples=40)
-def test_any_number_of_jobs_finds_the_same_bytes(
+def test_result_does_not_depend_on_the_number_of_jobs(
     units: dict[Unit, Any], listed: dict[Unit, Any], shares: int, exact: bool, random: Any
 ) -> None:
     section = SECTION.model_copy(update={"exact": exact, "prefer": random.choice([[], ["b"], ["c", "a"]])})
     with TemporaryDirectory() as name:
         folder = Path(name)
         signatures, reserved = write(folder / "signatures", units), write(folder / "reserved", listed)
-        one = found(section, signatures, reserved, [], folder / "one")
+        one = find_equal_keys(section, signatures, reserved, [], folder / "one")
         random.shuffle(signatures)
         random.shuffle(reserved)
         pairs = divided(section, signatures, reserved, folder / "pairs", shares)
-        # Another preferred source needs no other keys.
-        assert found(section, signatures, reserved, pairs, folder / "several") == one
+        # Another preferred source needs the same keys.
+        assert find_equal_keys(section, signatures, reserved, pairs, folder / "several") == one
 
 
 def row(content: int, *bands: int) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def row(content: int, *bands: int) -> dict[str, Any]:
     return {"characters": 1, "content_0": content, "content_1": 1, "paragraphs": [], **keys}
 
 
-def test_what_is_random_is_not_compressed(tmp_path: Path) -> None:
+def test_random_columns_are_not_compressed(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "units", {("a", 0): [row(1, 2, 3)]})
     group = pq.ParquetFile(path).metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
@@ -128,7 +128,7 @@ def test_each_job_compares_its_share_of_the_keys(tmp_path: Path) -> None:
         assert [{(pair["document"], pair["first"]) for pair in table} for table in tables] == expected
 
 
-def test_shares_of_other_documents_or_another_division_are_refused(tmp_path: Path) -> None:
+def test_shares_of_other_documents_or_divisions_are_refused(tmp_path: Path) -> None:
     rows = [row(1, 2, 3), row(1, 2, 3)]
     signatures = write(tmp_path / "signatures", {("s", 0): rows})
     others = write(tmp_path / "others", {("s", 0): rows[:1], ("s", 1): rows[1:]})
@@ -142,11 +142,11 @@ def test_shares_of_other_documents_or_another_division_are_refused(tmp_path: Pat
         (SECTION.model_copy(update={"exact": False}), signatures, pairs),
     ):
         with pytest.raises(InputError, match=r"parquet is not share \d of \d of these keys: rerun corpus\.equal_keys"):
-            found(section, given_signatures, [], given_pairs, tmp_path / "duplicates")
+            find_equal_keys(section, given_signatures, [], given_pairs, tmp_path / "duplicates")
         assert not (tmp_path / "duplicates").exists()
 
 
-def test_too_little_memory_is_one_sentence(tmp_path: Path) -> None:
+def test_insufficient_memory_is_one_sentence(tmp_path: Path) -> None:
     signatures = write(tmp_path / "signatures", {("s", 0): [row(1, 2, 3)]})
     with pytest.raises(InputError, match=r"memory_bytes is 20, and 1 documents need 48: raise it to 96"):
         divided(SECTION.model_copy(update={"memory_bytes": 20}), signatures, [], tmp_path / "pairs", 2)

@@ -1,4 +1,4 @@
-"""Filtering keeps prose in the languages of the corpus, says why the rest goes, and loses nothing."""
+"""Filtering keeps prose in the languages of the corpus, records why the rest is removed, and loses nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from pipeline.corpus.text.language_identification import LanguageFilter
 from pipeline.corpus.text.text_cleaning import TextCleaner
 
 
-def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]) -> None:
+def test_filter_keeps_configured_languages(
+    chain: Any, texts: dict[str, str], as_json_lines: Callable[..., bytes]
+) -> None:
     counts = chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     kept = {row["id"].split("/")[-1]: row for row in chain.rows("s.filtered")}
     assert set(kept) == {name for name in texts if name[:3] in ("nl_", "en_")}
@@ -48,7 +50,7 @@ def test_languages(chain: Any, texts: dict[str, str], as_json_lines: Callable[..
     assert counts["removed"] == {"language": 3} and counts["documents_out"] == 5
 
 
-def test_a_corpus_may_hold_other_languages(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_corpus_may_include_other_languages(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     frisian = {"quality": {"stop_words": ["de", "it", "en", "fan"]}}
     chain = new_chain(Corpus.model_validate({"languages": {"fy": frisian}}))
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
@@ -69,7 +71,7 @@ def test_a_corpus_may_hold_other_languages(new_chain: Any, texts: dict[str, str]
         ("bel\x07letje", "belletje"),
     ],
 )
-def test_normalise(text: str, repaired: str) -> None:
+def test_normalize_text(text: str, repaired: str) -> None:
     assert TextCleaner().format(text) == repaired
 
 
@@ -100,14 +102,14 @@ PIECES = [
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
-def test_normalise_repairs_each_line(text: str) -> None:
+def test_normalization_repairs_each_line(text: str) -> None:
     config = ftfy.TextFixerConfig(uncurl_quotes=False, unescape_html="<" not in text)
     lines = [ftfy.fix_text(line, config) for line in text.split("\n")]
     assert TextCleaner(Normalization(white_space="keep")).format(text) == "\n".join(lines)
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="&<\x0b\x1c\x1d\x1e\x1f"), max_size=60))
-def test_normalise_skips_only_what_the_repair_leaves_alone(text: str) -> None:
+def test_normalization_skips_only_text_that_ftfy_leaves_unchanged(text: str) -> None:
     assert TextCleaner(Normalization(white_space="keep")).format(text) == ftfy.fix_text(text, uncurl_quotes=False)
 
 
@@ -116,7 +118,7 @@ LINES = st.sampled_from(["nl_water", "nl_bakker", "en_garden", "af", "short", "b
 
 @settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(LINES, min_size=1, max_size=12))
-def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]) -> None:
+def test_kept_and_removed_add_up_to_the_input(new_chain: Any, texts: dict[str, str], names: list[str]) -> None:
     special = {"blank": b"", "broken": b"{", "empty": b'{"text": ""}', "latin": b'"\xe9"'}
     lines = [special.get(name) or json.dumps({"text": texts.get(name, "Te kort.")}).encode() for name in names]
     lines = [b"" if name == "blank" else line for name, line in zip(names, lines, strict=True)]
@@ -143,7 +145,7 @@ def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], names: list[str]
     assert stages[1]["kept"] == len(good & set(names))
 
 
-def test_a_source_of_which_nothing_is_kept_makes_valid_files(chain: Any) -> None:
+def test_source_without_kept_documents_makes_valid_files(chain: Any) -> None:
     counts = chain.filter("s", {"x.jsonl": b'{"text": "Te kort om te blijven."}'})
     assert counts["documents_out"] == 0
     assert pq.read_schema(chain.folder / "s.filtered").equals(DOCUMENT_SCHEMA)
@@ -153,7 +155,7 @@ def test_a_source_of_which_nothing_is_kept_makes_valid_files(chain: Any) -> None
     assert chain.statistics(["s"])["sources"]["s"]["documents_out"] == 0
 
 
-def test_files_in_another_order_make_the_same_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_file_order_does_not_change_the_bytes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     files = {f"{name}.jsonl": as_json_lines({"1": text, "2": "kort"}) for name, text in texts.items()}
     one, other = new_chain(), new_chain()
     one.filter("s", files)
@@ -162,7 +164,7 @@ def test_files_in_another_order_make_the_same_bytes(new_chain: Any, texts: dict[
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
 
 
-def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_file_missing_from_the_manifest_is_refused(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     content = as_json_lines(texts)
     chain.filter("s", {"x.jsonl": content})
     (chain.folder / "raw/s/x.jsonl").write_bytes(content.replace(b"e", b"E", 1))
@@ -179,7 +181,7 @@ def test_a_file_that_is_not_in_the_manifest_is_refused(chain: Any, texts: dict[s
     assert not (chain.folder / "out").exists()
 
 
-def test_a_letter_keeps_thirty_marks() -> None:
+def test_combining_marks_per_letter_are_limited_to_thirty() -> None:
     text = "Een a" + "\u0301\u0316" * 200_000 + " en een é."
     repaired = TextCleaner().format(text)
     assert (
@@ -199,7 +201,7 @@ def test_personal_data_is_masked_and_counted(chain: Any, texts: dict[str, str], 
     assert chain.statistics(["s"])["personal_data"] == {"email": 2}
 
 
-def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_json_lines: Any) -> None:
+def test_filter_blocks_run_in_any_datatrove_pipeline(texts: dict[str, str], as_json_lines: Any) -> None:
     rules = Corpus()
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder, "x.jsonl")
@@ -220,7 +222,7 @@ def test_the_blocks_run_in_any_pipeline_of_datatrove(texts: dict[str, str], as_j
     ]
 
 
-def test_the_record_counts_how_the_encodings_of_pages_were_known(new_chain: Any, texts: dict[str, str]) -> None:
+def test_record_counts_encoding_detection_methods(new_chain: Any, texts: dict[str, str]) -> None:
     def page(text: str, encoding: str, head: str = "") -> bytes:
         body = "".join(f"<p>{sentence}</p>" for sentence in text.replace(". ", ".\n").split("\n"))
         return f"<html><head>{head}</head><body><article>{body}</article></body></html>".encode(encoding)

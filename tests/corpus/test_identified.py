@@ -1,4 +1,4 @@
-"""Languages beside Dutch are named as such by a model that knows them, and counted whether they are kept or not."""
+"""Other languages than Dutch are identified by a capable model, and counted whether kept or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.corpus.rules.presets import GENRES
 from pipeline.corpus.settings import Corpus
 from tests.corpus.conftest import TEXTS
 
-# By the labels of GlotLID: what the model learns, and a text that it has not seen.
+# By the labels of GlotLID: the training text of the model, and an unseen text.
 REGIONAL = {
     "gos": (
         "Zai haar t mooi veurnkander; hai het ja nait zègd woarom e nait mitgoan wol. Wie goan mörn noar Stad tou mit "
@@ -55,7 +55,7 @@ def glotlid(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., 
 
 
 @pytest.fixture
-def told(chain: Any, glotlid: Path) -> Any:
+def filtered(chain: Any, glotlid: Path) -> Any:
     """Return the steps with that model, for Dutch and English."""
     sha256 = hashlib.sha256(glotlid.read_bytes()).hexdigest()
     rules = {"minimum_score": 0.4, "mixed_language": 0.2, "quality": None, "repetition": None}
@@ -65,47 +65,47 @@ def told(chain: Any, glotlid: Path) -> Any:
     return chain
 
 
-def test_each_is_named_and_counted_though_none_is_kept(told: Any, as_json_lines: Any) -> None:
+def test_identified_languages_are_counted_even_if_none_is_kept(filtered: Any, as_json_lines: Any) -> None:
     documents = {code: unseen for code, (_, unseen) in REGIONAL.items()}
     documents |= {"fy": TEXTS["fy"], "af": TEXTS["af"], "nl": TEXTS["nl_water"], "en": TEXTS["en_garden"]}
-    told.filter("s", {"x.jsonl": as_json_lines(documents)})
-    told.deduplicate(["s"])
-    removed = {row["id"].rsplit("/", 1)[1]: row for row in told.rows("s.filter")}
+    filtered.filter("s", {"x.jsonl": as_json_lines(documents)})
+    filtered.deduplicate(["s"])
+    removed = {row["id"].rsplit("/", 1)[1]: row for row in filtered.rows("s.filter")}
     assert {name: row["language"] for name, row in removed.items()} == {**CODES, "fy": "fy", "af": "af"}
     assert {row["reason"] for row in removed.values()} == {LANGUAGE}
-    statistics = told.statistics(["s"])
+    statistics = filtered.statistics(["s"])
     identified = statistics["identified"]
     assert identified["model"] == "model.bin" and identified["minimum_scores"] == {"nl": [0.4], "en": [0.4]}
     sizes = {CODES.get(name, name): len(text.encode()) for name, text in documents.items()}
     assert identified["languages"] == {
         code: {"bytes": size, "documents": 1, "mixed_documents": 0} for code, size in sorted(sizes.items())
     }
-    assert sum(sizes.values()) == statistics["totals"]["bytes_in"], "nothing is left out"
+    assert sum(sizes.values()) == statistics["totals"]["bytes_in"], "nothing is omitted"
     assert set(statistics["languages"]) == {"nl", "en"}
 
 
-def test_a_regional_language_can_be_kept(told: Any, as_json_lines: Any) -> None:
+def test_regional_language_can_be_kept(filtered: Any, as_json_lines: Any) -> None:
     rules = {"minimum_score": 0.4, "quality": None, "repetition": None}
-    changed = {"languages": {"gos": rules}, "language_model": told.corpus.language_model.model_dump()}
-    told.corpus = Corpus.model_validate(changed)
-    told.filter("s", {"x.jsonl": as_json_lines({"gos": REGIONAL["gos"][1], "nl": TEXTS["nl_water"]})})
-    assert [(row["id"], row["language"]) for row in told.rows("s.filtered")] == [("s/x.jsonl/gos", "gos")]
+    changed = {"languages": {"gos": rules}, "language_model": filtered.corpus.language_model.model_dump()}
+    filtered.corpus = Corpus.model_validate(changed)
+    filtered.filter("s", {"x.jsonl": as_json_lines({"gos": REGIONAL["gos"][1], "nl": TEXTS["nl_water"]})})
+    assert [(row["id"], row["language"]) for row in filtered.rows("s.filtered")] == [("s/x.jsonl/gos", "gos")]
 
 
-def test_mixed_documents_are_counted_by_their_language(told: Any, as_json_lines: Any) -> None:
+def test_mixed_documents_are_counted_by_language(filtered: Any, as_json_lines: Any) -> None:
     dutch = "\n".join(text for name, text in TEXTS.items() if name.startswith("nl"))
     english = "\n".join(text for name, text in TEXTS.items() if name.startswith("en"))
     documents = {"mixed": f"{dutch}\n{dutch}\n{english}\n{english[:500]}", "dutch": f"{dutch}\n{dutch}"}
-    told.filter("s", {"x.jsonl": as_json_lines(documents)})
-    told.deduplicate(["s"])
-    assert [row["reason"] for row in told.rows("s.filter")] == [MIXED_LANGUAGE]
-    languages = told.statistics(["s"])["identified"]["languages"]
+    filtered.filter("s", {"x.jsonl": as_json_lines(documents)})
+    filtered.deduplicate(["s"])
+    assert [row["reason"] for row in filtered.rows("s.filter")] == [MIXED_LANGUAGE]
+    languages = filtered.statistics(["s"])["identified"]["languages"]
     assert languages == {
         "nl": {"documents": 2, "mixed_documents": 1, "bytes": sum(len(text.encode()) for text in documents.values())}
     }
 
 
-def test_the_scores_known_for_a_model_stand_where_none_is_written() -> None:
+def test_known_model_scores_are_the_default_minimum_scores() -> None:
     model = {"path": "model.bin", "sha256": "0" * 64}
     languages = {"nl": {}, "gos": None, "fy": {"minimum_score": 0.5}, "li": {"words": "spacy"}, "en": {}, "de": {}}
     unknown = Corpus.model_validate({"preset": "gptnl", "languages": {"nl": {}, "li": {}}, "language_model": model})

@@ -1,4 +1,4 @@
-"""How much a model is surprised by documents: the same as by an own forward pass, text by text."""
+"""Perplexity of documents: equal to a reference forward pass per text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = ["<bos>", "de", "boot", "ligt", "bij", "brug", "?"]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return a small untrained model with a tokenizer of words, begin-of-text a special one."""
+    """Return a small untrained model with a word tokenizer that has a special begin-of-text token."""
     torch.manual_seed(1)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     configuration = LlamaConfig(
@@ -51,7 +51,7 @@ def documents(folder: Path, texts: list[str]) -> tuple[Path, list[dict[str, Any]
 
 
 def by_hand(folder: Path, text: str, tokens: int) -> float:
-    """Ask the model for each token behind those before it, alone, and take the geometric mean of 1 / probability."""
+    """Compute the probability of each token after its predecessors alone, and the geometric mean of 1 / probability."""
     network = LlamaForCausalLM.from_pretrained(folder).double()
     numbers = [WORDS.index(word) if word in WORDS[1:] else 6 for word in text.split()][:tokens]
     total = 0.0
@@ -61,7 +61,7 @@ def by_hand(folder: Path, text: str, tokens: int) -> float:
     return math.exp(total / len(numbers))
 
 
-def test_it_is_that_of_an_own_forward_pass_of_the_first_tokens(
+def test_perplexity_equals_a_reference_forward_pass_of_the_first_tokens(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [" ".join(WORDS[1 + (number * step) % 6] for step in range(1, 2 + number)) for number in range(12)]
@@ -71,19 +71,19 @@ def test_it_is_that_of_an_own_forward_pass_of_the_first_tokens(
         monkeypatch.setattr(perplexity, "MAXIMUM_LOGITS", logits)
         counts = perplexity.run(PerplexitySettings(tokens=tokens), **files, perplexity=tmp_path / "found")
         assert counts == {"documents": 13}
-        found = pq.read_table(tmp_path / "found")
-        assert found.schema.names == ["id", "perplexity"]
-        assert found["id"].to_pylist() == [row["id"] for row in rows]
+        table = pq.read_table(tmp_path / "found")
+        assert table.schema.names == ["id", "perplexity"]
+        assert table["id"].to_pylist() == [row["id"] for row in rows]
         expected = [by_hand(model, row["text"], tokens) for row in rows]
-        assert found["perplexity"].to_pylist() == pytest.approx(expected, rel=1e-4)
+        assert table["perplexity"].to_pylist() == pytest.approx(expected, rel=1e-4)
     assert max(expected) > 2 * min(expected)
 
 
-def test_a_text_without_tokens_has_none_and_a_special_token_in_a_text_is_text(model: Path) -> None:
+def test_empty_text_has_no_perplexity_and_special_tokens_are_read_as_text(model: Path) -> None:
     surprise = perplexity.PerplexityModel(model, 9)
-    found = surprise.compute(["\n", "de boot", "<bos> de"])
-    assert math.isnan(found[0]) and not math.isnan(found[1])
-    assert found[2] == pytest.approx(by_hand(model, "? ? ? de", 9), rel=1e-4)
+    result = surprise.compute(["\n", "de boot", "<bos> de"])
+    assert math.isnan(result[0]) and not math.isnan(result[1])
+    assert result[2] == pytest.approx(by_hand(model, "? ? ? de", 9), rel=1e-4)
 
 
 def test_both_scores_become_columns(model: Path, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_both_scores_become_columns(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_model_that_is_not_whole_is_named(model: Path, tmp_path: Path, broken: str) -> None:
+def test_incomplete_model_is_named(model: Path, tmp_path: Path, broken: str) -> None:
     path, _ = documents(tmp_path, ["de boot"])
     (model / broken).write_text(json.dumps({"model_type": "llama"})[:9])
     with pytest.raises(InputError, match="final is no complete model"):

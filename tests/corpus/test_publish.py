@@ -1,4 +1,4 @@
-"""The published data set opens offline in the tools of others, and shows of removed texts only what it may."""
+"""The published data set opens offline in third-party tools, and shows only permitted parts of removed texts."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-def test_the_loader_of_hugging_face_opens_it_offline(published: Published, offline: None, tmp_path: Path) -> None:
+def test_hugging_face_loader_opens_the_data_set_offline(published: Published, offline: None, tmp_path: Path) -> None:
     published.publish()
     expected = {row["id"] for path in published.final for row in pq.read_table(path).to_pylist()}
     (published.folder / "final" / "old.0.parquet").write_bytes(published.final[0].read_bytes())
@@ -157,7 +157,7 @@ def test_the_loader_of_hugging_face_opens_it_offline(published: Published, offli
     assert set(opened["source"]) <= licenses.keys() and sources[0]["holder"] == "Iemand"
 
 
-def test_croissant_validates_and_reads_the_documents(published: Published, offline: None) -> None:
+def test_croissant_metadata_validates_and_reads_the_documents(published: Published, offline: None) -> None:
     published.publish()
     opened = mlcroissant.Dataset(jsonld=published.folder / "croissant.json")
     assert not opened.metadata.ctx.issues.errors
@@ -166,7 +166,7 @@ def test_croissant_validates_and_reads_the_documents(published: Published, offli
     assert content["license"] == "https://spdx.org/licenses/CC0-1.0"
     assert content["rai:dataUseCases"] == "onderzoek </script>"
     assert content["rai:dataReleaseMaintenancePlan"] == "schrijf ons"
-    assert "rai:dataLimitations" not in content, "what nobody stated is not there"
+    assert "rai:dataLimitations" not in content, "unstated values are absent"
     hashes = {entry["contentUrl"]: entry["sha256"] for entry in content["distribution"] if "sha256" in entry}
     for path in published.final:
         assert hashes[f"final/{path.name}"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -178,7 +178,7 @@ def test_croissant_validates_and_reads_the_documents(published: Published, offli
     assert hashes["sources.parquet"] == hashlib.sha256((published.folder / "sources.parquet").read_bytes()).hexdigest()
 
 
-def test_a_file_is_called_what_it_is_called_when_it_is_complete(published: Published) -> None:
+def test_published_bytes_do_not_depend_on_the_partial_file_name(published: Published) -> None:
     published.publish()
     published.publish(before=".partial-host.1-")
     for file in OUTPUTS.values():
@@ -210,7 +210,7 @@ def test_counts_add_up_by_source_language_license_and_year(published: Published)
     assert 'class="heat-4"' in published.read("page")
 
 
-def test_text_from_data_is_no_markup(published: Published) -> None:
+def test_text_from_data_is_not_interpreted_as_markup(published: Published) -> None:
     published.publish(holder=f"{HOSTILE} a\u202eb\x1b[2K", contact=f"{HOSTILE}\u2066", url="javascript:alert(1)")
     page, card = published.read("page"), published.read("card")
     assert not any(map(is_invisible, page + card)) and "a\\u202eb\\x1b[2K" in page
@@ -229,7 +229,7 @@ def test_text_from_data_is_no_markup(published: Published) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
 
-def test_another_order_of_files_and_another_process_give_the_same_bytes(published: Published, tmp_path: Path) -> None:
+def test_published_bytes_do_not_depend_on_file_order_or_process(published: Published, tmp_path: Path) -> None:
     published.publish()
     other = tmp_path / "other"
     other.mkdir()
@@ -253,7 +253,7 @@ def test_another_order_of_files_and_another_process_give_the_same_bytes(publishe
         assert (other / file).read_bytes() == expected and (third / file).read_bytes() == expected
 
 
-def test_removed_texts_are_private_masked_and_shown_in_small_samples(published: Published) -> None:
+def test_removed_texts_are_private_masked_and_sampled(published: Published) -> None:
     published.publish()
     kept = [row for path in sorted(published.private.iterdir()) for row in pq.read_table(path).to_pylist()]
     removed = [row for path in published.removed for row in pq.read_table(path).to_pylist()]
@@ -270,7 +270,9 @@ def test_removed_texts_are_private_masked_and_shown_in_small_samples(published: 
     assert "@voorbeeld" not in published.read("page")
 
 
-def test_without_keep_removed_no_text_stays(published: Published, chain: Any, texts: dict[str, str]) -> None:
+def test_removed_texts_are_not_stored_without_keep_removed(
+    published: Published, chain: Any, texts: dict[str, str]
+) -> None:
     assert len(list(published.private.iterdir())) == 4
     published.keep_removed = False
     raw = (chain.folder / "raw" / "een" / "x.jsonl").read_bytes()
@@ -285,7 +287,7 @@ def test_without_keep_removed_no_text_stays(published: Published, chain: Any, te
 
 
 @pytest.mark.parametrize("reason", ["opt_out", "harmful"])
-def test_no_text_of_what_is_reserved_harmful_or_flagged(reason: str, tmp_path: Path) -> None:
+def test_reserved_harmful_and_flagged_texts_are_not_stored(reason: str, tmp_path: Path) -> None:
     texts = RemovedTexts(tmp_path / "private" / "a.parquet", samples=True)
     row = {"id": "a/b/1", "source": "a", "stage": "filter", "value": None, "bytes": 5}
     texts.add({**row, "reason": reason}, Document(text="geheim", id="a/b/1"))
@@ -296,7 +298,7 @@ def test_no_text_of_what_is_reserved_harmful_or_flagged(reason: str, tmp_path: P
     assert [sample["text"] for sample in texts.samples()] == ["gewoon"]
 
 
-def test_where_a_license_allows_no_samples_the_private_file_has_the_texts_alone(tmp_path: Path) -> None:
+def test_private_file_has_only_texts_if_the_license_forbids_samples(tmp_path: Path) -> None:
     texts = RemovedTexts(tmp_path / "private" / "a.parquet", samples=False)
     row = {"id": "a/b/1", "source": "a", "stage": "filter", "reason": "r", "value": None, "bytes": 5}
     texts.add(row, Document(text="gewoon", id="a/b/1"))
@@ -304,19 +306,19 @@ def test_where_a_license_allows_no_samples_the_private_file_has_the_texts_alone(
     assert pq.read_table(tmp_path / "private" / "a.parquet")["text"].to_pylist() == ["gewoon"]
 
 
-def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
+def test_samples_have_the_least_hashes_in_any_order() -> None:
     rows = [
         {"id": f"a/b/{n}", "source": "a", "stage": "s", "reason": "r", "value": None, "bytes": 1} for n in range(40)
     ]
-    found = []
+    results = []
     for order in (1, -1):
         texts = RemovedTexts(None, samples=True)
         for row in rows[::order]:
             texts.add(row, Document(text="x" * 1000, id=row["id"]))
-        found.append(texts.samples())
+        results.append(texts.samples())
         assert texts.close() == {}, "no private file is written"
-    assert found[0] == found[1] and len(found[0]) == 3
-    assert {len(sample["text"]) for sample in found[0]} == {SAMPLE_CHARACTERS}
+    assert results[0] == results[1] and len(results[0]) == 3
+    assert {len(sample["text"]) for sample in results[0]} == {SAMPLE_CHARACTERS}
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ def test_samples_are_those_with_the_least_hashes_in_any_order() -> None:
         ("MIT AND CC-BY-NC-4.0", "license", True, False),
     ],
 )
-def test_samples_only_where_the_license_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:
+def test_samples_are_written_only_if_the_license_allows_it(license: str, basis: str, keep: bool, shown: bool) -> None:
     source = {
         "name": "s",
         "path": "config/corpus/nl_gids.jsonl",
@@ -348,7 +350,7 @@ def test_samples_only_where_the_license_allows_it(license: str, basis: str, keep
         assert settings.samples is shown and settings.keep_removed is keep
 
 
-def test_a_data_set_is_told_what_the_provider_states_of_it() -> None:
+def test_data_set_contains_provider_statements() -> None:
     source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
     source["rights"] = {"basis": "public-domain", "holder": "iemand"}
     stated = {"intended_use": {"nl": "onderzoek", "en": "research"}, "limitations": "none known", "removal": ""}
@@ -365,7 +367,7 @@ def test_statistics_of_other_files_are_refused(published: Published) -> None:
         published.publish()
 
 
-def test_domains_are_counted_by_source_and_the_largest_tenth_is_named() -> None:
+def test_domains_are_counted_by_source_and_the_largest_tenth_is_listed() -> None:
     names = [f"d{number}.nl" for number in range(11)]
     addresses = [f"https://www.{name}/a?b=d99.nl" for name in names] + ["HTTP://user@D3.NL:80/x", None, "no address"]
     texts = [f"{'x' * (number + 1)}" for number in range(11)] + ["y" * 20, "z", "z"]

@@ -1,4 +1,4 @@
-"""Classifiers of quality: trained on the seeds of each language, and measured beside what is trivial."""
+"""Quality classifiers: trained on the seeds of each language, and compared with baselines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["seeds"]
 
 
 def trained(folder: Path, **languages: list[Any]) -> dict[str, Any]:
-    """Train, and return what is written of the evaluation and what the step returns."""
+    """Train, and return the evaluation file and the step's counts."""
     settings = QualitySettings(
         normalization=Normalization(), languages={code: [one for one, _ in sets] for code, sets in languages.items()}
     )
@@ -36,14 +36,14 @@ def trained(folder: Path, **languages: list[Any]) -> dict[str, Any]:
     return {**json.loads((folder / "quality.json").read_text()), "counts": counts}
 
 
-def test_each_language_has_its_own_classifier_and_figures(seeds: Write, tmp_path: Path) -> None:
+def test_each_language_has_its_own_classifier_and_metrics(seeds: Write, tmp_path: Path) -> None:
     good, bad = seeds("good", "good", sentences(100, 1)), seeds("bad", "bad", menus(60, 2))
-    told = trained(
+    report = trained(
         tmp_path,
         en=[seeds("en", "good", menus(60, 5)), seeds("un", "bad", sentences(60, 6))],
         nl=[good, bad, seeds("c", "good", sentences(9, 3), True), seeds("d", "bad", menus(7, 4), True)],
     )
-    nl = told["languages"]["nl"]
+    nl = report["languages"]["nl"]
     assert [(one["name"], one["label"], one["license"], one["texts"]) for one in nl["seeds"]] == [
         ("good.jsonl", "good", "CC0-1.0", 100),
         ("bad.jsonl", "bad", "CC0-1.0", 60),
@@ -51,10 +51,10 @@ def test_each_language_has_its_own_classifier_and_figures(seeds: Write, tmp_path
         ("d.jsonl", "bad", "CC0-1.0", 7),
     ]
     assert nl["training"] == {"good": 70, "bad": 42} and nl["calibration"] == {"good": 10, "bad": 6}
-    assert told["counts"]["nl"] == {key: nl[key] for key in ("training", "calibration")}
+    assert report["counts"]["nl"] == {key: nl[key] for key in ("training", "calibration")}
     assert (nl["held_out"]["good"], nl["held_out"]["bad"]) == (20, 12)
     assert (nl["other_files"]["good"], nl["other_files"]["bad"]) == (9, 7)
-    assert told["languages"]["en"]["other_files"] is None
+    assert report["languages"]["en"]["other_files"] is None
     for place in ("held_out", "other_files"):
         methods = nl[place]["methods"]
         assert [*methods] == ["classifier", "majority", "length", "stop_words"]
@@ -67,17 +67,17 @@ def test_each_language_has_its_own_classifier_and_figures(seeds: Write, tmp_path
     assert classifiers["en"].score_texts(menu)[0] > 0.8 > 0.2 > classifiers["en"].score_texts(prose)[0]
 
 
-def test_trivial_figures_are_those_of_the_length_and_of_stop_words(seeds: Write, tmp_path: Path) -> None:
-    """Good texts are the longer ones here, whose words are the same."""
+def test_baseline_metrics_are_those_of_length_and_stop_words(seeds: Write, tmp_path: Path) -> None:
+    """Good texts are longer here and have the same words."""
     short = [text[: len(text) // 9] for text in sentences(80, 7)]
-    told = trained(tmp_path, nl=[seeds("g", "good", sentences(80, 1)), seeds("b", "bad", short)])
-    methods = told["languages"]["nl"]["held_out"]["methods"]
+    report = trained(tmp_path, nl=[seeds("g", "good", sentences(80, 1)), seeds("b", "bad", short)])
+    methods = report["languages"]["nl"]["held_out"]["methods"]
     assert methods["length"]["auc"]["value"] > 0.98 and methods["stop_words"]["auc"]["value"] < 0.9
-    told = trained(tmp_path, fy=[seeds("g", "good", sentences(80, 1)), seeds("b", "bad", short)])
-    assert [*told["languages"]["fy"]["held_out"]["methods"]] == ["classifier", "majority", "length"]
+    report = trained(tmp_path, fy=[seeds("g", "good", sentences(80, 1)), seeds("b", "bad", short)])
+    assert [*report["languages"]["fy"]["held_out"]["methods"]] == ["classifier", "majority", "length"]
 
 
-def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Write, tmp_path: Path) -> None:
+def test_classifier_bytes_do_not_depend_on_threads_or_text_order(seeds: Write, tmp_path: Path) -> None:
     good, bad = sentences(70, 1), menus(60, 2)
     script = (
         "import sys; from pathlib import Path; from pipeline.corpus import quality; "
@@ -89,7 +89,7 @@ def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Writ
     for threads, order in (("1", 1), ("4", -1)):
         sets = [seeds("good", "good", good[::order]), seeds("bad", "bad", bad[::order])]
         settings = QualitySettings(normalization=Normalization(), languages={"nl": [one for one, _ in sets]})
-        out = [str(tmp_path / f"model{threads}"), str(tmp_path / f"told{threads}")]
+        out = [str(tmp_path / f"model{threads}"), str(tmp_path / f"report{threads}")]
         variables = {f"{name}_NUM_THREADS": threads for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
         command = [sys.executable, "-c", script, settings.model_dump_json(), *(str(path) for _, path in sets), *out]
         subprocess.run(command, check=True, env={**os.environ, **variables})
@@ -97,7 +97,7 @@ def test_the_same_bytes_for_any_number_of_threads_and_order_of_texts(seeds: Writ
     assert len(written) == 1
 
 
-def test_a_score_is_a_logistic_function_of_the_mean_weight_of_the_ngrams() -> None:
+def test_score_is_a_logistic_function_of_the_mean_ngram_weight() -> None:
     from pipeline.corpus.classifier.linear_classifier import BUCKETS, ngram_buckets
 
     weights = np.random.default_rng(1).normal(size=BUCKETS).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A damaged file is left out whole and named, the others are what they are without it, and every byte is counted."""
+"""A damaged file is quarantined completely and named, other files are unaffected, and every byte is counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lines(*texts: str) -> bytes:
 
 
 PROSE = lines("een twee drie vier " * 50)
-# By kind: name of the file, its content, what is said of it.
+# By kind: file name, content, reported damage.
 DAMAGED: dict[str, tuple[str, bytes, str]] = {
     "gzip without an end": ("k.jsonl.gz", gzip.compress(PROSE, mtime=0)[:-6], "truncated"),
     "gzip with a changed byte": ("k.jsonl.gz", flipped(gzip.compress(PROSE, mtime=0), 40), "damaged"),
@@ -69,7 +69,7 @@ DAMAGED: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_file_takes_nothing_from_the_others(new_chain: Any, texts: dict[str, str], kind: str) -> None:
+def test_damaged_file_does_not_affect_other_files(new_chain: Any, texts: dict[str, str], kind: str) -> None:
     name, content, damage = DAMAGED[kind]
     good = {"a.jsonl": lines(texts["nl_water"], texts["af"]), "z.jsonl.gz": gzip.compress(lines(texts["en_garden"]))}
     whole, chain = new_chain(), new_chain()
@@ -89,7 +89,7 @@ def test_a_damaged_file_takes_nothing_from_the_others(new_chain: Any, texts: dic
 
 
 @pytest.mark.slow
-def test_a_bomb_is_left_out(new_chain: Any, texts: dict[str, str]) -> None:
+def test_decompression_bomb_is_quarantined(new_chain: Any, texts: dict[str, str]) -> None:
     chain = new_chain()
     chain.reading = QUARANTINE
     bomb = lzma.compress(bytes(150_000_000), preset=0)
@@ -98,7 +98,7 @@ def test_a_bomb_is_left_out(new_chain: Any, texts: dict[str, str]) -> None:
     assert counts["documents_out"] == 1
 
 
-def test_few_broken_records_of_a_unit_leave_no_file_out(new_chain: Any, texts: dict[str, str]) -> None:
+def test_few_broken_records_do_not_quarantine_a_file(new_chain: Any, texts: dict[str, str]) -> None:
     chain = new_chain(Corpus(broken_share=0.5))
     chain.reading = QUARANTINE
     counts = chain.filter("s", {"a.jsonl": lines(texts["nl_water"], texts["en_garden"]), "k.txt": b"\xe9\xe9n"})
@@ -113,7 +113,7 @@ def test_few_broken_records_of_a_unit_leave_no_file_out(new_chain: Any, texts: d
     assert [one["file"] for one in counts["quarantined"]] == ["b.jsonl"] and counts["removed"] == {"broken_json": 1}
 
 
-def test_a_source_of_nothing_but_damage_has_valid_files(chain: Any) -> None:
+def test_source_with_only_damaged_files_makes_valid_outputs(chain: Any) -> None:
     chain.reading = QUARANTINE
     counts = chain.filter("s", {"a.jsonl.gz": b"geen", "b.parquet": b"iets"})
     assert counts["documents_in"] == 0 and chain.rows("s.filtered") == chain.rows("s.filter") == []
@@ -129,7 +129,7 @@ KINDS = st.lists(st.sampled_from(["good", "short", "copy", *DAMAGED]), min_size=
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KINDS)
-def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], kinds: list[str]) -> None:
+def test_kept_and_removed_add_up_to_the_input(new_chain: Any, texts: dict[str, str], kinds: list[str]) -> None:
     chain = new_chain()
     chain.reading, chain.damaged_share = QUARANTINE, 1.0
     files = {"first.jsonl": lines(texts["nl_fiets"])}
@@ -152,7 +152,7 @@ def test_nothing_is_lost(new_chain: Any, texts: dict[str, str], kinds: list[str]
         assert part["quarantined_bytes"] == sum(damaged.values())
 
 
-def test_the_share_is_of_the_source_over_all_its_units(new_chain: Any, texts: dict[str, str]) -> None:
+def test_damaged_share_covers_all_units_of_a_source(new_chain: Any, texts: dict[str, str]) -> None:
     chain = new_chain()
     chain.reading = QUARANTINE
     content = lines(texts["nl_water"])
@@ -174,11 +174,13 @@ def test_the_share_is_of_the_source_over_all_its_units(new_chain: Any, texts: di
 def test_no_part_of_a_large_damaged_file_is_used(tmp_path: Path, new_chain: Any) -> None:
     content = gzip.compress(bytes(range(256)) * 40, mtime=0, compresslevel=0)[:-5]
     (tmp_path / "x.jsonl.gz").write_bytes(content)
-    told = {"source": "s", "file_name": "x.jsonl.gz", "unit_bytes": 4096, "document_bytes": 999}
+    split_settings = {"source": "s", "file_name": "x.jsonl.gz", "unit_bytes": 4096, "document_bytes": 999}
     with pytest.raises(DamagedFile, match=r"x\.jsonl\.gz is truncated"):
-        split.run(SplitSettings(**told, parts=3), file=tmp_path / "x.jsonl.gz", parts=tmp_path / "strict")
+        split.run(SplitSettings(**split_settings, parts=3), file=tmp_path / "x.jsonl.gz", parts=tmp_path / "strict")
     counts = split.run(
-        SplitSettings(**told, parts=3, quarantine=True), file=tmp_path / "x.jsonl.gz", parts=tmp_path / "parts"
+        SplitSettings(**split_settings, parts=3, quarantine=True),
+        file=tmp_path / "x.jsonl.gz",
+        parts=tmp_path / "parts",
     )
     assert counts == {"parts": 3, "documents": 0, "bytes": 0, "damage": "truncated"}
     parts = sorted((tmp_path / "parts").iterdir())
@@ -189,18 +191,20 @@ def test_no_part_of_a_large_damaged_file_is_used(tmp_path: Path, new_chain: Any)
         assert caught.value.damage == "truncated"
 
 
-def test_a_part_without_damage_says_what_it_stands_for(tmp_path: Path) -> None:
+def test_undamaged_parts_cover_the_whole_file(tmp_path: Path) -> None:
     content = "".join(f'{{"text": "regel {number}"}}\n' for number in range(400)).encode()
     (tmp_path / "x.jsonl").write_bytes(content)
-    told = SplitSettings(source="s", file_name="x.jsonl", parts=3, unit_bytes=4096, document_bytes=999, quarantine=True)
-    split.run(told, file=tmp_path / "x.jsonl", parts=tmp_path / "parts")
+    split_settings = SplitSettings(
+        source="s", file_name="x.jsonl", parts=3, unit_bytes=4096, document_bytes=999, quarantine=True
+    )
+    split.run(split_settings, file=tmp_path / "x.jsonl", parts=tmp_path / "parts")
     parts = sorted((tmp_path / "parts").iterdir())
     assert sum(map(count_raw_bytes, parts)) == len(content)
     assert sum(len(list(read_part(part))) for part in parts) == 400
 
 
 @pytest.mark.parametrize(("share", "quarantine"), [(None, True), (0.0, False), (0.2, True)])
-def test_a_source_says_how_much_of_it_may_be_damaged(share: float | None, quarantine: bool) -> None:
+def test_source_sets_its_own_damage_limits(share: float | None, quarantine: bool) -> None:
     source: dict[str, Any] = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "MIT"}
     source["rights"] = {"basis": "license", "holder": "iemand"}
     source |= {} if share is None else {"damaged_share": share}

@@ -1,4 +1,4 @@
-"""Every format gives the same documents; what cannot be read is counted, named and bounded."""
+"""Every format gives the same documents; unreadable records are counted, named and bounded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LINES = (
         ("x.jsonl", b"\xef\xbb\xbf" + LINES),
     ],
 )
-def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
+def test_read_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
     documents, removed, reader = read(tmp_path, {name: content})
     assert [(d.id, d.text) for d in documents] == [
         (f"s/{name}/a", "een"),
@@ -78,7 +78,7 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
     assert removed == [] and (reader.records_in, reader.bytes_in) == (3, 15)
 
 
-def test_parquet_and_plain_text(tmp_path: Path) -> None:
+def test_read_parquet_and_plain_text(tmp_path: Path) -> None:
     rows = {"key": pa.array([1, 2]), "body": pa.array(["een", None]), "other": pa.array([0, 0])}
     contents = {"x.parquet": parquet(rows)}
     documents, removed, _ = read(tmp_path, contents, keys=FieldNames("body", "key"), broken_share=0.5)
@@ -88,7 +88,7 @@ def test_parquet_and_plain_text(tmp_path: Path) -> None:
     assert [(d.id, d.text) for d in documents] == [("s/a.txt/0", "regel\nregel"), ("s/b.md.gz/0", "# kop")]
 
 
-def test_a_string_column_that_is_not_utf8_is_counted(tmp_path: Path) -> None:
+def test_string_column_with_invalid_utf8_is_counted(tmp_path: Path) -> None:
     column = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\4\0\0\0\5\0\0\0"), pa.py_buffer(b"goed\xff"))
     documents, removed, _ = read(tmp_path, {"x.parquet": parquet({"text": column})}, broken_share=0.5)
     assert [d.text for d in documents] == ["goed"]
@@ -111,7 +111,7 @@ BROKEN = [
 ]
 
 
-def test_broken_lines_are_removed_with_their_reason_and_line(tmp_path: Path) -> None:
+def test_broken_lines_are_removed_with_reason_and_line(tmp_path: Path) -> None:
     content = b'{"text": "goed"}\n' + b"\n".join(line for line, _ in BROKEN)
     documents, removed, reader = read(tmp_path, {"x.jsonl": content}, broken_share=0.95)
     assert [d.text for d in documents] == ["goed"]
@@ -120,7 +120,7 @@ def test_broken_lines_are_removed_with_their_reason_and_line(tmp_path: Path) -> 
     assert reader.records_in == 13 and reader.bytes_in == 4 + sum(row["bytes"] for row in removed)
 
 
-def test_an_escaped_nul_and_a_line_of_5_megabytes_are_text(tmp_path: Path) -> None:
+def test_escaped_nul_and_5_megabyte_line_are_text(tmp_path: Path) -> None:
     long = "woord " * 850_000
     lines = [json.dumps({"text": "a\0b", "id": "a\ud800", "url": "\ud800"}), json.dumps({"text": long})]
     documents, removed, _ = read(tmp_path, {"x.jsonl": "\n".join(lines).encode()})
@@ -129,7 +129,7 @@ def test_an_escaped_nul_and_a_line_of_5_megabytes_are_text(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.txt", "x.html", "x.parquet"])
-def test_a_record_over_the_limit_is_too_large_but_not_broken(tmp_path: Path, name: str) -> None:
+def test_record_over_the_limit_is_too_large_but_not_broken(tmp_path: Path, name: str) -> None:
     text = "woord " * 1000
     content = json.dumps({"text": text}).encode() if "jsonl" in name else text.encode()
     if name.endswith(".gz"):
@@ -153,7 +153,7 @@ BOMBS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_ends_in_one_sentence(tmp_path: Path, name: str) -> None:
+def test_decompression_bomb_is_one_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(BOMBS[name]())
     removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -178,14 +178,14 @@ print(kept, [row["reason"] for row in removed.rows], status[status.index("VmHWM:
 
 
 def measured(path: Path) -> tuple[int, str, int]:
-    """Return the documents of a file, the reasons of the others, and the peak memory in kibibytes of a new process."""
+    """Return the documents of a file, the removal reasons, and the peak memory in kibibytes of a new process."""
     done = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
     kept, reasons, peak = done.stdout.replace(" [", "|[").replace("] ", "]|").split("|")
     return int(kept), reasons, int(peak)
 
 
 @pytest.mark.slow
-def test_memory_does_not_depend_on_the_size_of_a_file_or_of_a_document(tmp_path: Path) -> None:
+def test_memory_does_not_depend_on_file_or_document_size(tmp_path: Path) -> None:
     line = json.dumps({"text": "woord " * 3500}) + "\n"
     (tmp_path / "small").write_text(line * 100)
     (tmp_path / "large").write_text(line * 5000)
@@ -201,7 +201,7 @@ def test_memory_does_not_depend_on_the_size_of_a_file_or_of_a_document(tmp_path:
     assert (kept, reasons) == (1, "['too_large']") and peak - base < 70_000
 
 
-def test_too_many_broken_lines_stop_with_share_and_first_line(tmp_path: Path) -> None:
+def test_too_many_broken_lines_error_has_share_and_first_line(tmp_path: Path) -> None:
     content = b'{"text": "goed"}\n' * 8 + b"{\n" * 2
     with pytest.raises(
         InputError, match=r"source s: 20\.0% of 10 lines are broken, first x\.jsonl line 9 \(broken_json"
@@ -211,7 +211,7 @@ def test_too_many_broken_lines_stop_with_share_and_first_line(tmp_path: Path) ->
     assert len(documents) == 8
 
 
-def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
+def test_ids_are_unique_with_broken_lines(tmp_path: Path) -> None:
     lines = [
         {"id": "a", "text": "1"},
         {"id": "a", "text": "2"},
@@ -226,13 +226,13 @@ def test_ids_are_unique_also_beside_broken_lines(tmp_path: Path) -> None:
 
 
 def named(ids: list[str]) -> list[str]:
-    """Return the ids of documents that have these in their file."""
+    """Return the ids of documents with these ids in their file."""
     records = (RawRecord(number, 0, {"id": name, "text": "x"}) for number, name in enumerate(ids, 1))
     return [document.id for document, _ in make_raw_documents(records, "s", FieldNames("text", "id", "date"))]
 
 
 @given(st.lists(st.sampled_from(["a", "a#2", "a#3", "a#2#2", "b"]), max_size=25))
-def test_a_later_id_gets_the_first_number_that_is_free(ids: list[str]) -> None:
+def test_duplicate_id_gets_the_first_free_suffix(ids: list[str]) -> None:
     expected: list[str] = []
     for name in ids:
         free = (f"s/{name}#{number}" for number in range(2, 100) if f"s/{name}#{number}" not in expected)
@@ -240,9 +240,9 @@ def test_a_later_id_gets_the_first_number_that_is_free(ids: list[str]) -> None:
     assert named(ids) == expected
 
 
-def test_equal_ids_take_no_longer_than_others() -> None:
+def test_equal_ids_take_no_longer_than_distinct_ids() -> None:
     def lines(ids: list[str]) -> int:
-        """Return how many lines of Python are executed."""
+        """Return the number of executed Python lines."""
         counted = 0
 
         def count(*_: Any) -> Any:
@@ -275,12 +275,12 @@ def test_equal_ids_take_no_longer_than_others() -> None:
         ("x.parquet", parquet({"text": pa.array(["a"])})[:-3]),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+def test_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(InputError, match=rf"{name} (is truncated or|is no)"):
         read(tmp_path, {name: content})
 
 
-def test_an_unknown_format_and_a_missing_column_are_told(tmp_path: Path) -> None:
+def test_unknown_format_and_missing_column_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x\.pdf: its extension is unknown"):
         read(tmp_path, {"x.pdf": b"a,b"})
     with pytest.raises(InputError, match=r"no column 'text': set text_key of the source to one of \['body'\]"):
@@ -288,15 +288,15 @@ def test_an_unknown_format_and_a_missing_column_are_told(tmp_path: Path) -> None
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), max_size=20), st.integers(1, 9))
-def test_lines_do_not_depend_on_the_size_of_pieces(texts: list[str], size: int) -> None:
+def test_lines_do_not_depend_on_chunk_size(texts: list[str], size: int) -> None:
     content = "\n".join(texts).encode()
     pieces = [(content[start : start + size], start) for start in range(0, len(content), size)]
     for limit in (10**6, 5):
-        found = [line[:3] for line in decompression.read_lines(iter(pieces), limit)]
+        results = [line[:3] for line in decompression.read_lines(iter(pieces), limit)]
         numbered = enumerate(content.split(b"\n"), 1)
-        assert found == [(n, line if len(line) <= limit else None, len(line)) for n, line in numbered if line]
+        assert results == [(n, line if len(line) <= limit else None, len(line)) for n, line in numbered if line]
 
 
-def test_records_carry_line_numbers(tmp_path: Path, gzipped: Callable[[bytes], bytes]) -> None:
+def test_records_have_line_numbers(tmp_path: Path, gzipped: Callable[[bytes], bytes]) -> None:
     (tmp_path / "x").write_bytes(gzipped(LINES))
     assert [record.number for record in read_records(tmp_path / "x", "x.jsonl.gz", FieldNames(), 99)] == [1, 3, 4]

@@ -1,4 +1,4 @@
-"""Every reason for removal is known with its threshold, and `corpus why` says where the threshold comes from."""
+"""Every removal reason has its threshold, and `corpus why` shows the origin of the threshold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECTIONS: dict[str, Any] = {
 }
 MEASURING: list[Any] = [block for block in RULE_BLOCKS if issubclass(block, MeasureBlock)]
 RULES = [(block, rule) for block in MEASURING for rule in block.filter_rules]
-# These are no matter of more or less.
+# These have no threshold.
 WITHOUT_THRESHOLD = {
     *get_args(Unreadable),
     *RIGHTS_REASONS,
@@ -34,11 +34,11 @@ WITHOUT_THRESHOLD = {
     documents.EMPTY,
     documents.EXACT_DUPLICATE,
 } - {"too_large"}
-# What changes a measure of its section, and is none.
+# Settings that change a measure of their section but are no thresholds.
 NO_THRESHOLDS = {"stop_words", "repeated_stop_words", "short_line_length", "within_words"}
 LISTS = {"word_lists": [{"name": "a", "path": "a", "minimum_hits": 2, "minimum_share": 0.5}]}
 HARMFUL = LISTS | {"classifiers": [{"name": "b", "path": "b", "label": "x", "threshold": 0.75}]}
-# Every rule, also those that are off by default.
+# Every rule, including those off by default.
 EVERY: dict[str, Any] = {
     name: {key: 1 for key, field in section.model_fields.items() if field.default is None}
     for name, section in SECTIONS.items()
@@ -60,8 +60,8 @@ TEXT = "\n".join(
 )
 
 
-def told(stage: str, reason: str, value: str = "9", language: str = "nl", **changed: Any) -> str | None:
-    """Return the sentence of a job that has all rules."""
+def explanation(stage: str, reason: str, value: str = "9", language: str = "nl", **changed: Any) -> str | None:
+    """Return the explanation for a job with all rules."""
     corpus = Corpus.model_validate(WRITTEN)
     filtering = FilterSettings(
         source="s",
@@ -80,7 +80,7 @@ def told(stage: str, reason: str, value: str = "9", language: str = "nl", **chan
     return explain_removal(stage, row, **given | changed)
 
 
-def test_all_reasons_are_known_in_one_place() -> None:
+def test_all_removal_reasons_are_declared() -> None:
     constants = {getattr(documents, name) for name in documents.__annotations__}
     declared = {rule.reason for _, rule in RULES}
     assert len(declared) == len(RULES), "two rules have one reason"
@@ -88,8 +88,8 @@ def test_all_reasons_are_known_in_one_place() -> None:
     assert known == constants | declared | {*get_args(Unreadable)}
 
 
-def test_no_step_writes_a_reason_of_its_own() -> None:
-    found = []
+def test_steps_write_only_declared_reasons() -> None:
+    results = []
     for path in (path for chapter in ("corpus", "opt_out") for path in (PIPELINE / chapter).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             written: list[ast.expr | None] = []
@@ -101,32 +101,32 @@ def test_no_step_writes_a_reason_of_its_own() -> None:
             elif isinstance(node, ast.Dict):
                 names = [getattr(key, "value", None) for key in node.keys]
                 written = [value for name, value in zip(names, node.values, strict=True) if name == "reason"]
-            found += [ast.unparse(value) for value in written if value and isinstance(value, ast.Constant)]
-    assert not found
+            results += [ast.unparse(value) for value in written if value and isinstance(value, ast.Constant)]
+    assert not results
 
 
 @pytest.mark.parametrize(("stage", "reason"), [(stage, reason) for stage, known in REASONS.items() for reason in known])
-def test_the_sentence_of_every_reason_has_its_threshold(stage: str, reason: str) -> None:
+def test_explanation_of_every_reason_has_its_threshold(stage: str, reason: str) -> None:
     lengths = {"top_{n}_gram": (2, 3, 4), "duplicate_{n}_grams": range(5, 11)}.get(reason, (0,))
     values = ["a: 2 hits", "b: 0.9"] if reason == documents.HARMFUL else ["9"]
-    for text in [told(stage, reason.format(n=n), value) for n in lengths for value in values]:
+    for text in [explanation(stage, reason.format(n=n), value) for n in lengths for value in values]:
         assert text is not None and text[0].isupper() and text.endswith("."), text
         assert ("; " in text) is (reason not in WITHOUT_THRESHOLD), text
         assert "None" not in text and "{" not in text and ".en." not in text
     if reason == documents.HARMFUL:
-        assert "the least is 2 (harmful.word_lists.a.minimum_hits" in str(told(stage, reason, "a: 2 hits"))
-        assert "0.5 (harmful.word_lists.a.minimum_share" in str(told(stage, reason, "a: 2 hits"))
-        assert "the least is 0.75 (harmful.classifiers.b.threshold" in str(told(stage, reason, "b: 0.9"))
+        assert "the least is 2 (harmful.word_lists.a.minimum_hits" in str(explanation(stage, reason, "a: 2 hits"))
+        assert "0.5 (harmful.word_lists.a.minimum_share" in str(explanation(stage, reason, "a: 2 hits"))
+        assert "the least is 0.75 (harmful.classifiers.b.threshold" in str(explanation(stage, reason, "b: 0.9"))
 
 
 @pytest.mark.parametrize("block", MEASURING, ids=lambda block: str(block.section))
-def test_every_threshold_of_the_settings_is_that_of_a_rule(block: Any) -> None:
+def test_every_threshold_setting_belongs_to_a_rule(block: Any) -> None:
     keys = {rule.least or rule.most for rule in block.filter_rules}
     assert keys == SECTIONS[block.section].model_fields.keys() - NO_THRESHOLDS
 
 
 @pytest.mark.parametrize(("block", "rule"), RULES, ids=lambda value: getattr(value, "reason", ""))
-def test_a_rule_removes_beyond_its_threshold_and_not_at_it(
+def test_rule_removes_beyond_its_threshold_but_not_at_it(
     block: Any, rule: FilterRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block, "filter_rules", (rule,))
@@ -153,8 +153,8 @@ def test_a_rule_removes_beyond_its_threshold_and_not_at_it(
     assert judge(value + (1e-6 if rule.least else -1e-6))[0] == decision
 
 
-def test_the_sentence_says_where_the_threshold_is_from() -> None:
-    said = "The number of words that are not punctuation is 9; the least is 50 (languages.nl.quality.minimum_words, "
+def test_explanation_names_the_origin_of_the_threshold() -> None:
+    message = "The number of words that are not punctuation is 9; the least is 50 (languages.nl.quality.minimum_words, "
     for configuration, origin in [
         ({}, "from the preset standard"),
         ({"corpus": {"main": {"preset": "fineweb2"}}}, "from the preset fineweb2"),
@@ -181,29 +181,29 @@ def test_the_sentence_says_where_the_threshold_is_from() -> None:
             "written in the configuration)",
         ),
     ]:
-        text = str(told("filter", "too_few_words", configuration=configuration))
-        assert text.startswith(said + origin), text
-    c4 = str(told("filter", documents.TOO_FEW_SENTENCES))
+        text = str(explanation("filter", "too_few_words", configuration=configuration))
+        assert text.startswith(message + origin), text
+    c4 = str(explanation("filter", documents.TOO_FEW_SENTENCES))
     assert c4.endswith("the least is 5 (languages.nl.c4.minimum_sentences, a default).")
     for written, origin in (({}, "a default"), ({"document_bytes": 20_000_000}, "written in the configuration")):
-        text = str(told("filter", "too_large", configuration={"sources": [{"name": "s", **written}]}))
+        text = str(explanation("filter", "too_large", configuration={"sources": [{"name": "s", **written}]}))
         assert text == f"Its size is 9 bytes; the largest is 20000000 (document_bytes, {origin})."
     overlap = {"corpus": {"main": {"decontamination": {"minimum_overlap": 0.0}}}}
-    assert "written" in str(told("decontaminate", documents.CONTAMINATED, configuration=overlap))
+    assert "written" in str(explanation("decontaminate", documents.CONTAMINATED, configuration=overlap))
 
 
-def test_a_language_that_is_not_wanted_is_told_what_each_language_asks() -> None:
-    text = str(told("filter", documents.LANGUAGE, "af 1.00", "af"))
+def test_language_removal_explanation_lists_all_minimum_scores() -> None:
+    text = str(explanation("filter", documents.LANGUAGE, "af 1.00", "af"))
     assert re.search(
         r"is af 1\.00; the least is 0\.65 \(languages\.en\.minimum_score, .*, 0\.689 \(languages\.nl\.", text
     )
 
 
-def test_a_reason_of_another_version_has_no_sentence() -> None:
-    assert told("filter", "something_else") is None
+def test_unknown_reason_has_no_explanation() -> None:
+    assert explanation("filter", "something_else") is None
 
 
-def test_a_score_that_is_known_for_a_model_is_not_called_written() -> None:
+def test_known_score_of_a_model_is_not_attributed_to_the_configuration() -> None:
     model = {"path": "model.bin", "sha256": "0" * 64, "known_scores": "glotlid"}
     words = {"quality": {"stop_words": ["de", "fan"]}}
     corpus = Corpus.model_validate({"languages": {"fy": words}, "language_model": model})
@@ -211,5 +211,7 @@ def test_a_score_that_is_known_for_a_model_is_not_called_written() -> None:
     for own, origin in ((words, "the score that is known for glotlid"), ({**words, "minimum_score": 0.8}, "written")):
         configuration = {"corpus": {"main": {"languages": {"fy": own}, "language_model": model}}}
         changed = {"languages": {"fy": rules | {"minimum_score": own.get("minimum_score", 0.723)}}}
-        text = str(told("filter", documents.LANGUAGE, "fy 0.5", "fy", configuration=configuration, settings=changed))
+        text = str(
+            explanation("filter", documents.LANGUAGE, "fy 0.5", "fy", configuration=configuration, settings=changed)
+        )
         assert f"(languages.fy.minimum_score, {origin}" in text, text

@@ -1,4 +1,4 @@
-"""A document is kept under its own license, or removed for it; none gets a license that it does not have."""
+"""A document is kept or removed by its own license; none gets a license that it does not have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def removed(chain: Any) -> dict[str, tuple[str, str | None]]:
     return {row["id"].rpartition("/")[2]: (row["reason"], row["value"]) for row in chain.rows("s.filter")}
 
 
-def test_a_document_is_kept_under_its_own_license_or_removed_for_it(chain: Any, texts: dict[str, str]) -> None:
+def test_document_is_kept_or_removed_by_its_own_license(chain: Any, texts: dict[str, str]) -> None:
     chain.reading = OWN
     written = ["CC BY 4.0", "CC-BY-NC-ND-4.0", None, "", "permissive", ["cc-by-4.0", "cc-by-sa-4.0"], "Public Domain"]
     counts = chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written] + [{}])})
@@ -53,7 +53,7 @@ def test_a_document_is_kept_under_its_own_license_or_removed_for_it(chain: Any, 
     assert counts["documents_in"] == counts["documents_out"] + sum(counts["removed"].values()) == 8
 
 
-def test_a_source_says_what_its_words_and_no_words_mean(chain: Any, texts: dict[str, str]) -> None:
+def test_source_maps_license_words_and_missing_licenses(chain: Any, texts: dict[str, str]) -> None:
     names = {"": "CC-BY-SA-4.0", "permissive": "LicenseRef-Public-Domain", "cc-by": "CC-BY-NC-4.0"}
     chain.reading = {**OWN, "license_names": names}
     written = [{}, {"license": " "}, {"license": "Permissive"}, {"license": "CC-By"}]
@@ -72,7 +72,7 @@ ROWS = {
 
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
-def test_rows_of_every_kind_of_data_set(chain: Any, texts: dict[str, str], kind: str, name: str) -> None:
+def test_licenses_are_read_from_every_record_format(chain: Any, texts: dict[str, str], kind: str, name: str) -> None:
     keys, row = ROWS[kind]
     stream = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([{"id": "0", "text": texts["nl_water"], **row}]), stream)
@@ -81,7 +81,7 @@ def test_rows_of_every_kind_of_data_set(chain: Any, texts: dict[str, str], kind:
     assert licenses(chain) == {"0": "CC-BY-4.0"}
 
 
-def test_a_parquet_file_without_the_field_states_no_license(chain: Any, texts: dict[str, str]) -> None:
+def test_parquet_file_without_the_license_field_states_no_license(chain: Any, texts: dict[str, str]) -> None:
     stream = io.BytesIO()
     pq.write_table(pa.table({"text": [texts["nl_water"]], "metadata": ["no fields"]}), stream)
     chain.reading = {**OWN, "license_key": "metadata.license"}
@@ -90,7 +90,7 @@ def test_a_parquet_file_without_the_field_states_no_license(chain: Any, texts: d
 
 
 @pytest.mark.parametrize("field", ["license", "licence", "metadata.license"])
-def test_no_document_gets_the_license_of_its_source_where_it_names_another(
+def test_conflicting_document_license_never_falls_back_to_the_source_license(
     new_chain: Any, texts: dict[str, str], field: str
 ) -> None:
     def row(value: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_no_document_gets_the_license_of_its_source_where_it_names_another(
 
     chain = new_chain(Corpus(broken_share=0.5, deduplication={"exact": False, "minhash": False}))
     chain.filter("s", {"x.jsonl": lines(texts, [row("cc0"), row("CC-BY-NC-ND-4.0"), {}, row("")])})
-    assert licenses(chain) == dict.fromkeys("023"), "they have that of their source"
+    assert licenses(chain) == dict.fromkeys("023"), "they have the license of their source"
     chain.deduplicate(["s"])
     counted = chain.statistics(["s"])["licenses"]
     assert {name: sizes["documents"] for name, sizes in counted.items()} == {"CC0-1.0": 3}
@@ -113,7 +113,9 @@ WRITTEN = st.sampled_from(["CC BY 4.0", "cc-by-sa-4.0", "CC-BY-NC-4.0", "permiss
 
 @settings(max_examples=settings.default.max_examples // 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITTEN, min_size=1, max_size=9))
-def test_nothing_is_lost_and_each_license_is_counted(new_chain: Any, texts: dict[str, str], written: list[Any]) -> None:
+def test_documents_add_up_and_each_license_is_counted(
+    new_chain: Any, texts: dict[str, str], written: list[Any]
+) -> None:
     chain = new_chain(Corpus(deduplication={"exact": False, "minhash": False}))
     chain.reading = OWN
     chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written])})
@@ -131,14 +133,14 @@ def test_nothing_is_lost_and_each_license_is_counted(new_chain: Any, texts: dict
     assert not set(licenses(chain).values()) - set(ALLOWED)
 
 
-def test_of_many_different_words_the_most_frequent_are_told(chain: Any, texts: dict[str, str]) -> None:
+def test_most_frequent_unknown_license_words_are_reported(chain: Any, texts: dict[str, str]) -> None:
     written = ["vrij"] * 3 + [f"eigen {number:02d}" for number in range(22)] + ["cc-by-4.0"]
     chain.reading = OWN
     chain.filter("s", {"x.jsonl": lines(texts, [{"license": value} for value in written])})
     chain.deduplicate(["s"])
-    told = chain.statistics(["s"])["sources"]["s"]["refused_licenses"]
-    assert told[0] == ["vrij", 3] and told[-1] == [None, 3] and len(told) == 21
-    assert sum(number for _, number in told) == 25
+    refused = chain.statistics(["s"])["sources"]["s"]["refused_licenses"]
+    assert refused[0] == ["vrij", 3] and refused[-1] == [None, 3] and len(refused) == 21
+    assert sum(number for _, number in refused) == 25
 
 
 def configured(**source: Any) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def of_filter(raw: dict[str, Any]) -> Any:
     return step_settings(parse_configuration(raw), "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
 
 
-def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
+def test_allowed_licenses_come_from_the_run_or_the_source() -> None:
     assert of_filter(configured()).allowed_licenses == []
     mixed = configured(license="CC-BY-4.0 AND CC-BY-NC-4.0", license_key="l", license_names={"PD ": "CC0-1.0"})
     assert of_filter(mixed).allowed_licenses == ["CC-BY-4.0", "CC-BY-NC-4.0", "CC0-1.0"]
@@ -163,16 +165,18 @@ def test_the_list_of_the_run_decides_or_what_the_source_declares() -> None:
         parse_configuration(configured(license_key="l", license_names={"x": "so-so"}))
 
 
-def test_samples_of_documents_with_their_own_license_are_judged_one_by_one(
-    new_chain: Any, texts: dict[str, str]
-) -> None:
+def test_samples_of_documents_with_own_licenses_are_checked_individually(new_chain: Any, texts: dict[str, str]) -> None:
     raw = configured(license_key="license") | {"corpus": {"main": {"keep_removed": True}}}
-    told = of_filter(raw)
-    assert told.samples and "CC-BY-4.0" in told.own_sample_licenses and "CC-BY-NC-4.0" not in told.own_sample_licenses
+    settings = of_filter(raw)
+    assert (
+        settings.samples
+        and "CC-BY-4.0" in settings.own_sample_licenses
+        and "CC-BY-NC-4.0" not in settings.own_sample_licenses
+    )
     again: Any = step_settings(
         parse_configuration(raw), "corpus.deduplicate", {"corpus": "main", "source": "s", "unit": "0"}
     )
-    assert again.samples and again.own_sample_licenses == told.own_sample_licenses
+    assert again.samples and again.own_sample_licenses == settings.own_sample_licenses
     chain = new_chain(Corpus())
     allowed = [*ALLOWED, "CC-BY-NC-4.0"]
     chosen = {"keep_removed": True, "samples": True, "own_sample_licenses": ALLOWED}
@@ -183,18 +187,16 @@ def test_samples_of_documents_with_their_own_license_are_judged_one_by_one(
     assert [(sample["id"], sample["license"]) for sample in samples] == [("s/x.jsonl/0", "CC-BY-4.0")]
 
 
-def test_a_license_in_another_order_is_no_other_license() -> None:
-    told: Any = SimpleNamespace(license_key=None, license_names={})
+def test_reordered_license_expression_is_equal() -> None:
+    settings: Any = SimpleNamespace(license_key=None, license_names={})
     for written, expected in (("Apache-2.0 OR MIT", True), ("MIT AND Apache-2.0", (False, "license_differs"))):
         document = Document(text="x", id="0", metadata={"own_license": written})
-        assert LicenseFilter(told, "MIT OR Apache-2.0").filter(document) == expected
+        assert LicenseFilter(settings, "MIT OR Apache-2.0").filter(document) == expected
         with pytest.raises(RuntimeError, match="0 states a license"):
-            LicenseFilter(told, None).filter(document)
+            LicenseFilter(settings, None).filter(document)
 
 
-def test_a_page_that_reserves_rights_is_removed_unless_its_source_says_otherwise(
-    chain: Any, texts: dict[str, str]
-) -> None:
+def test_page_that_reserves_rights_is_removed_unless_the_source_overrides(chain: Any, texts: dict[str, str]) -> None:
     def page(meta: str) -> bytes:
         return f"<html><head>{meta}</head><body><article><p>{texts['nl_water']}</p></article></body></html>".encode()
 
@@ -210,7 +212,7 @@ def test_a_page_that_reserves_rights_is_removed_unless_its_source_says_otherwise
     assert not of_filter(configured(page_reservations=False)).page_reservations
 
 
-def test_what_a_page_states_supersedes_the_tdmrep_of_its_host() -> None:
+def test_page_statement_overrides_the_tdmrep_of_its_host() -> None:
     rules = {"host": "a.nl", "url": "https://a.nl/.well-known/tdmrep.json", "sha256": "0", "rules": '[["/", 1]]'}
     listed = OptOutFilter(OptOut(reservations=[{"file": "tdmrep.json", **rules}]))
 

@@ -1,4 +1,4 @@
-"""The scores of documents: a table without texts, whose rows become columns of the final documents."""
+"""Document scores: a table without texts, whose rows become columns of the final documents."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def scored(tmp_path: Path) -> tuple[list[dict[str, Any]], Path, LinearClassifier
     return [*read_documents([tmp_path / "documents"])], tmp_path / "scores", classifier
 
 
-def test_each_document_has_its_score_in_the_order_of_the_documents(scored: Any) -> None:
+def test_scores_are_in_the_order_of_the_documents(scored: Any) -> None:
     documents, path, classifier = scored
-    found = pq.read_table(path)
-    assert found.schema.remove_metadata() == pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field("quality")])
-    assert found["id"].to_pylist() == [d["id"] for d in documents]
-    for document, quality in zip(documents, found["quality"].to_pylist(), strict=True):
+    table = pq.read_table(path)
+    assert table.schema.remove_metadata() == pa.schema([FINAL_SCHEMA.field("id"), FINAL_SCHEMA.field("quality")])
+    assert table["id"].to_pylist() == [d["id"] for d in documents]
+    for document, quality in zip(documents, table["quality"].to_pylist(), strict=True):
         expected = classifier.score_texts([document["text"]])[0] if document["language"] == "nl" else None
         assert quality == expected
 
 
-def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
+def test_remaining_documents_keep_their_own_scores(scored: Any) -> None:
     documents, path, classifier = scored
     left = documents[5:2400:7]
     extra = {"flags": [], "cluster": "c", "cluster_size": 1}
@@ -62,11 +62,11 @@ def test_documents_get_their_own_scores_whichever_are_left(scored: Any) -> None:
         add_scores(other, read_scores([path]))
 
 
-def test_no_text_is_in_the_scores(scored: Any) -> None:
+def test_score_files_contain_no_text(scored: Any) -> None:
     assert pq.read_schema(scored[1]).names == ["id", "quality"]
 
 
-def test_scores_reach_the_final_documents_and_the_statistics(
+def test_scores_are_in_final_documents_and_statistics(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any, tmp_path: Path
 ) -> None:
     chain = new_chain()
@@ -85,6 +85,6 @@ def test_scores_reach_the_final_documents_and_the_statistics(
     assert [row["quality"] for row in dutch] == classifier.score_texts([row["text"] for row in dutch]).tolist()
     content = chain.statistics(["s", "t"])
     expected = np.percentile([row["quality"] for row in dutch], [25, 50, 75])
-    told = content["sources"]["s"]["scores"]
-    assert told == {"quality": {"documents": len(dutch), "quartiles": pytest.approx(expected)}}
+    summary = content["sources"]["s"]["scores"]
+    assert summary == {"quality": {"documents": len(dutch), "quartiles": pytest.approx(expected)}}
     assert "scores" not in content["sources"]["t"] and "quality" not in content

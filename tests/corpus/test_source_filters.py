@@ -1,4 +1,4 @@
-"""A document is removed for what its source states about it, before its text is judged."""
+"""A document is removed by its source's metadata before its text is filtered."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def removed(chain: Any) -> dict[str, tuple[str, str | None]]:
         ("en", "nl", False),
     ],
 )
-def test_a_language_is_compared_in_every_spelling(source: str, stated: str | None, kept: bool) -> None:
+def test_language_is_compared_in_every_spelling(source: str, stated: str | None, kept: bool) -> None:
     document = Document(text="x", id="0", metadata={"own_language": stated})
     assert StatedLanguageFilter(source).filter(document) == (kept or (False, "language_differs"))
     assert kept or document.metadata["filter_value"] == stated
 
 
-def test_a_document_in_a_language_that_its_source_does_not_have_is_removed(chain: Any, texts: dict[str, str]) -> None:
+def test_document_in_a_language_not_listed_by_its_source_is_removed(chain: Any, texts: dict[str, str]) -> None:
     settings = filter_settings(layout="gptnl", license_key=None)
     assert settings.stated_language == "nl" and filter_settings().stated_language is None
     chain.reading = {"language_key": settings.language_key, "stated_language": settings.stated_language}
@@ -66,5 +66,5 @@ def test_a_document_in_a_language_that_its_source_does_not_have_is_removed(chain
     assert counts["documents_in"] == counts["documents_out"] + sum(counts["removed"].values()) == 5
 
 
-def test_a_source_without_the_key_has_the_settings_that_it_had() -> None:
+def test_source_without_the_key_has_unchanged_settings() -> None:
     assert not {"language_key", "stated_language"} & filter_settings().result_settings().keys()

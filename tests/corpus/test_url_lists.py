@@ -1,4 +1,4 @@
-"""Documents are removed by the domains and addresses of lists, however their hosts are written."""
+"""Documents are removed by the domains and URLs of lists, with any spelling of their hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ xn--mnchen-3ya.de/
 """
 
 
-def found(tmp_path: Path, *urls: str, content: str = LIST) -> list[str | None]:
+def match_urls(tmp_path: Path, *urls: str, content: str = LIST) -> list[str | None]:
     (tmp_path / "domains").write_text(content)
     listed = UrlList(tmp_path / "domains")
     return [listed.find_entry(list(address_candidates(url))) for url in urls]
@@ -71,13 +71,11 @@ def found(tmp_path: Path, *urls: str, content: str = LIST) -> list[str | None]:
         ("", None),
     ],
 )
-def test_an_address_matches_a_domain_with_its_subdomains_or_the_beginning_of_a_path(
-    tmp_path: Path, url: str, entry: str | None
-) -> None:
-    assert found(tmp_path, url) == [entry]
+def test_url_matches_a_domain_its_subdomains_or_a_path_prefix(tmp_path: Path, url: str, entry: str | None) -> None:
+    assert match_urls(tmp_path, url) == [entry]
 
 
-def test_the_folder_of_a_list_is_no_setting_unless_it_is_the_list(tmp_path: Path) -> None:
+def test_folder_of_a_list_is_not_part_of_the_settings(tmp_path: Path) -> None:
     folder = tmp_path / "jan-jansen" / "adult"
     folder.mkdir(parents=True)
     for file in (folder / "domains", folder.parent / "own.txt"):
@@ -88,17 +86,17 @@ def test_the_folder_of_a_list_is_no_setting_unless_it_is_the_list(tmp_path: Path
     assert [file.name for file in settings.blocked_urls] == ["adult/domains", "own.txt"]
 
 
-def test_an_address_of_thousands_of_slashes_takes_little_memory(tmp_path: Path) -> None:
+def test_url_with_thousands_of_slashes_uses_little_memory(tmp_path: Path) -> None:
     url = "https://voorbeeld.nl" + "/a" * 5000
     candidates = list(address_candidates(url))
     assert sum(map(len, candidates)) < 50_000
     assert candidates[:3] == ["voorbeeld.nl", "nl", "voorbeeld.nl/a"] and candidates[-1] == url.removeprefix("https://")
     assert sum(map(len, address_candidates("https://a.nl/" + "a" * 10**5 + "/b" * 99))) < 3 * 10**5
-    assert found(tmp_path, url, content=f"{url[: 20 + 2 * 100]}/\n") == [f"voorbeeld.nl{'/a' * 100}"]
-    assert found(tmp_path, url, content=f"{url}\n") == [url.removeprefix("https://")]
+    assert match_urls(tmp_path, url, content=f"{url[: 20 + 2 * 100]}/\n") == [f"voorbeeld.nl{'/a' * 100}"]
+    assert match_urls(tmp_path, url, content=f"{url}\n") == [url.removeprefix("https://")]
 
 
-def test_a_line_that_is_neither_is_left_out_and_a_file_of_them_is_refused(tmp_path: Path) -> None:
+def test_invalid_line_is_skipped_and_an_invalid_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "domains"
     path.write_bytes(b"\n".join(b"a%d.nl" % number for number in range(200)) + b"\ntwee woorden\n\xff\xfe.nl\n")
     listed = UrlList(path)
@@ -114,13 +112,13 @@ def test_a_line_that_is_neither_is_left_out_and_a_file_of_them_is_refused(tmp_pa
         UrlList(tmp_path / "gone")
 
 
-def test_a_normal_line_is_what_the_whole_normalization_makes_of_it() -> None:
+def test_normalized_line_is_a_fixed_point_of_normalization() -> None:
     for line in ("voorbeeld.nl", "a_b.c-d.com", "xn--strae-oqa.de", "a.b.c.nl"):
         assert normalize_entry(line) == line
     assert normalize_entry("*.voorbeeld.nl") == normalize_entry("voorbeeld.nl.") == "voorbeeld.nl"
 
 
-def test_a_list_that_changed_is_refused_and_one_is_read_once(tmp_path: Path) -> None:
+def test_changed_list_is_refused_and_a_list_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "domains").write_text(LIST)
     sha256 = hashlib.sha256(LIST.encode()).hexdigest()
     assert read_url_list(tmp_path / "domains", sha256) is read_url_list(tmp_path / "domains", sha256)
@@ -144,7 +142,7 @@ def filter_settings(config: Config) -> FilterSettings:
     return settings
 
 
-def test_the_lists_of_a_source_are_added_to_those_of_its_corpus(tmp_path: Path) -> None:
+def test_lists_of_a_source_extend_those_of_its_corpus(tmp_path: Path) -> None:
     adult = tmp_path / "adult"
     adult.mkdir()
     (adult / "domains").write_text("a.nl\n")
@@ -176,9 +174,7 @@ def lists(tmp_path: Path, **contents: str) -> tuple[dict[str, list[dict[str, str
     return keys, files
 
 
-def test_the_filter_removes_what_is_blocked_and_what_is_not_allowed(
-    chain: Any, texts: dict[str, str], tmp_path: Path
-) -> None:
+def test_filter_removes_blocked_and_not_allowed_urls(chain: Any, texts: dict[str, str], tmp_path: Path) -> None:
     keys, files = lists(tmp_path, blocked_urls="slecht.nl\ngoed.nl/weg\n", allowed_urls="goed.nl\nslecht.nl\n")
     chain.reading, chain.url_lists = keys, files
     urls = ["https://goed.nl/x", "https://www.goed.nl/weg/1", "https://a.slecht.nl/", "https://elders.nl/a", None]
@@ -199,8 +195,8 @@ def test_the_filter_removes_what_is_blocked_and_what_is_not_allowed(
     assert chain.filter("s", {"x.jsonl": "\n".join(map(json.dumps, rows)).encode()})["removed"] == {"url_blocked": 1}
 
 
-# What datatrove 0.10.1's URLFilter removes with these lists, and with the list of public suffixes of tldextract: of a
-# host all addresses, or one path. It needs three packages that are not in the lock.
+# Documents that datatrove 0.10.1's URLFilter removes with these lists and tldextract's public suffix list: of a
+# host all URLs, or one path. It needs three packages that are not in the lock.
 PEER_DOMAINS = ["slecht.nl", "blog.platform.nl", "site.co.uk", "xn--strae-oqa.de"]
 PEER_ADDRESSES = ["https://krant.nl/weg", "https://www.forum.nl/a?b=1"]
 PATHS = ["", "/", "/weg", "/wegen", "/a?b=1", "/a?b=2", "/a"]
@@ -213,7 +209,7 @@ REMOVED_BY_PEER = {
 }
 
 
-def test_decisions_are_those_of_datatrove_on_registered_domains_hosts_and_whole_addresses(tmp_path: Path) -> None:
+def test_decisions_equal_datatrove_on_domains_hosts_and_urls(tmp_path: Path) -> None:
     content = "\n".join([*PEER_DOMAINS, *PEER_ADDRESSES])
     (tmp_path / "x").write_text(content)
     settings = FilterSettings(
@@ -227,6 +223,6 @@ def test_decisions_are_those_of_datatrove_on_registered_domains_hosts_and_whole_
 
     for host, removed in REMOVED_BY_PEER.items():
         assert [path for path in PATHS if is_removed(f"https://{host}{path}")] == removed, host
-    # Below a listed subdomain and a listed address, and with another scheme, it keeps what Polder removes.
+    # Below a listed subdomain and a listed URL, and with another scheme, it keeps documents that Polder removes.
     for url in ("https://x.blog.platform.nl/", "https://krant.nl/weg/1", "http://krant.nl/weg"):
         assert is_removed(url)

@@ -1,4 +1,4 @@
-"""Lines of meters, books and jobs for tests of the account, and what must be true of every account."""
+"""Lines of meters, external readings and jobs for attribution tests, and the invariants of every attribution."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def job(
     return MeteredJob(name, step or f"step.{name}", {}, fate, slurm, lines)
 
 
-def book(
+def external_reading(
     started: float, ended: float, *readings: Reading, slurm: str | None = "7", whole: bool | None = True
 ) -> ExternalReading:
     return ExternalReading(node="n1", started=started, ended=ended, job=slurm, whole_node=whole, readings=readings)
 
 
 class Account(RunAttribution):
-    """An attribution with sums that only tests ask for."""
+    """An attribution with sums that only tests need."""
 
     def _sum(self, wanted: Callable[[EnergyShare], bool]) -> EnergyAmount:
         return EnergyAmount.sum(share.quantity for share in self.shares if wanted(share))
@@ -71,16 +71,16 @@ def attribute(jobs: Sequence[MeteredJob], external: Sequence[ExternalReading], m
 
 
 def made(*jobs: MeteredJob, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> Account:
-    found = attribute(jobs, books, model)
-    parts = [found.idle(), found.of_fate("snakemake"), *map(found.of_step, {one.step for one in jobs})]
-    assert EnergyAmount.sum(parts).joules == pytest.approx(found.total().joules)
-    times = [entry for node in found.attributions for entry in found.timeline(node)]
+    result = attribute(jobs, books, model)
+    parts = [result.idle(), result.of_fate("snakemake"), *map(result.of_step, {one.step for one in jobs})]
+    assert EnergyAmount.sum(parts).joules == pytest.approx(result.total().joules)
+    times = [entry for node in result.attributions for entry in result.timeline(node)]
     in_time = sum(power * (ended - started) for started, ended, watts, _ in times for power in watts.values())
-    assert in_time == pytest.approx(found.total().joules)
-    assert sum(sum(joules.values()) for *_, joules in times) == pytest.approx(found.total().joules)
-    assert EnergyAmount.sum(found.of_component().values()).joules == pytest.approx(found.total().joules)
-    return found
+    assert in_time == pytest.approx(result.total().joules)
+    assert sum(sum(joules.values()) for *_, joules in times) == pytest.approx(result.total().joules)
+    assert EnergyAmount.sum(result.of_component().values()).joules == pytest.approx(result.total().joules)
+    return result
 
 
-def problem(found: RunAttribution, *words: str) -> bool:
-    return any(all(word in sentence for word in words) for sentence in found.problems)
+def problem(run_attribution: RunAttribution, *words: str) -> bool:
+    return any(all(word in sentence for word in words) for sentence in run_attribution.problems)

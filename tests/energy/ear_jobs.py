@@ -1,4 +1,4 @@
-"""Jobs that EAR measured on Snellius, and what the power model and the forecast make of them; for tests and benchmarks.
+"""Jobs measured by EAR on Snellius, with the errors of power model and forecast; for tests and benchmarks.
 
 Published with the paper "Predicting the Energy of a Complete LLM Data-Curation Pipeline on Shared HPC":
 https://github.com/kruuusher13/GPT-NL-Energy-Estimation- (Apache-2.0), paper/data/measurements_raw.csv.
@@ -25,7 +25,7 @@ GENOA_CORE_WATTS = WattRange(4.2, 2.6, 4.9)
 
 
 class EarJob(NamedTuple):
-    """A job of one core; `run` is the corpus, with `sh` at its end where the node was shared."""
+    """A job of one core; `run` is the corpus, with suffix `sh` if the node was shared."""
 
     run: str
     documents: int
@@ -43,12 +43,12 @@ class EarJob(NamedTuple):
 
     @property
     def busy_cores(self) -> float:
-        """EAR's CPU_UTIL is of the one core that the job had: it is 95 to 98 % wherever the job computes throughout."""
+        """EAR's CPU_UTIL is of the job's single core: it is 95 to 98 % if the job computes throughout."""
         return self.cpu_percent / 100
 
 
 class Run(NamedTuple):
-    """A run of a step: one or two jobs on nodes of their own; joules added up, seconds of the longer one."""
+    """A run of a step: one or two jobs on exclusive nodes; joules summed, seconds of the longer one."""
 
     step: str
     documents: int
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
 
 def table(path: Path) -> list[EarJob]:
-    """Return the jobs of the table beside this file."""
+    """Return the jobs of the table next to this file."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [
         EarJob(
@@ -71,7 +71,7 @@ def table(path: Path) -> list[EarJob]:
 
 
 def published_table(path: Path) -> list[EarJob]:
-    """Return the jobs of the published measurements_raw.csv, without those of its check of deduplication."""
+    """Return the jobs of the published measurements_raw.csv, without those of its deduplication check."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [(row["slug"].split("_")[0], row) for row in csv.DictReader(file)]
     return [
@@ -87,13 +87,13 @@ def published_table(path: Path) -> list[EarJob]:
 
 def runs(jobs: Iterable[EarJob], run: str = "size") -> list[Run]:
     """Return the runs of a corpus, as the published measurements.csv has them."""
-    found: dict[tuple[str, int, int], list[EarJob]] = defaultdict(list)
+    result: dict[tuple[str, int, int], list[EarJob]] = defaultdict(list)
     for job in jobs:
         if job.run == run:
-            found[job.step, job.documents, job.replicate].append(job)
+            result[job.step, job.documents, job.replicate].append(job)
     return [
         Run(*key, max(j.seconds for j in jobs), sum(j.joules for j in jobs), sum(j.megabytes for j in jobs))
-        for key, jobs in sorted(found.items())
+        for key, jobs in sorted(result.items())
     ]
 
 
@@ -105,7 +105,7 @@ def calibrated(jobs: Iterable[EarJob]) -> PowerModel:
 
 
 def model_errors(model: PowerModel, jobs: Iterable[EarJob]) -> tuple[float, float]:
-    """Return the mean relative error of the model's power, and the share of the jobs that its interval holds."""
+    """Return the mean relative error of the model's power, and the coverage of its interval."""
     pairs = [(model.watts(job.busy_cores), job.watts) for job in jobs]
     return fmean(abs(m.watts / w - 1) for m, w in pairs), fmean(m.low <= w <= m.high for m, w in pairs)
 
@@ -115,21 +115,21 @@ def shared_errors(model: PowerModel, jobs: list[EarJob]) -> list[tuple[EarJob, f
 
     The truth is the mean energy of the jobs of the same step on the same documents that were alone on their nodes.
     """
-    found = []
+    results = []
     for job in jobs:
         if job.run.endswith("sh"):
             same = {"amstsh": ("amst", "size"), "euparlsh": ("euparl",)}[job.run]
             alone = [j.joules for j in jobs if j.run in same and (j.step, j.documents) == (job.step, job.documents)]
             ours = job.seconds * model.watts(job.busy_cores).watts
-            found.append((job, job.joules / fmean(alone) - 1, ours / fmean(alone) - 1))
-    return found
+            results.append((job, job.joules / fmean(alone) - 1, ours / fmean(alone) - 1))
+    return results
 
 
 def work_of(runs: list[Run], small: Iterable[int] = SMALL) -> Callable[[Run], float]:
-    """Return the work of a run in megabytes read and written beyond what a start reads and writes.
+    """Return the work of a run in megabytes read and written, without those of a startup.
 
-    The start's are told by the calibration runs alone: a line through their megabytes by documents. What is beyond it
-    is the texts themselves, which anybody can measure before the run.
+    The startup bytes come from the calibration runs alone: a line through their megabytes by documents. The rest
+    is the texts themselves, which can be measured before the run.
     """
     start = {}
     for step in STEPS:
@@ -142,7 +142,7 @@ def work_of(runs: list[Run], small: Iterable[int] = SMALL) -> Callable[[Run], fl
 
 
 class HeldOut(NamedTuple):
-    """How a forecast did on the runs that it did not see."""
+    """The errors of a forecast on held-out runs."""
 
     error: float
     """Mean relative error of the joules."""
@@ -158,26 +158,26 @@ def held_out(
     large: Iterable[int] = LARGE,
     replicates: Iterable[int] = (1, 2),
 ) -> dict[str, HeldOut]:
-    """Return for each step how a forecast from the small runs did on the large ones."""
-    found = {}
+    """Return for each step the errors of a forecast from the small runs on the large ones."""
+    results = {}
     for step in STEPS:
         own = [run for run in runs if run.step == step]
         forecast = CostForecast.fit(
             [(work(r), r.seconds, r.joules) for r in own if r.documents in small and r.replicate in replicates]
         )
         pairs = [(forecast.predict(work(run)), run) for run in own if run.documents in large]
-        found[step] = HeldOut(
+        results[step] = HeldOut(
             fmean(abs(p.joules / run.joules - 1) for p, run in pairs),
             fmean(abs(p.seconds / run.seconds - 1) for p, run in pairs),
             [p.low <= run.joules <= p.high for p, run in pairs],
             [(p.high - p.low) / 2 / p.joules for p, _ in pairs],
         )
-    return found
+    return results
 
 
-def summary(found: dict[str, HeldOut]) -> tuple[float, float]:
-    """Return the share of all runs that the intervals hold, and the median half-width as a share of the value."""
+def summary(result: dict[str, HeldOut]) -> tuple[float, float]:
+    """Return the interval coverage over all runs, and the median half-width as a share of the value."""
     return (
-        fmean(inside for step in found.values() for inside in step.covered),
-        median(width for step in found.values() for width in step.half_widths),
+        fmean(inside for step in result.values() for inside in step.covered),
+        median(width for step in result.values() for width in step.half_widths),
     )

@@ -1,4 +1,4 @@
-"""The power model of a node fitted to jobs that had it alone, for the tests and for benchmarks/power_model.py."""
+"""The power model of a node fitted to exclusive jobs, for tests and benchmarks/power_model.py."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.energy.power_model import PowerModel
 
-# A row shorter than this is weighed by its length: a meter that is read every few seconds says little of it.
+# A shorter row is weighted by its length: a meter that is read every few seconds is inaccurate for it.
 STEADY_SECONDS = 60.0
-# The first busy core wakes the processors up and draws tens of watts; it does not tell what the next ones draw.
+# The first busy core wakes up the processors and draws tens of watts; it does not predict the next ones.
 LEAST_CORES_FOR_SLOPE = 4.0
 
 
 class WattRange(NamedTuple):
-    """What is known of a figure that nobody measured here: a value, and the least and the most that it may be."""
+    """A figure that was not measured here: a value with lower and upper bound."""
 
     value: float
     low: float
@@ -24,7 +24,7 @@ class WattRange(NamedTuple):
 
 
 class ObservedPower(NamedTuple):
-    """The measured power of one node alone with one job: watts on average over so many seconds."""
+    """The measured power of an exclusive node with one job: mean watts over the given seconds."""
 
     busy_cores: float
     watts: float
@@ -34,14 +34,14 @@ class ObservedPower(NamedTuple):
 def fit_power_model(
     rows: Sequence[ObservedPower], *, source: str, busy_core_watts: WattRange | None = None
 ) -> PowerModel:
-    """Fit the model of a kind of node to the measured power of nodes that one job had alone.
+    """Fit the model of a kind of node to the measured power of exclusive nodes.
 
     Weighted least squares: a row of less than a minute weighs less. With fewer than four busy cores in every row,
     waking up the node hides the watts of a core: they are `busy_core_watts`, and the rows give idle power alone.
     `relative_error` is the standard deviation of the residuals, with the same weights and degrees of freedom removed.
 
     Raises:
-        InputError: too few rows, a row that is no measurement, or no row with enough busy cores.
+        InputError: too few rows, an invalid row, or no row with enough busy cores.
     """
     for number, row in enumerate(rows, start=1):
         if not (row.watts > 0 and row.seconds > 0 and row.busy_cores >= 0):

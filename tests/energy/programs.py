@@ -1,4 +1,4 @@
-"""Programs that burn CPU time while they meter themselves, for tests of the meter of a node."""
+"""Programs that burn CPU time while they meter themselves, for tests of the node meter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK = (
 
 
 def run(program: str, *words: object, **variables: str) -> str:
-    """Run a program of its own that meters quickly and return what it printed."""
+    """Run a program that meters itself frequently, and return its output."""
     command = [sys.executable, "-c", QUICK + BURN + program, *map(str, words)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE, text=True

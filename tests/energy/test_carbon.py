@@ -1,4 +1,4 @@
-"""Published carbon figures and units recompute."""
+"""Published carbon figures and units are reproduced."""
 
 import pytest
 from pydantic import ValidationError
@@ -18,14 +18,14 @@ CARBON_TABLE = [
 
 
 @pytest.mark.parametrize(("model", "megawatt_hours", "pue", "kilograms_per_kwh", "tonnes"), CARBON_TABLE)
-def test_published_carbon_table_recomputes(
+def test_published_carbon_table_is_reproduced(
     model: str, megawatt_hours: float, pue: float, kilograms_per_kwh: float, tonnes: int
 ) -> None:
     grams = carbon_grams(megawatt_hours * 1000 * JOULES_PER_KWH, pue=pue, grams_per_kwh=kilograms_per_kwh * 1000)
     assert round(grams / 1e6) == tonnes
 
 
-def test_a_figure_of_ones_own_does_not_keep_the_source_of_the_default() -> None:
+def test_custom_value_does_not_keep_the_source_of_the_default() -> None:
     assert "codecarbon" in Energy().carbon_intensity_source
     own = Energy(carbon_intensity_grams_per_kwh=50, pue=1.19, pue_source="SURF")
     assert own.carbon_intensity_source == "stated in the configuration"
@@ -33,7 +33,7 @@ def test_a_figure_of_ones_own_does_not_keep_the_source_of_the_default() -> None:
     assert Energy.model_validate(own.model_dump()) == own
 
 
-def test_place_and_year_of_the_default_do_not_stay_with_an_intensity_of_ones_own() -> None:
+def test_custom_intensity_does_not_keep_place_and_year_of_the_default() -> None:
     assert (Energy().carbon_intensity_place, Energy().carbon_intensity_year) == ("Netherlands", 2023)
     own = Energy(carbon_intensity_grams_per_kwh=50)
     assert (own.carbon_intensity_place, own.carbon_intensity_year) == (None, None)
@@ -41,7 +41,7 @@ def test_place_and_year_of_the_default_do_not_stay_with_an_intensity_of_ones_own
     assert (named.carbon_intensity_place, named.carbon_intensity_year) == ("Norway", 2024)
 
 
-def test_water_contract_and_price_have_a_source_where_they_are_stated_and_none_where_not() -> None:
+def test_water_contract_and_price_have_a_source_only_if_stated() -> None:
     assert Energy().water_source is None and Energy().electricity_price_source is None
     own = Energy(water_liters_per_kwh=0.3, electricity_euros_per_kwh=0.2, market_based_grams_per_kwh=0)
     sources = {own.water_source, own.electricity_price_source, own.market_based_source}
@@ -51,7 +51,7 @@ def test_water_contract_and_price_have_a_source_where_they_are_stated_and_none_w
 SERIES = {"path": "grid.csv", "grams_per_kwh": "grams", "place": "Norway", "source": "a table"}
 
 
-def test_beside_a_series_the_yearly_average_is_the_one_that_is_written_and_no_default_of_another_place() -> None:
+def test_yearly_average_next_to_a_series_is_only_the_stated_one() -> None:
     assert Energy().yearly_intensity["carbon_intensity_grams_per_kwh"] == 267.622
     assert set(Energy.model_validate({"carbon_intensity_series": SERIES}).yearly_intensity.values()) == {None}
     both = Energy.model_validate({"carbon_intensity_series": SERIES, "carbon_intensity_grams_per_kwh": 30})
@@ -64,7 +64,7 @@ def test_beside_a_series_the_yearly_average_is_the_one_that_is_written_and_no_de
 
 
 @pytest.mark.parametrize("key", ["path", "grams_per_kwh", "place", "source"])
-def test_a_series_says_which_column_of_which_grid_by_whom(key: str) -> None:
+def test_carbon_series_needs_column_grid_and_provider(key: str) -> None:
     with pytest.raises(ValidationError, match=key):
         Energy.model_validate({"carbon_intensity_series": {**SERIES, key: ""}})
     with pytest.raises(ValidationError, match=key):
@@ -72,6 +72,6 @@ def test_a_series_says_which_column_of_which_grid_by_whom(key: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"pue": 0.9}, {"carbon_intensity_grams_per_kwh": -1}, {"carbon": 1}])
-def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
+def test_impossible_energy_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         Energy.model_validate(wrong)

@@ -1,4 +1,4 @@
-"""A grid's intensity over time: what its table may say, and the electricity of each stretch, by a second way."""
+"""Carbon intensity over time: valid tables, and the electricity of each interval, by a second way."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def read(folder: Path, text: str, **columns: str) -> IntensitySeries:
     return read_intensity_series(CarbonIntensitySeries.model_validate({**SETTINGS, **columns}), path)
 
 
-def test_an_export_holds_each_row_until_the_next_and_knows_no_gap_and_no_empty_cell(tmp_path: Path) -> None:
+def test_exported_row_is_valid_until_the_next_and_gaps_are_unknown(tmp_path: Path) -> None:
     columns = {"time": "Datetime (UTC)", "grams_per_kwh": "Carbon intensity gCO₂eq/kWh (Life cycle)"}
-    found = read(tmp_path, EXPORT, **columns)
-    assert [moment - T0 for moment in found.moments] == [hour * HOUR for hour in (0, 1, 2, 3, 4, 7, 8)]
-    assert found.grams_per_kwh == [250.5, 200, None, 100, None, 300] and found.problems == []
-    assert found.sha256 == hash_file(tmp_path / "grid.csv") and found.name == "grid.csv"
+    result = read(tmp_path, EXPORT, **columns)
+    assert [moment - T0 for moment in result.moments] == [hour * HOUR for hour in (0, 1, 2, 3, 4, 7, 8)]
+    assert result.grams_per_kwh == [250.5, 200, None, 100, None, 300] and result.problems == []
+    assert result.sha256 == hash_file(tmp_path / "grid.csv") and result.name == "grid.csv"
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_an_export_holds_each_row_until_the_next_and_knows_no_gap_and_no_empty_c
         ("1772323200", "1772326800"),
     ],
 )
-def test_times_of_any_zone_are_the_same_moments(tmp_path: Path, times: tuple[str, str]) -> None:
-    found = read(tmp_path, f"time;grams\n{times[0]};0,5\n{times[1]};1999\n")
-    assert found.moments == [T0, T0 + HOUR, T0 + 2 * HOUR] and found.grams_per_kwh == [0.5, 1999]
+def test_times_in_any_zone_are_converted_to_utc(tmp_path: Path, times: tuple[str, str]) -> None:
+    result = read(tmp_path, f"time;grams\n{times[0]};0,5\n{times[1]};1999\n")
+    assert result.moments == [T0, T0 + HOUR, T0 + 2 * HOUR] and result.grams_per_kwh == [0.5, 1999]
 
 
 ROW, NEXT = "2026-03-01T00:00Z,100\n", "2026-03-01T01:00Z,100\n"
@@ -76,22 +76,22 @@ ROW, NEXT = "2026-03-01T00:00Z,100\n", "2026-03-01T01:00Z,100\n"
         (f"time,grams\n{ROW}2026-03-01T01:00Z,n/e\n", "line 3: grams is 'n/e', which is no number"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_carbon_table_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as refused:
         read(tmp_path, text)
     assert "\n" not in str(refused.value)
 
 
-def test_a_column_that_is_ahead_of_utc_is_not_utc(tmp_path: Path) -> None:
+def test_column_with_a_utc_offset_is_not_utc(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="without a time zone"):
         read(tmp_path, "time (UTC+1),grams\n2026-03-01 00:00,1\n2026-03-01 01:00,1\n", time="time (UTC+1)")
 
 
-def test_a_row_that_is_cut_off_is_a_gap_and_is_told(tmp_path: Path) -> None:
+def test_truncated_row_is_a_reported_gap(tmp_path: Path) -> None:
     rows = "".join(f"2026-03-01T0{hour}:00Z,{hour}\n" for hour in range(6))
-    found = read(tmp_path, "time,grams\n" + rows.replace("03:00Z,3", "03:00Z"))
-    assert found.grams_per_kwh == [0, 1, 2, None, 4, 5]
-    assert found.problems[0].endswith(
+    result = read(tmp_path, "time,grams\n" + rows.replace("03:00Z,3", "03:00Z"))
+    assert result.grams_per_kwh == [0, 1, 2, None, 4, 5]
+    assert result.problems[0].endswith(
         "line 5: the row is truncated (1 cells of 2): it is not counted; write the file again"
     )
 
@@ -99,8 +99,8 @@ def test_a_row_that_is_cut_off_is_a_gap_and_is_told(tmp_path: Path) -> None:
 Power = tuple[str, float, float, float]  # node, start and end in seconds after T0, watts
 
 
-def account_of(powers: list[Power]) -> RunAttribution:
-    """Return the account of nodes whose meters saw these constant powers, with a job each."""
+def attribute_powers(powers: list[Power]) -> RunAttribution:
+    """Return the attribution of nodes with these constant powers, with a job each."""
     return made(
         *(
             job(
@@ -127,74 +127,76 @@ NODES = st.lists(
 GRAMS = st.lists(st.floats(0.0, 2000.0), min_size=6, max_size=6)
 
 
-def mean_of(account: RunAttribution, moments: list[float], grams: list[float | None]) -> CarbonIntensity:
-    joules = account.joules_per_period(moments)
+def mean_of(attribution: RunAttribution, moments: list[float], grams: list[float | None]) -> CarbonIntensity:
+    joules = attribution.joules_per_period(moments)
     return IntensitySeries("grid.csv", "", moments, grams, []).assign_joules(joules)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(powers=NODES, grams=GRAMS)
-def test_grams_are_those_of_every_second_and_joules_those_of_the_account(
+def test_grams_follow_the_intensity_per_second_and_joules_the_attribution(
     powers: list[Power], grams: list[float]
 ) -> None:
-    account, moments = account_of(powers), [T0 + hour * HOUR for hour in range(7)]
-    found, joules = mean_of(account, moments, [*grams]), by_the_second(powers, grams)
-    assert found.joules == pytest.approx(account.total().joules)
-    assert found.joules * found.mean_grams_per_kwh == pytest.approx(
+    attribution, moments = attribute_powers(powers), [T0 + hour * HOUR for hour in range(7)]
+    result, joules = mean_of(attribution, moments, [*grams]), by_the_second(powers, grams)
+    assert result.joules == pytest.approx(attribution.total().joules)
+    assert result.joules * result.mean_grams_per_kwh == pytest.approx(
         sum(one * intensity for one, intensity in zip(joules, grams, strict=True)), rel=1e-9, abs=1e-6
     )
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(powers=NODES, grams=GRAMS, hour=st.integers(0, 5), where=st.floats(0.01, 0.99))
-def test_neither_cutting_an_hour_nor_the_order_of_nodes_changes_the_mean_and_a_constant_is_itself(
+def test_mean_does_not_depend_on_interval_splits_or_node_order(
     powers: list[Power], grams: list[float], hour: int, where: float
 ) -> None:
     moments = [T0 + hour * HOUR for hour in range(7)]
     cut = sorted([*moments, T0 + (hour + where) * HOUR])
-    account = account_of(powers)
-    mean = mean_of(account, moments, [*grams]).mean_grams_per_kwh
-    assert mean_of(account, cut, [*grams[: hour + 1], *grams[hour:]]).mean_grams_per_kwh == pytest.approx(mean)
-    assert mean_of(account_of(powers[::-1]), moments, [*grams]).mean_grams_per_kwh == pytest.approx(mean)
-    assert mean_of(account, moments, [267.622] * 6).mean_grams_per_kwh == pytest.approx(267.622)
+    attribution = attribute_powers(powers)
+    mean = mean_of(attribution, moments, [*grams]).mean_grams_per_kwh
+    assert mean_of(attribution, cut, [*grams[: hour + 1], *grams[hour:]]).mean_grams_per_kwh == pytest.approx(mean)
+    assert mean_of(attribute_powers(powers[::-1]), moments, [*grams]).mean_grams_per_kwh == pytest.approx(mean)
+    assert mean_of(attribution, moments, [267.622] * 6).mean_grams_per_kwh == pytest.approx(267.622)
     assert min(grams) <= mean * (1 + 1e-12) and mean <= max(grams) * (1 + 1e-12)
 
 
-def test_a_long_run_has_the_joules_of_each_hour_which_the_thinned_timeline_has_not() -> None:
-    # 60 days by the hour, by turns 100 W and 1,000 W; the report's timeline has 400 entries of 3.6 h
+def test_long_run_keeps_hourly_joules_that_the_thinned_timeline_lacks() -> None:
+    # 60 days by the hour, alternating 100 W and 1,000 W; the report's timeline has 400 entries of 3.6 h
     powers = [("n1", hour * HOUR, (hour + 1) * HOUR, 100.0 if hour % 2 else 1000.0) for hour in range(60 * 24)]
-    account = made(job("j", *(line(T0 + s, T0 + e, 1.0, reading("node", w * (e - s))) for _, s, e, w in powers)))
+    attribution = made(job("j", *(line(T0 + s, T0 + e, 1.0, reading("node", w * (e - s))) for _, s, e, w in powers)))
     moments = [T0 + hour * HOUR for hour in range(60 * 24 + 1)]
-    found = account.joules_per_period(moments)
-    assert found == pytest.approx([watts * HOUR for *_, watts in powers])
-    assert len(account.timeline("n1")) == 400 < len(found)
-    # where the grid is at 0 g when the power is high, the mean is that of the low hours: 100 of 1,100 parts
-    clean = mean_of(account, moments, [500.0 if hour % 2 else 0.0 for hour in range(60 * 24)])
+    result = attribution.joules_per_period(moments)
+    assert result == pytest.approx([watts * HOUR for *_, watts in powers])
+    assert len(attribution.timeline("n1")) == 400 < len(result)
+    # if the grid has 0 g at high power, the mean is that of the low hours: 100 of 1,100 parts
+    clean = mean_of(attribution, moments, [500.0 if hour % 2 else 0.0 for hour in range(60 * 24)])
     assert clean.mean_grams_per_kwh == pytest.approx(500 * 100 / 1100)
 
 
-def test_what_lies_outside_of_the_table_and_in_its_gaps_is_not_covered() -> None:
-    account = account_of([("n1", 0.0, 4 * HOUR, 100.0)])
-    found = mean_of(account, [T0 + HOUR, T0 + 2 * HOUR, T0 + 3 * HOUR, T0 + 9 * HOUR], [200.0, None, 400.0])
-    assert [(stretch.grams_per_kwh, stretch.joules) for stretch in found.stretches] == [
+def test_time_outside_the_table_and_in_gaps_is_not_covered() -> None:
+    attribution = attribute_powers([("n1", 0.0, 4 * HOUR, 100.0)])
+    result = mean_of(attribution, [T0 + HOUR, T0 + 2 * HOUR, T0 + 3 * HOUR, T0 + 9 * HOUR], [200.0, None, 400.0])
+    assert [(stretch.grams_per_kwh, stretch.joules) for stretch in result.stretches] == [
         (200.0, pytest.approx(100 * HOUR)),
         (None, pytest.approx(100 * HOUR)),
         (400.0, pytest.approx(100 * HOUR)),
     ]
-    assert found.joules == pytest.approx(account.total().joules / 2) and found.mean_grams_per_kwh == pytest.approx(300)
+    assert result.joules == pytest.approx(
+        attribution.total().joules / 2
+    ) and result.mean_grams_per_kwh == pytest.approx(300)
 
 
-def test_a_table_of_another_year_knows_nothing() -> None:
-    account = account_of([("n1", 0.0, HOUR, 100.0)])
-    found = mean_of(account, [0.0, HOUR, 2 * HOUR], [200.0, 300.0])
-    assert (found.stretches, found.joules, found.mean_grams_per_kwh) == ([], 0.0, 0.0)
+def test_table_of_another_year_covers_nothing() -> None:
+    attribution = attribute_powers([("n1", 0.0, HOUR, 100.0)])
+    result = mean_of(attribution, [0.0, HOUR, 2 * HOUR], [200.0, 300.0])
+    assert (result.stretches, result.joules, result.mean_grams_per_kwh) == ([], 0.0, 0.0)
     unknown = CarbonIntensity(
         name="", sha256="", stretches=[IntensityPeriod(started=0, ended=1, grams_per_kwh=None, joules=5.0)]
     )
     assert (unknown.joules, unknown.mean_grams_per_kwh) == (0.0, 0.0)
 
 
-def test_stretches_follow_one_another(tmp_path: Path) -> None:
-    found = read(tmp_path, f"time,grams\n{ROW}{NEXT}2026-03-01T02:00Z,1\n2026-03-02T00:00Z,1\n")
-    assert all(first < second for first, second in pairwise(found.moments))
-    assert len(found.grams_per_kwh) == len(found.moments) - 1
+def test_intervals_are_consecutive(tmp_path: Path) -> None:
+    result = read(tmp_path, f"time,grams\n{ROW}{NEXT}2026-03-01T02:00Z,1\n2026-03-02T00:00Z,1\n")
+    assert all(first < second for first, second in pairwise(result.moments))
+    assert len(result.grams_per_kwh) == len(result.moments) - 1

@@ -1,4 +1,4 @@
-"""Every CPU second of a job is counted once, whoever started its processes and however they end."""
+"""Every CPU second of a job is counted once, whichever process started it and however it ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipeline.energy.readings import read_intervals
 from tests.energy.programs import BURN, CHILDREN, QUICK, ROOT, cpu_seconds, run
 
 
-def test_what_children_burn_is_counted_however_short_they_live(tmp_path: Path) -> None:
+def test_cpu_time_of_short_lived_children_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "a@node.jsonl"
     tree_seconds = float(run(CHILDREN, path))
     assert tree_seconds > 1.6
     assert cpu_seconds(path) == pytest.approx(tree_seconds, rel=0.03, abs=0.05)
     intervals = [*read_intervals(path)]
     assert len(intervals) > 3 and all(one.seconds > 0 for one in intervals)
-    assert [a.ended for a in intervals[:-1]] == [b.started for b in intervals[1:]], "no moment is in none or in two"
+    assert [a.ended for a in intervals[:-1]] == [b.started for b in intervals[1:]], "every moment is in exactly one"
     assert all(one.node_cpu_seconds >= one.job_cpu_seconds for one in intervals)
     assert intervals[0].job_memory_bytes > 1e6
 
@@ -53,7 +53,7 @@ print(time.process_time() - own_seconds)
 """
 
 
-def test_a_process_that_nobody_waits_for_keeps_what_it_used(tmp_path: Path) -> None:
+def test_cpu_time_of_an_orphan_process_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "a@node.jsonl"
     own_seconds = float(run(ORPHANS, path))
     intervals = [*read_intervals(path)]
@@ -81,13 +81,13 @@ print(seconds)
 """
 
 
-def test_meters_of_one_process_share_out_each_second_once(tmp_path: Path) -> None:
+def test_meters_of_one_process_count_each_second_once(tmp_path: Path) -> None:
     tree_seconds = float(run(SEQUENCE, tmp_path))
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 6
     assert cpu_seconds(*paths) == pytest.approx(tree_seconds, rel=0.05)
-    assert 0.6 < cpu_seconds(tmp_path / "3") < 1.0, "the time before it is its own"
-    assert 0.3 < cpu_seconds(tmp_path / "at once") < 0.7, "of two at once each has half"
+    assert 0.6 < cpu_seconds(tmp_path / "3") < 1.0, "the time before belongs to itself"
+    assert 0.3 < cpu_seconds(tmp_path / "at once") < 0.7, "of two parallel ones each has half"
 
 
 FORKED = """
@@ -112,7 +112,7 @@ print(sum(os.times()[:4]))
 """
 
 
-def test_forked_jobs_share_what_their_start_took(tmp_path: Path) -> None:
+def test_forked_jobs_share_the_cpu_time_of_their_startup(tmp_path: Path) -> None:
     tree_seconds = float(run(FORKED, tmp_path))
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 4
@@ -143,7 +143,7 @@ print(time.process_time())
 """
 
 
-def test_processes_of_the_attempt_under_other_parents_are_counted_and_no_others(tmp_path: Path) -> None:
+def test_only_processes_of_the_attempt_are_counted_under_any_parent(tmp_path: Path) -> None:
     path = tmp_path / "a@node.jsonl"
     place = {**os.environ, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node1"}
     command = [sys.executable, "-c", QUICK + NAMED, str(path)]
@@ -152,7 +152,7 @@ def test_processes_of_the_attempt_under_other_parents_are_counted_and_no_others(
         assert metered.stdout and metered.stdin
         began_seconds = float(metered.stdout.readline())
         burn = [sys.executable, "-S", "-c", f"{BURN}burn(1)\nprint('burnt', flush=True)\ninput()"]
-        mine = {**place, "PIPELINE_ATTEMPT": "mine"}  # as what slurmd starts for srun: nothing that is below the other
+        mine = {**place, "PIPELINE_ATTEMPT": "mine"}  # like slurmd starting srun: neither is below the other
         others = [place, {**mine, "PIPELINE_ATTEMPT": "other"}, {**mine, "SLURMD_NODENAME": "node2"}]
         processes = [subprocess.Popen(burn, env=environment, **pipes) for environment in (mine, *others)]
         assert all(process.stdout.readline() == "burnt\n" for process in processes)
@@ -182,7 +182,7 @@ def burn(seconds: float) -> None:
         sum(range(1000))
 
 
-def test_children_count_while_they_run_and_after_they_ended() -> None:
+def test_children_are_counted_while_running_and_after_exit() -> None:
     before_seconds = cpu_seconds_of_process_tree() - time.process_time()
     with subprocess.Popen(
         [sys.executable, "-c", BURNING_CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -199,24 +199,24 @@ def test_children_count_while_they_run_and_after_they_ended() -> None:
     assert peak_memory_bytes_of_process_tree() >= 120_000_000, "an ended child's peak is remembered"
 
 
-def test_children_of_children_and_of_threads_are_found() -> None:
+def test_children_of_children_and_threads_are_found() -> None:
     command = [sys.executable, "-c", "import subprocess as s; print(s.Popen(['sleep', '60']).pid, flush=True); input()"]
     with ThreadPoolExecutor(1) as pool:
         child = pool.submit(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE).result()
         assert child.stdout is not None
         grandchild = int(child.stdout.readline())
-        found = {process.pid for process in cpu_time_accounting._list_descendant_processes()}
-        assert {child.pid, grandchild} <= found == {process.pid for process in psutil.Process().children(True)}
+        results = {process.pid for process in cpu_time_accounting._list_descendant_processes()}
+        assert {child.pid, grandchild} <= results == {process.pid for process in psutil.Process().children(True)}
     psutil.Process(grandchild).kill()
     child.communicate(b"\n")
 
 
-def test_a_thread_that_ends_while_one_looks_hides_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_that_exits_during_the_scan_hides_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     read, gone = Path.read_text, iter([True])
 
     def shown(path: Path, encoding: str) -> str:
         if path.name == "children" and next(gone, False):
-            raise FileNotFoundError(path)  # it was listed a moment ago
+            raise FileNotFoundError(path)  # it was listed just before
         return read(path, encoding=encoding)
 
     monkeypatch.setattr(Path, "read_text", shown)
@@ -225,7 +225,7 @@ def test_a_thread_that_ends_while_one_looks_hides_no_child(monkeypatch: pytest.M
         child.communicate(b"\n")
 
 
-def test_a_job_starts_its_meter_without_anything_heavy_where_there_are_no_boards(tmp_path: Path) -> None:
+def test_job_without_boards_starts_its_meter_without_heavy_imports(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path

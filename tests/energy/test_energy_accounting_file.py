@@ -1,4 +1,4 @@
-"""An amount of energy is told with its interval and how it is known, whatever is summed up."""
+"""Energy has an interval and a label, in any sum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def figure(joules: float, measured: float = 0.0, stated: float = 0.0, **ends: fl
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("energy", "expected"),
     [
         (
             figure(12.3 * KWH, 9.84 * KWH, low=11.9 * KWH, high=12.8 * KWH),
@@ -52,33 +52,33 @@ def figure(joules: float, measured: float = 0.0, stated: float = 0.0, **ends: fl
         (EnergyFigure(meters=("rapl, measured: counter",)), "0 kWh (measured)"),
     ],
 )
-def test_a_figure_is_told_with_interval_and_label(told: EnergyFigure, expected: str) -> None:
-    assert told.text() == expected
+def test_energy_text_has_interval_and_label(energy: EnergyFigure, expected: str) -> None:
+    assert energy.text() == expected
 
 
-def test_a_lower_end_that_is_tiny_has_a_unit_of_its_own() -> None:
+def test_tiny_lower_bound_has_its_own_unit() -> None:
     assert figure(3600, 0, low=1.0, high=7200).interval == "0.278 mWh to 2.00 Wh"
     assert figure(3600, 0, low=360, high=7200).interval == "0.100 to 2.00 Wh"
     assert figure(3600, 0, low=0, high=7200).interval == "0 to 2.00 Wh"
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("energy", "expected"),
     [
         (figure(4000, 4000), "4.00 kJ (measured)"),
         (figure(0.25, 0, low=0.2, high=0.3), "250 mJ (200 to 300; estimated)"),
         (figure(5e-5, 5e-5), "50.0 µJ (measured)"),
     ],
 )
-def test_small_amounts_are_told_in_joules(told: EnergyFigure, expected: str) -> None:
-    assert told.small == expected
+def test_small_amounts_are_formatted_in_joules(energy: EnergyFigure, expected: str) -> None:
+    assert energy.small == expected
 
 
 parts = st.tuples(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e9))
 
 
 @given(st.lists(parts, min_size=1, max_size=20))
-def test_labels_survive_each_sum(amounts: list[tuple[float, float, float]]) -> None:
+def test_labels_are_kept_in_sums(amounts: list[tuple[float, float, float]]) -> None:
     figures = [figure(sum(amount), amount[0], amount[2]) for amount in amounts]
     total = sum_energy([*figures, EnergyFigure()])
     assert total.joules == pytest.approx(sum(map(sum, amounts)))
@@ -87,13 +87,13 @@ def test_labels_survive_each_sum(amounts: list[tuple[float, float, float]]) -> N
     assert total.measured_joules + total.estimated_joules + total.stated_joules == pytest.approx(total.joules, abs=1e-3)
 
 
-def test_what_is_not_known_adds_nothing_and_stays_unknown() -> None:
+def test_unknown_energy_adds_nothing_and_stays_unknown() -> None:
     assert not sum_energy([EnergyFigure(), EnergyFigure()]).is_known and sum_energy([]).text() == "not measured"
     assert not EnergyFigure().scale(3).is_known
     assert figure(10, 10, low=8, high=12).scale(0.5).text() == figure(5, 5, low=4, high=6).text()
 
 
-def account(**jobs: AttemptEnergy) -> EnergyAccounting:
+def make_accounting(**jobs: AttemptEnergy) -> EnergyAccounting:
     nothing = EnergyFigure()
     return EnergyAccounting(
         total=nothing,
@@ -112,7 +112,7 @@ def test_jobs_are_found_by_attempt_step_and_instance() -> None:
     def job(joules: float, step: str, **instance: str) -> AttemptEnergy:
         return AttemptEnergy(joules=joules, step=step, instance=instance, fate="lost")
 
-    known = account(
+    known = make_accounting(
         a=job(1, "corpus.filter", corpus="main", source="x"),
         b=job(2, "corpus.filter", corpus="other"),
         c=job(4, "corpus.statistics", corpus="main"),
@@ -124,7 +124,7 @@ def test_jobs_are_found_by_attempt_step_and_instance() -> None:
     assert known.job_energy("corpus.filter").joules == 3
 
 
-def test_a_broken_account_is_a_sentence_that_names_file_and_field(tmp_path: Path) -> None:
+def test_invalid_energy_accounting_error_names_file_and_field(tmp_path: Path) -> None:
     assert read_energy_accounting(tmp_path) is None
     (tmp_path / "report").mkdir()
     for text, field in (('{"total": {"joules": "many"}}', "the field total.joules"), ("{", "Invalid JSON")):

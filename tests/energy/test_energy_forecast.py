@@ -1,4 +1,4 @@
-"""A larger run is forecast from small ones: better than published, and the intervals hold what came."""
+"""A larger run is forecast from small ones: better than published, and intervals cover the measured energy."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ BYTES = work_of(RUNS)
 PUBLISHED = {"data_splitting": 0.144, "string_normalization": 0.155, "heuristic_filtering": 0.081}
 
 
-def test_the_rows_are_those_of_the_published_table() -> None:
+def test_rows_equal_the_published_table() -> None:
     first = next(run for run in RUNS if run.step == "data_splitting" and run.documents == 1_000)
     assert first.joules == pytest.approx(337.576 * 8.89924, rel=1e-4), "two jobs on two nodes, their power summed"
     assert len(RUNS) == 24
 
 
-def test_it_beats_the_published_errors_where_work_is_the_bytes_of_the_texts() -> None:
-    found = held_out(RUNS, BYTES)
-    assert {step: round(one.error, 3) for step, one in found.items()} == {
+def test_forecast_by_text_bytes_has_lower_errors_than_published() -> None:
+    result = held_out(RUNS, BYTES)
+    assert {step: round(one.error, 3) for step, one in result.items()} == {
         "data_splitting": 0.050,
         "string_normalization": 0.049,
         "heuristic_filtering": 0.044,
     }
-    assert all(found[step].error < PUBLISHED[step] for step in STEPS)
-    covered, half_width = summary(found)
+    assert all(result[step].error < PUBLISHED[step] for step in STEPS)
+    covered, half_width = summary(result)
     assert covered >= 0.9 and half_width <= 0.30
 
 
-def test_by_documents_two_sizes_allow_the_published_line_only_and_the_interval_says_so() -> None:
-    found = held_out(RUNS, lambda run: run.documents)
-    assert {step: round(one.error, 3) for step, one in found.items()} == PUBLISHED
-    covered, half_width = summary(found)
+def test_forecast_by_documents_has_the_published_errors_and_its_interval_covers() -> None:
+    result = held_out(RUNS, lambda run: run.documents)
+    assert {step: round(one.error, 3) for step, one in result.items()} == PUBLISHED
+    covered, half_width = summary(result)
     assert covered >= 0.9 and half_width <= 0.30
 
 
@@ -56,28 +56,28 @@ def test_by_documents_two_sizes_allow_the_published_line_only_and_the_interval_s
         (SMALL, LARGE, (1,)),
     ],
 )
-def test_other_calibrations_are_covered_too(
+def test_intervals_cover_other_calibrations(
     small: tuple[int, ...], large: tuple[int, ...], replicates: tuple[int, ...]
 ) -> None:
-    found = held_out(RUNS, work_of(RUNS, small), small, large, replicates)
-    assert summary(found)[0] >= 0.9
+    result = held_out(RUNS, work_of(RUNS, small), small, large, replicates)
+    assert summary(result)[0] >= 0.9
 
 
 def drawn(random: np.random.Generator, start: float, work: float, sigma: float, bend: float, largest: float) -> float:
-    """Return the cost of a run as the forecast believes that runs cost, at one joule per unit of work."""
+    """Return the cost of a run under the forecast model, at one joule per unit of work."""
     cold = max(start * (1 + module.START_ERROR / module.RUN_ERROR * sigma * random.standard_normal()), 0.02 * start)
     useful = work * max(work / largest, 1) ** bend
     return max(cold + useful + (start + useful) * sigma * random.standard_normal(), 1e-9)
 
 
 def scatter(random: np.random.Generator) -> float:
-    """Return how much the runs of a step differ: known with a few degrees of freedom only."""
+    """Return the scatter of a step's runs, estimated with few degrees of freedom."""
     return module.RUN_ERROR * math.sqrt(module.RUN_ERROR_FREEDOM / random.chisquare(module.RUN_ERROR_FREEDOM))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("works", [(1e3, 1e5), (1e3, 1e3, 1e5, 1e5), (1e3, 1e4, 1e5)])
-def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[float, ...]) -> None:
+def test_interval_covers_95_percent_under_the_model(works: tuple[float, ...]) -> None:
     random, held = np.random.default_rng(1), 0
     for _ in range(2000):
         sigma, bend = scatter(random), module.EXPONENT_ERROR * random.standard_normal()
@@ -89,7 +89,7 @@ def test_where_the_model_holds_the_interval_does_in_95_percent(works: tuple[floa
 
 
 @pytest.mark.slow
-def test_a_chain_holds_its_truth_in_95_percent() -> None:
+def test_chain_interval_covers_95_percent() -> None:
     random, held, works = np.random.default_rng(2), 0, (1e3, 1e3, 1e5, 1e5)
     for _ in range(2000):
         bend, truth, forecasts = module.EXPONENT_ERROR * random.standard_normal(), 0.0, {}
@@ -103,7 +103,7 @@ def test_a_chain_holds_its_truth_in_95_percent() -> None:
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
 
-def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps() -> None:
+def test_published_chain_is_in_its_interval_which_is_narrower_than_its_steps() -> None:
     forecasts = {
         step: CostForecast.fit(
             [(BYTES(r), r.seconds, r.joules) for r in RUNS if r.step == step and r.documents in SMALL]
@@ -119,18 +119,18 @@ def test_the_published_chain_lies_in_its_interval_and_is_narrower_than_its_steps
     assert total.high - total.low < sum(part.high - part.low for part in parts)
 
 
-def test_jobs_to_come_cost_per_byte_what_the_done_ones_did() -> None:
+def test_remaining_jobs_cost_per_byte_what_finished_jobs_did() -> None:
     done = [ForecastJob(100, 10, 2_000), ForecastJob(300, 30, 6_000)]
     left = forecast_remaining_jobs(done, [200, 200])
     assert (left.seconds, left.joules) == (pytest.approx(40), pytest.approx(8_000))
     assert left.low < 8_000 < left.high and left.seconds_low < 40 < left.seconds_high
     more = forecast_remaining_jobs(done * 20, [200, 200])
-    assert more.high - more.low < left.high - left.low, "more jobs say more"
+    assert more.high - more.low < left.high - left.low, "more jobs are more informative"
     assert forecast_remaining_jobs(done, []) == forecast_remaining_jobs(done, [0.0]) == (0,) * 6
 
 
 @pytest.mark.parametrize("number", [1, 3, 30])
-def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
+def test_interval_of_remaining_jobs_covers_95_percent(number: int) -> None:
     random, held = np.random.default_rng(number), 0
     for _ in range(2000):
         freedom = module.JOB_ERROR_FREEDOM
@@ -144,28 +144,28 @@ def test_jobs_to_come_lie_in_the_interval_in_95_percent(number: int) -> None:
     assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
 
-def test_a_cold_start_of_a_small_run_does_not_tilt_the_slope() -> None:
+def test_cold_start_of_a_small_run_does_not_change_the_slope() -> None:
     warm = CostForecast.fit([(1e3, 9, 2e3), (1e3, 9, 2e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
     cold = CostForecast.fit([(1e3, 9, 2e3), (1e3, 36, 8e3), (1e6, 1e3, 3e5), (1e6, 1e3, 3e5)]).predict(1e7)
     assert cold.joules == pytest.approx(warm.joules, rel=0.02)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e9])
-def test_the_unit_of_work_does_not_matter(unit: float) -> None:
+def test_unit_of_work_does_not_matter(unit: float) -> None:
     prediction = CostForecast.fit([(1e3 * unit, 9, 2e3), (1e6 * unit, 1e3, 3e5)]).predict(1e7 * unit)
     assert prediction == pytest.approx(CostForecast.fit([(1e3, 9, 2e3), (1e6, 1e3, 3e5)]).predict(1e7), rel=1e-9)
 
 
-def test_a_step_that_got_cheaper_with_work_is_constant_and_its_interval_wide() -> None:
+def test_step_with_decreasing_cost_is_constant_with_a_wide_interval() -> None:
     prediction = CostForecast.fit([(1e3, 9, 2_000), (1e5, 8, 1_900)]).predict(1e6)
     assert 1_900 <= prediction.joules <= 2_000 and prediction.high > 2 * prediction.joules
     assert prediction.low > 0
 
 
-def test_no_work_still_starts() -> None:
+def test_zero_work_has_a_startup_cost() -> None:
     prediction = CostForecast.fit([(1e3, 9, 2_000), (1e5, 100, 30_000)]).predict(0)
     assert 0 < prediction.low < prediction.joules < 2_000 and prediction.seconds > 0
-    assert CostForecast.fit([(1, 1, 1), (10, 12, 12)]).predict(0) == (0,) * 6, "a start below 0 is none"
+    assert CostForecast.fit([(1, 1, 1), (10, 12, 12)]).predict(0) == (0,) * 6, "a negative startup cost is zero"
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_no_work_still_starts() -> None:
         ([(1e3, math.nan, 2e3), (1e5, 90, 2e4)], r"^calibration run 1 says 1000 of work, nan s"),
     ],
 )
-def test_runs_that_tell_nothing_are_refused(rows: list[tuple[float, float, float]], words: str) -> None:
+def test_uninformative_calibration_runs_are_refused(rows: list[tuple[float, float, float]], words: str) -> None:
     with pytest.raises(InputError, match=words):
         CostForecast.fit(rows)
 
 
-def test_what_cannot_be_forecast_is_refused() -> None:
+def test_impossible_forecasts_are_refused() -> None:
     forecast = CostForecast.fit([(1e3, 9, 2e3), (1e5, 90, 2e4)])
     with pytest.raises(InputError, match=r"^a forecast of -1 of work: give 0 or more$"):
         forecast.predict(-1)

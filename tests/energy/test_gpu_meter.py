@@ -1,4 +1,4 @@
-"""Each board is told by its own name, once, by its counter or by its power; one that is lost loses itself alone."""
+"""Each board is read under its own name, once, by counter or power; a lost board affects only itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.energy.readings import Reading
 
 
 class Board:
-    """A GPU as zeus shows one: millijoules since the driver was loaded, milliwatts now, limits in milliwatts."""
+    """A GPU in zeus: millijoules since the driver was loaded, current milliwatts, limits in milliwatts."""
 
     def __init__(
         self, joules: float | None = 127_160.0, watts: float = 65.0, limit_watts: float | None = 700.0
@@ -62,12 +62,12 @@ def test_each_board_is_read_by_its_counter(tmp_path: Path) -> None:
     first, second = Board(), Board(joules=5.0)
     meter = meter_of(first, second)
     first.joules, second.joules = 127_160 + 3000.0, 5 + 650.0
-    told = by_part(meter.take_readings(10))
-    assert {part: reading.joules for part, reading in told.items()} == {"GPU-0": 3000, "GPU-1": 650}
-    assert all(reading.component == "board" and reading.method == "counter" for reading in told.values())
+    readings = by_part(meter.take_readings(10))
+    assert {part: reading.joules for part, reading in readings.items()} == {"GPU-0": 3000, "GPU-1": 650}
+    assert all(reading.component == "board" and reading.method == "counter" for reading in readings.values())
 
 
-def test_a_board_without_a_counter_is_told_by_its_power_over_time() -> None:
+def test_board_without_a_counter_is_integrated_from_power() -> None:
     board = Board(joules=None)
     meter = meter_of(board)
 
@@ -75,7 +75,7 @@ def test_a_board_without_a_counter_is_told_by_its_power_over_time() -> None:
         return 300 + 200 * math.sin(second / 5)
 
     board.watts = watts(0)
-    meter.take_readings(0)  # begins at the power of now
+    meter.take_readings(0)  # begins at the current power
     for second in range(1, 61):
         board.watts = watts(second)
         meter.sample(second)
@@ -84,7 +84,7 @@ def test_a_board_without_a_counter_is_told_by_its_power_over_time() -> None:
     assert reading.method == "power" and reading.joules == pytest.approx(integral, rel=0.01)
 
 
-def test_a_counter_that_the_driver_has_reset_is_not_measured() -> None:
+def test_counter_reset_by_the_driver_is_not_measured() -> None:
     board = Board()
     meter = meter_of(board)
     board.joules = 12.0
@@ -92,21 +92,21 @@ def test_a_counter_that_the_driver_has_reset_is_not_measured() -> None:
     assert reading.joules is None and reading.problem == "nvml GPU-0: its counter was reset"
 
 
-def test_a_board_that_falls_off_the_bus_loses_itself_alone() -> None:
+def test_board_that_falls_off_the_bus_affects_only_itself() -> None:
     first, second = Board(), Board()
     meter = meter_of(first, second)
     first.joules, second.lost = 127_260.0, True
-    told = by_part(meter.take_readings(10))
-    assert told["GPU-0"].joules == 100
-    assert told["GPU-1"].joules is None
-    assert told["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
+    readings = by_part(meter.take_readings(10))
+    assert readings["GPU-0"].joules == 100
+    assert readings["GPU-1"].joules is None
+    assert readings["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
     first.joules, second.joules, second.lost = 127_300.0, 127_500.0, False
-    assert by_part(meter.take_readings(20))["GPU-1"].joules is None  # since when it is back nobody knows
+    assert by_part(meter.take_readings(20))["GPU-1"].joules is None  # the time of its return is unknown
     first.joules, second.joules = 127_400.0, 127_600.0
     assert by_part(meter.take_readings(30))["GPU-1"].joules == 100
 
 
-def test_a_board_that_is_lost_before_the_start_loses_itself_alone() -> None:
+def test_board_lost_before_startup_affects_only_itself() -> None:
     class NeverThere(Board):
         def supports_get_total_energy_consumption(self) -> bool:
             return bool(self._answer(1.0))
@@ -115,12 +115,12 @@ def test_a_board_that_is_lost_before_the_start_loses_itself_alone() -> None:
     second.lost = True
     meter = meter_of(first, second)
     first.joules = 127_260.0
-    told = by_part(meter.take_readings(10))
-    assert told["GPU-0"].joules == 100
-    assert told["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
+    readings = by_part(meter.take_readings(10))
+    assert readings["GPU-0"].joules == 100
+    assert readings["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
 
 
-def test_more_than_a_board_can_draw_is_not_believed() -> None:
+def test_reading_above_the_board_limit_is_rejected() -> None:
     board = Board(limit_watts=700)
     meter = meter_of(board)
     board.joules = 127_160 + 10 * 700 * 1.2 + 1
@@ -128,7 +128,7 @@ def test_more_than_a_board_can_draw_is_not_believed() -> None:
     assert reading.problem == "nvml GPU-0: it shows 840 W, and such a part can draw 700 W" and reading.joules is None
 
 
-def test_a_board_that_states_no_limit_has_that_of_any_hardware() -> None:
+def test_board_without_a_power_limit_gets_the_hardware_maximum() -> None:
     board = Board(limit_watts=None)
     meter = meter_of(board)
     board.joules = 127_160 + 10 * 1500.0
@@ -136,32 +136,32 @@ def test_a_board_that_states_no_limit_has_that_of_any_hardware() -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_the_second_die_of_a_card_is_no_board_of_its_own(answers: bool) -> None:
-    """AMD SMI tells the energy of an MI250X under the first of its two dies; under the second it is 0, or an error."""
+def test_second_die_of_a_card_is_not_a_board(answers: bool) -> None:
+    """AMD SMI reports an MI250X's energy under the first of its two dies; under the second it is 0, or an error."""
     dies = [Board(1000.0, 90.0), Board(0.0, 0.0), Board(2000.0, 95.0), Board(0.0, 0.0)]
     for die in dies:
         die.name = "AMD Instinct MI250X"
     dies[1].lost = dies[3].lost = not answers
     meter = meter_of(*dies, kind="amd_smi")
     dies[0].joules, dies[2].joules = 6000.0, 7000.0
-    told = by_part(meter.take_readings(10))
-    assert {part: reading.joules for part, reading in told.items()} == {"GPU-0": 5000, "GPU-2": 5000}
-    assert {reading.meter for reading in told.values()} == {"amd_smi"}
+    readings = by_part(meter.take_readings(10))
+    assert {part: reading.joules for part, reading in readings.items()} == {"GPU-0": 5000, "GPU-2": 5000}
+    assert {reading.meter for reading in readings.values()} == {"amd_smi"}
     assert meter.gpus == ["GPU-0", "GPU-0", "GPU-2", "GPU-2"]
 
 
-def test_a_board_of_one_die_that_does_not_answer_stays_a_board() -> None:
+def test_unresponsive_single_die_board_is_still_a_board() -> None:
     dies = [Board(), Board()]
     for die in dies:
         die.name = "AMD Instinct MI300A"
     dies[1].lost = True
     meter = meter_of(*dies, kind="amd_smi")
     dies[0].joules = 127_260.0
-    told = by_part(meter.take_readings(10))
-    assert told["GPU-0"].joules == 100 and told["GPU-1"].joules is None and meter.gpus == ["GPU-0", "GPU-1"]
+    readings = by_part(meter.take_readings(10))
+    assert readings["GPU-0"].joules == 100 and readings["GPU-1"].joules is None and meter.gpus == ["GPU-0", "GPU-1"]
 
 
-def test_where_the_driver_does_not_answer_each_interval_says_so() -> None:
+def test_unresponsive_driver_is_reported_in_each_interval() -> None:
     def broken(_: str) -> list[tuple[str, Gpu]]:
         raise RuntimeError("driver/library version mismatch")
 
@@ -183,7 +183,7 @@ def test_where_the_driver_does_not_answer_each_interval_says_so() -> None:
         (["nvidiactl"], None, None),
     ],
 )
-def test_nothing_heavy_is_imported_where_there_is_no_board(
+def test_nothing_heavy_is_imported_without_boards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], hidden: str | None, kind: str | None
 ) -> None:
     touch: Callable[[str], None] = lambda name: (tmp_path / name).touch()  # noqa: E731

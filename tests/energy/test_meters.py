@@ -1,4 +1,4 @@
-"""RAPL's packages and memory are counted once; what the counters cannot tell is not measured, and says why."""
+"""RAPL packages and memory are counted once; unreadable counters are not measured, with a reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.energy.meters import UnreadableMeter
 from pipeline.energy.node_meter import find_meters
 from pipeline.energy.readings import Reading
 
-# Zones as the kernel shows them on a server of two packages (Documentation/power/powercap): name and range.
+# Zones of the kernel on a server of two packages (Documentation/power/powercap): name and range.
 RANGE_MICROJOULES = 262_143_328_850
 ZONES = {
     "intel-rapl:0": ("package-0", RANGE_MICROJOULES),
@@ -25,7 +25,7 @@ ZONES = {
 
 
 class Server:
-    """A powercap folder whose counters a test sets, in joules."""
+    """A powercap folder with counters set by a test, in joules."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ def joules(readings: list[Reading]) -> dict[str, float | None]:
     return {part: reading.joules for part, reading in by_part(readings).items()}
 
 
-def test_packages_and_memory_are_counted_and_nothing_twice(server: Server) -> None:
+def test_packages_and_memory_are_counted_once(server: Server) -> None:
     meter = begun(server)
     server.show(400, 16, 350, 27)
     readings = meter.take_readings(10)
@@ -74,7 +74,7 @@ def test_packages_and_memory_are_counted_and_nothing_twice(server: Server) -> No
     assert all(reading.label == "measured" and reading.method == "counter" for reading in readings)
 
 
-def test_looks_between_two_takes_lose_nothing(server: Server) -> None:
+def test_polls_between_two_readings_lose_nothing(server: Server) -> None:
     meter = begun(server)
     for second in range(1, 10):
         server.show(100 + 20 * second, 10 + second)
@@ -84,80 +84,80 @@ def test_looks_between_two_takes_lose_nothing(server: Server) -> None:
     assert joules(meter.take_readings(10))["package-0"] == pytest.approx(10)
 
 
-def test_a_counter_that_wraps_around_goes_on(server: Server) -> None:
+def test_counter_wraparound_is_handled(server: Server) -> None:
     server.show(package_0=RANGE_MICROJOULES / 1e6 - 50)
     meter = begun(server)
     server.show(package_0=70)
     assert joules(meter.take_readings(2))["package-0"] == pytest.approx(120)
 
 
-def test_a_counter_that_is_reset_is_not_measured_and_the_others_are(server: Server) -> None:
+def test_reset_counter_is_not_measured_and_others_are(server: Server) -> None:
     server.show(package_0=127_160)
     meter = begun(server)
     server.show(package_0=5, package_1=300, dram_0=11, dram_1=21)
-    found = by_part(meter.take_readings(10))
-    assert found["package-0"].joules is None
-    assert found["package-0"].problem == "rapl package-0: its counter was reset"
-    assert found["package-1"].joules == pytest.approx(100) and found["package-1"].problem is None
+    result = by_part(meter.take_readings(10))
+    assert result["package-0"].joules is None
+    assert result["package-0"].problem == "rapl package-0: its counter was reset"
+    assert result["package-1"].joules == pytest.approx(100) and result["package-1"].problem is None
     server.show(package_0=905, package_1=301, dram_0=12, dram_1=22)
     assert joules(meter.take_readings(20))["package-0"] == pytest.approx(900)
 
 
-def test_a_counter_that_cannot_be_read_for_a_moment_is_a_gap(server: Server) -> None:
+def test_temporarily_unreadable_counter_is_a_gap(server: Server) -> None:
     meter = begun(server)
     (server.folder / "intel-rapl:1" / "energy_uj").rename(server.folder / "away")
     meter.sample(2)
     (server.folder / "away").rename(server.folder / "intel-rapl:1" / "energy_uj")
     server.show(300, 12, 400, 22)
-    found = by_part(meter.take_readings(4))
-    assert found["package-1"].problem == "rapl package-1: its counter could not be read"
-    assert found["package-1"].joules is None and found["package-0"].joules == pytest.approx(200)
+    result = by_part(meter.take_readings(4))
+    assert result["package-1"].problem == "rapl package-1: its counter could not be read"
+    assert result["package-1"].joules is None and result["package-0"].joules == pytest.approx(200)
     server.show(310, 13, 500, 23)
     assert joules(meter.take_readings(6))["package-1"] == pytest.approx(100)
 
 
-def test_a_counter_that_stands_still_is_no_measurement(server: Server) -> None:
+def test_stuck_counter_is_not_measured(server: Server) -> None:
     meter = begun(server)
-    found = by_part(meter.take_readings(10))
-    assert found["package-0"].joules is None and "is stuck" in str(found["package-0"].problem)
+    result = by_part(meter.take_readings(10))
+    assert result["package-0"].joules is None and "is stuck" in str(result["package-0"].problem)
 
 
-def test_more_than_a_package_can_draw_is_not_believed(server: Server) -> None:
+def test_reading_above_the_package_limit_is_rejected(server: Server) -> None:
     meter = begun(server)
     server.show(100 + 10 * 205 * 1.5 * 1.2 + 1)
-    found = by_part(meter.take_readings(10))
-    assert found["package-0"].joules is None
-    assert found["package-0"].problem == "rapl package-0: it shows 369 W, and such a part can draw 308 W"
+    result = by_part(meter.take_readings(10))
+    assert result["package-0"].joules is None
+    assert result["package-0"].problem == "rapl package-0: it shows 369 W, and such a part can draw 308 W"
 
 
-def test_zero_of_a_short_interval_is_no_measurement_either(server: Server) -> None:
+def test_zero_in_a_short_interval_is_not_measured(server: Server) -> None:
     meter = begun(server)
     assert joules(meter.take_readings(1.5))["package-0"] is None
 
 
-def test_a_leap_in_no_time_is_not_believed(server: Server) -> None:
+def test_jump_in_zero_time_is_rejected(server: Server) -> None:
     meter = begun(server)
     server.show(100 + 500)
     assert joules(meter.take_readings(0))["package-0"] is None
 
 
-def test_a_package_that_cannot_be_read_from_the_start_is_not_left_out(server: Server) -> None:
+def test_package_that_is_unreadable_from_the_start_is_reported(server: Server) -> None:
     (server.folder / "intel-rapl:1" / "energy_uj").unlink()
     meter = begun(server)
     server.show(400, 16, 350, 27)
     (server.folder / "intel-rapl:1" / "energy_uj").unlink()
-    found = by_part(meter.take_readings(10))
-    assert found["package-0"].joules == pytest.approx(300)
-    assert found["package-1"].joules is None
-    assert found["package-1"].problem == "rapl package-1: its counter could not be read"
+    result = by_part(meter.take_readings(10))
+    assert result["package-0"].joules == pytest.approx(300)
+    assert result["package-1"].joules is None
+    assert result["package-1"].problem == "rapl package-1: its counter could not be read"
 
 
-def test_a_zone_whose_name_is_rubbish_stops_no_other(server: Server) -> None:
+def test_zone_with_an_invalid_name_does_not_affect_others(server: Server) -> None:
     (server.folder / "intel-rapl:2" / "name").write_bytes(b"\xff\xfe")
     assert isinstance(meters.find_rapl(server.folder), meters.Rapl)
 
 
-def test_counters_that_only_root_may_read_are_said_to_be_so(server: Server) -> None:
+def test_root_only_counters_are_reported(server: Server) -> None:
     for file in server.folder.glob("*/energy_uj"):
         file.unlink()
     meter = meters.find_rapl(server.folder)
@@ -166,7 +166,7 @@ def test_counters_that_only_root_may_read_are_said_to_be_so(server: Server) -> N
     assert reading.joules is None and reading.problem == "rapl: only root may read its counters on this node"
 
 
-def test_a_machine_without_counters_has_no_such_meter(tmp_path: Path) -> None:
+def test_machine_without_counters_has_no_rapl_meter(tmp_path: Path) -> None:
     assert meters.find_rapl(tmp_path / "none") is None
 
 
@@ -174,7 +174,7 @@ STARTED_MICROSECONDS = 1_460_038_098_391_936
 
 
 class Node:
-    """A folder of counters in the form of /sys/cray/pm_counters; `joules` sets what they show at a second."""
+    """A folder of counters in the form of /sys/cray/pm_counters; `joules` sets their values at a second."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -209,15 +209,15 @@ def counters_by_part(readings: list[Reading]) -> dict[tuple[str, str], Reading]:
     return {(reading.component, reading.part): reading for reading in readings}
 
 
-def test_the_node_and_each_of_its_parts_are_read(node: Node) -> None:
+def test_node_and_its_parts_are_read(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=34_304_186, cpu_energy=9_002_000, memory_energy=4_000_500, **node.accelerators(4000))
-    told = {part: reading.joules for part, reading in counters_by_part(meter.take_readings(10)).items()}
+    readings = {part: reading.joules for part, reading in counters_by_part(meter.take_readings(10)).items()}
     boards = {("board", f"accel{number}"): 4000.0 for number in range(4)}
-    assert told == {("node", ""): 21_000, ("package", "processors"): 2000, ("dram", "memory"): 500} | boards
+    assert readings == {("node", ""): 21_000, ("package", "processors"): 2000, ("dram", "memory"): 500} | boards
 
 
-def test_counters_that_nobody_renews_are_stale(node: Node) -> None:
+def test_counters_that_are_not_updated_are_stale(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, fresh=False, energy=34_284_186)
     reading = counters_by_part(meter.take_readings(10))["node", ""]
@@ -231,38 +231,38 @@ def test_counters_that_nobody_renews_are_stale(node: Node) -> None:
     assert counters_by_part(meter.take_readings(30))["node", ""].joules == 8000
 
 
-def test_a_look_sooner_than_the_controller_s_next_one_is_not_stale(node: Node) -> None:
+def test_poll_before_the_next_controller_update_is_not_stale(node: Node) -> None:
     meter = begun_counters(node)
     meter.sample(0.05)
     node.show(1, energy=34_283_986)
     assert counters_by_part(meter.take_readings(1))["node", ""].joules == 800
 
 
-def test_a_reset_and_an_absurd_value_are_named(node: Node) -> None:
+def test_reset_and_impossible_values_are_reported(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=12, cpu_energy=9_900_000, memory_energy=4_000_500)
-    told = counters_by_part(meter.take_readings(10))
-    assert told["node", ""].problem == "pm_counters: its counter was reset"
-    assert told["package", "processors"].problem == (
+    readings = counters_by_part(meter.take_readings(10))
+    assert readings["node", ""].problem == "pm_counters: its counter was reset"
+    assert readings["package", "processors"].problem == (
         "pm_counters processors: it shows 90,000 W, and such a part can draw 1,000 W"
     )
-    assert told["node", ""].joules is None and told["package", "processors"].joules is None
-    assert told["dram", "memory"].joules == 500
+    assert readings["node", ""].joules is None and readings["package", "processors"].joules is None
+    assert readings["dram", "memory"].joules == 500
 
 
-def test_a_file_that_is_cut_or_gone_loses_its_part_alone(node: Node) -> None:
+def test_truncated_or_missing_file_affects_only_its_part(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=34_284_186, cpu_energy=9_002_000)
     (node.folder / "memory_energy").write_text("40005")
     (node.folder / "accel2_energy").unlink()
-    told = counters_by_part(meter.take_readings(10))
-    assert told["dram", "memory"].problem == "pm_counters memory: its counter could not be read"
-    assert told["board", "accel2"].joules is None
-    assert told["node", ""].joules == 1000
+    readings = counters_by_part(meter.take_readings(10))
+    assert readings["dram", "memory"].problem == "pm_counters memory: its counter could not be read"
+    assert readings["board", "accel2"].joules is None
+    assert readings["node", ""].joules == 1000
 
 
 @pytest.mark.parametrize("stamp", [0.0, -5.0, 86_400.0])
-def test_stamps_that_do_not_follow_the_clock_make_no_absurd_value_true(node: Node, stamp: float) -> None:
+def test_inconsistent_timestamps_do_not_validate_impossible_values(node: Node, stamp: float) -> None:
     meter = begun_counters(node)
     node.show(stamp, energy=934_283_186)
     reading = counters_by_part(meter.take_readings(10))["node", ""]
@@ -272,8 +272,8 @@ def test_stamps_that_do_not_follow_the_clock_make_no_absurd_value_true(node: Nod
     assert counters_by_part(meter.take_readings(20))["node", ""].joules == 10_000
 
 
-def test_stamps_may_count_from_any_moment(tmp_path: Path) -> None:
-    """The first look is one of an HPE Cray EX255a at 724 W, as published with a monitor's tests; the second follows."""
+def test_timestamps_may_start_at_any_epoch(tmp_path: Path) -> None:
+    """The first poll is of an HPE Cray EX255a at 724 W, as published with a monitor's tests; the second follows."""
     (tmp_path / "energy").write_text("12044825101 J 7810213855886 us\n")
     (tmp_path / "freshness").write_text("60043284\n")
     meter = meters.find_pm_counters(tmp_path)
@@ -284,7 +284,7 @@ def test_stamps_may_count_from_any_moment(tmp_path: Path) -> None:
     assert meter.take_readings(10)[0].joules == 7240
 
 
-def test_a_part_that_cannot_be_read_at_the_first_look_is_told_of(node: Node) -> None:
+def test_part_unreadable_at_the_first_poll_is_reported(node: Node) -> None:
     (node.folder / "cpu_energy").write_text("")
     meter = begun_counters(node)
     node.show(5, energy=34_285_186)
@@ -297,23 +297,23 @@ def test_a_part_that_cannot_be_read_at_the_first_look_is_told_of(node: Node) -> 
     assert counters_by_part(meter.take_readings(20))["package", "processors"].joules == 1000
 
 
-def test_a_node_without_accelerators_has_no_boards(node: Node) -> None:
+def test_node_without_accelerators_has_no_boards(node: Node) -> None:
     node.show(0, **{f"accel{number}_energy": 0 for number in range(4)})
     meter = begun_counters(node)
     node.show(10, energy=34_287_186, cpu_energy=9_001_000, memory_energy=4_000_500)
     assert {reading.component for reading in meter.take_readings(10)} == {"node", "package", "dram"}
 
 
-def test_a_file_of_rubbish_loses_its_part_alone(node: Node) -> None:
+def test_invalid_counter_file_affects_only_its_part(node: Node) -> None:
     meter = begun_counters(node)
     node.show(10, energy=34_287_186)
     (node.folder / "cpu_energy").write_bytes(b"\xff\xfe")
-    told = counters_by_part(meter.take_readings(10))
-    assert told["node", ""].joules == 4000
-    assert told["package", "processors"].problem == "pm_counters processors: its counter could not be read"
+    readings = counters_by_part(meter.take_readings(10))
+    assert readings["node", ""].joules == 4000
+    assert readings["package", "processors"].problem == "pm_counters processors: its counter could not be read"
 
 
-def test_beside_them_no_other_meter_of_the_same_parts_is_read(node: Node, tmp_path: Path) -> None:
+def test_pm_counters_replace_other_meters_of_the_same_parts(node: Node, tmp_path: Path) -> None:
     powercap = tmp_path / "powercap/intel-rapl:0"
     powercap.mkdir(parents=True)
     for name, text in (("name", "package-0"), ("max_energy_range_uj", "1000"), ("energy_uj", "5")):
@@ -325,7 +325,7 @@ def test_beside_them_no_other_meter_of_the_same_parts_is_read(node: Node, tmp_pa
     assert find_meters(tmp_path / "none", tmp_path / "none", tmp_path / "none") == []
 
 
-def test_two_dies_of_an_accelerator_are_told_by_its_one_counter(node: Node, tmp_path: Path) -> None:
+def test_two_dies_of_an_accelerator_share_its_counter(node: Node, tmp_path: Path) -> None:
     devices = tmp_path / "kfd"
     for number, gpu in enumerate(["0", "0", *(str(4000 + die) for die in range(8))]):  # processors have the number 0
         (devices / str(number)).mkdir(parents=True)

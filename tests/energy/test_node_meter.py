@@ -1,4 +1,4 @@
-"""The meter of a node writes whole lines, in order, and stops nothing."""
+"""The node meter writes complete lines, in order, and stops nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.energy.programs import BURN, QUICK, ROOT, run
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the meters of this process look often."""
+    """Let the meters of this process poll frequently."""
     monkeypatch.setattr(node_meter, "SAMPLE_SECONDS", 0.1)
     monkeypatch.setattr(node_meter, "SHORTEST_WRITE_SECONDS", 0.3)
 
@@ -38,17 +38,17 @@ burn(60)
 """
 
 
-def test_the_first_interval_begins_with_the_process(tmp_path: Path) -> None:
+def test_first_interval_begins_with_the_process(tmp_path: Path) -> None:
     path, began = tmp_path / "a@node.jsonl", time.time()
     meter = "import sys; from pathlib import Path; node_meter.NodeMeter(Path(sys.argv[1])).end()"
-    program = f"import time; print(time.time())\n{QUICK}{meter}"  # before it imports anything that takes long
+    program = f"import time; print(time.time())\n{QUICK}{meter}"  # before slow imports
     words = [sys.executable, "-c", program, str(path)]
-    told = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    # The system counts the moments at which processes begin in hundredths of a second.
-    assert began - 0.1 < next(read_intervals(path)).started < float(told.split()[0]) + 0.02
+    output = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # The kernel counts process start times in hundredths of a second.
+    assert began - 0.1 < next(read_intervals(path)).started < float(output.split()[0]) + 0.02
 
 
-def test_a_kill_leaves_whole_lines_and_the_next_meter_goes_on_below_them(tmp_path: Path, quick: None) -> None:
+def test_killed_meter_leaves_complete_lines_and_the_next_one_appends(tmp_path: Path, quick: None) -> None:
     path = tmp_path / "a@node.jsonl"
     process = subprocess.Popen([sys.executable, "-c", QUICK + BURN + KILLED, str(path)], cwd=ROOT)
     while not path.exists() or path.read_bytes().count(b"\n") < 20:
@@ -59,13 +59,13 @@ def test_a_kill_leaves_whole_lines_and_the_next_meter_goes_on_below_them(tmp_pat
     killed = [*read_intervals(path)]
     assert len(killed) >= 20
     with path.open("ab") as stream:
-        stream.write(b'{"node":"x","star')  # as a node leaves it that loses its power
+        stream.write(b'{"node":"x","star')  # as after a power failure of the node
     NodeMeter(path, []).end()
     assert [*read_intervals(path)][: len(killed)] == killed
     assert len([*read_intervals(path)]) > len(killed)
 
 
-def test_a_clock_that_jumps_makes_no_interval_negative_or_huge(
+def test_clock_jump_gives_no_negative_or_huge_interval(
     tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, clock, jump = tmp_path / "a@node.jsonl", time.time, [0.0]
@@ -95,7 +95,7 @@ before.end()
 """
 
 
-def test_a_machine_that_slept_in_mid_job_has_one_time_for_all_its_meters(tmp_path: Path) -> None:
+def test_machine_suspended_during_a_job_has_one_time_for_all_meters(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}@node.jsonl" for name in ("before", "after")]
     subprocess.run([sys.executable, "-c", SLEPT, *map(str, paths)], check=True, cwd=ROOT)
     ends = [[*read_intervals(path)][-1].ended for path in paths]
@@ -103,7 +103,7 @@ def test_a_machine_that_slept_in_mid_job_has_one_time_for_all_its_meters(tmp_pat
 
 
 @pytest.mark.skipif(not node_meter.BOOT_ID.exists(), reason="Linux alone gives a boot id")
-def test_a_line_says_which_machine_it_is_of_and_when_that_was_switched_on(tmp_path: Path) -> None:
+def test_line_has_boot_id_and_boot_time(tmp_path: Path) -> None:
     with NodeMeter(tmp_path / "a@node.jsonl"):
         pass
     *_, line = read_intervals(tmp_path / "a@node.jsonl")
@@ -111,7 +111,7 @@ def test_a_line_says_which_machine_it_is_of_and_when_that_was_switched_on(tmp_pa
     assert line.booted == pytest.approx(psutil.boot_time(), abs=2)
 
 
-def test_lines_after_the_first_leave_out_what_stays_the_same(tmp_path: Path, quick: None) -> None:
+def test_later_lines_omit_unchanged_fields(tmp_path: Path, quick: None) -> None:
     path = tmp_path / "a@node.jsonl"
     meter = NodeMeter(path)
     deadline = time.monotonic() + 30
@@ -125,7 +125,7 @@ def test_lines_after_the_first_leave_out_what_stays_the_same(tmp_path: Path, qui
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
-def test_a_full_disk_stops_nothing_and_what_waited_is_written_later(tmp_path: Path, quick: None) -> None:
+def test_full_disk_delays_lines_and_stops_nothing(tmp_path: Path, quick: None) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)], capture_output=True).returncode:
@@ -149,13 +149,13 @@ def test_a_full_disk_stops_nothing_and_what_waited_is_written_later(tmp_path: Pa
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_place_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_unwritable_meter_path_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     NodeMeter(tmp_path / "file" / "a@node.jsonl", []).end()
 
 
 class Still:
-    """A meter of two boards that uses a watt each."""
+    """A meter of two boards with a watt each."""
 
     def __init__(self) -> None:
         self.last, self.looks = time.time(), 0
@@ -171,7 +171,7 @@ class Still:
 
 
 class Broken(Still):
-    """A meter that no longer answers."""
+    """An unresponsive meter."""
 
     def sample(self, now: float) -> None:
         raise RuntimeError("the board fell off the bus")
@@ -179,11 +179,11 @@ class Broken(Still):
     take_readings = sample  # type: ignore[assignment]
 
 
-def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
+def test_meters_are_read_from_discovery_and_a_failing_one_affects_no_other(
     tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, meter = tmp_path / "a@node.jsonl", Still()
-    cpu_time_accounting._accounting = None  # as in a process of its own: what came before is without readings
+    cpu_time_accounting._accounting = None  # as in a new process: earlier time is without readings
     with NodeMeter(path, [Broken(), meter]):
         deadline = time.monotonic() + 60
         while meter.looks <= 4 and time.monotonic() < deadline:
@@ -197,14 +197,12 @@ def test_meters_are_read_from_their_finding_and_a_broken_one_costs_no_other(
     assert [record.message for record in caplog.records] == ["a meter cannot be read: the board fell off the bus"]
 
 
-def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[Still] = []
+def test_meters_continue_in_the_next_attempt_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[Still] = []
 
     def find() -> list[Still]:
-        found.append(Still())
-        return found[-1:]
+        results.append(Still())
+        return results[-1:]
 
     node_meter._reusable_meters.clear()
     monkeypatch.setattr(node_meter, "_find_meters_or_warn", find)
@@ -212,18 +210,18 @@ def test_the_meters_of_an_attempt_go_on_in_the_next_one_of_the_process(
     for number in range(3):
         NodeMeter(tmp_path / str(number)).end()
         time.sleep(0.5)
-    assert len(found) == 1
+    assert len(results) == 1
     calendar = time.time
     monkeypatch.setattr(time, "time", lambda: calendar() + 3600)
     NodeMeter(tmp_path / "after the clock was set").end()
     node_meter._reusable_meters.clear()
-    assert len(found) == 2, "its readings would be for an hour"
+    assert len(results) == 2, "its readings would cover an hour"
     (second,) = read_intervals(tmp_path / "1")
-    assert second.seconds > 0.5, "what lies between is the next one's"
+    assert second.seconds > 0.5, "the time between belongs to the next one"
     assert 0.5 < second.readings[0].joules < second.ended - began  # a watt
 
 
-def test_a_driver_that_does_not_start_stops_nothing(
+def test_failing_driver_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*, with_gpus: bool) -> list[Still]:
@@ -247,13 +245,13 @@ def test_a_driver_that_does_not_start_stops_nothing(
         ({"CUDA_VISIBLE_DEVICES": ""}, ()),
         ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, ()),
         ({"CUDA_VISIBLE_DEVICES": "GPU-b"}, ("GPU-b",)),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-a"}, ("GPU-aa", "GPU-ab", "GPU-b")),  # nobody knows which
+        ({"CUDA_VISIBLE_DEVICES": "GPU-a"}, ("GPU-aa", "GPU-ab", "GPU-b")),  # unknown which ones
         ({"ROCR_VISIBLE_DEVICES": "1"}, ("GPU-ab",)),
-        ({"SLURM_JOB_GPUS": "5,6,7"}, ("GPU-aa", "GPU-ab", "GPU-b")),  # it sees its own alone
+        ({"SLURM_JOB_GPUS": "5,6,7"}, ("GPU-aa", "GPU-ab", "GPU-b")),  # it sees only its own
         ({"CUDA_VISIBLE_DEVICES": "1", "SLURM_JOB_GPUS": "3"}, ("GPU-ab",)),
     ],
 )
-def test_the_boards_of_a_job_are_those_that_it_may_use(variables: dict[str, str], boards: tuple[str, ...]) -> None:
+def test_boards_of_a_job_are_its_visible_devices(variables: dict[str, str], boards: tuple[str, ...]) -> None:
     assert find_job_boards(["GPU-aa", "GPU-ab", "GPU-b"], variables) == boards
 
 
@@ -264,7 +262,7 @@ def test_two_dies_of_a_card_are_one_board() -> None:
     assert find_job_boards(cards, {}) == ("accel0", "accel1")
 
 
-def test_slurm_says_how_many_processors_all_tasks_of_a_job_have_here() -> None:
+def test_processor_count_comes_from_slurm() -> None:
     assert count_processors({}) == (os.cpu_count(), len(os.sched_getaffinity(0)))
     assert count_processors({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}) == (os.cpu_count(), 1)
 
@@ -282,7 +280,7 @@ def test_slurm_says_how_many_processors_all_tasks_of_a_job_have_here() -> None:
         ({"PIPELINE_ATTEMPT": ""}, False),
     ],
 )
-def test_the_first_process_on_another_node_meters_it(
+def test_first_process_on_another_node_meters_it(
     variables: dict[str, str], is_metered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"PIPELINE_ATTEMPT": "train", "PIPELINE_READINGS": str(tmp_path), **variables}
@@ -292,7 +290,7 @@ def test_the_first_process_on_another_node_meters_it(
     assert [path.name for path in tmp_path.iterdir()] == (["train@node2.jsonl"] if is_metered else [])
 
 
-def test_a_meter_ends_once_and_not_in_a_forked_process(tmp_path: Path) -> None:
+def test_meter_ends_once_and_not_in_a_forked_process(tmp_path: Path) -> None:
     path = tmp_path / "a@node.jsonl"
     meter = NodeMeter(path, [])
     if (child := os.fork()) == 0:
@@ -307,6 +305,6 @@ def test_a_meter_ends_once_and_not_in_a_forked_process(tmp_path: Path) -> None:
     assert isinstance(next(read_intervals(path)), MeterInterval)
 
 
-def test_the_watch_imports_nothing_heavy() -> None:
+def test_sampling_imports_nothing_heavy() -> None:
     run("import sys; import pipeline.energy.node_meter; assert not {'torch', 'zeus', 'numpy'} & set(sys.modules)")
     assert cpu_seconds_of_process_tree() > 0

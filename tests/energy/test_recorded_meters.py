@@ -1,7 +1,7 @@
-"""Figures that real nodes and boards have shown, replayed through the meters; SOURCES.md says where they are from.
+"""Recorded readings of real nodes and boards, replayed through the meters; SOURCES.md has their origin.
 
-Boards are read through zeus as it is: only the vendor's library below it is a stand-in, which answers what was seen.
-Where one moment was recorded, the second look follows from the power that was recorded beside it.
+Boards are read through the real zeus: only the vendor's library below it is a stand-in with recorded answers.
+If one moment was recorded, the second poll follows from the recorded power.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPONENTS = {"energy": ("node", ""), "cpu_energy": ("package", "processors"), "
 
 
 @pytest.mark.parametrize("node", RECORDED["pm_counters"], ids=lambda node: node["node"].split(",")[0])
-def test_each_counter_of_a_real_node_is_told_once(node: dict[str, Any], tmp_path: Path) -> None:
+def test_each_counter_of_a_real_node_is_read_once(node: dict[str, Any], tmp_path: Path) -> None:
     def show(second: int) -> None:
         stamp = (node["microseconds"] or 1_751_400_000_000_000) + second * 1_000_000
         for name, joules in node["joules"].items():
@@ -40,12 +40,12 @@ def test_each_counter_of_a_real_node_is_told_once(node: dict[str, Any], tmp_path
     assert meter is not None
     meter.take_readings(0)
     show(10)
-    told = {(reading.component, reading.part): reading.joules for reading in meter.take_readings(10)}
+    readings = {(reading.component, reading.part): reading.joules for reading in meter.take_readings(10)}
     parts = {name: COMPONENTS.get(name, ("board", name.removesuffix("_energy"))) for name in node["watts"]}
-    assert told == {parts[name]: 10 * watts for name, watts in node["watts"].items()}
+    assert readings == {parts[name]: 10 * watts for name, watts in node["watts"].items()}
 
 
-def test_the_one_accelerator_of_hpes_page_has_no_number(tmp_path: Path) -> None:
+def test_single_accelerator_file_of_hpe_has_no_number(tmp_path: Path) -> None:
     for name in ("energy", "accel_energy"):
         (tmp_path / name).write_text("1000 J 1460038098391936 us\n")
     meter = meters.find_pm_counters(tmp_path, tmp_path / "none")
@@ -53,7 +53,7 @@ def test_the_one_accelerator_of_hpes_page_has_no_number(tmp_path: Path) -> None:
 
 
 class Amdsmi:
-    """AMD's library: of each GPU its name, energy counter and powers, at a second that a test sets."""
+    """AMD's library: name, energy counter and powers of each GPU, at a second set by a test."""
 
     AmdSmiInitFlags = SimpleNamespace(INIT_AMD_GPUS=0)
 
@@ -99,7 +99,7 @@ class Amdsmi:
 
 
 def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpu_meter.GpuMeter:
-    """Return the meter of AMD's boards, after its first look."""
+    """Return the meter of AMD's boards after its first poll."""
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(amd, "amdsmi", library)
@@ -113,7 +113,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpu_meter.GpuMete
 
 
 def after(meter: gpu_meter.GpuMeter, library: Amdsmi, seconds: int) -> dict[str, Reading]:
-    """Return the readings after some seconds, with a look at each, as the watcher does."""
+    """Return the readings after some seconds, with a poll at each, as the sampler does."""
     for _ in range(seconds):
         library.wait(1)
         meter.sample(library.second)
@@ -127,19 +127,19 @@ def test_four_cards_of_two_dies_are_four_boards(monkeypatch: pytest.MonkeyPatch,
     library = Amdsmi([name] * 8, average=watts, current=["N/A"] * 8)
     library.key = key
     meter = begun(monkeypatch, library)
-    told = after(meter, library, 10)
-    assert {part: reading.method for part, reading in told.items()} == dict.fromkeys(
+    readings = after(meter, library, 10)
+    assert {part: reading.method for part, reading in readings.items()} == dict.fromkeys(
         [f"GPU-{gpu}" for gpu in (0, 2, 4, 6)], "counter"
     )
-    assert [reading.joules for reading in told.values()] == pytest.approx([10 * one for one in watts[::2]], rel=1e-3)
+    assert [reading.joules for reading in readings.values()] == pytest.approx(
+        [10 * one for one in watts[::2]], rel=1e-3
+    )
     assert meter.gpus == [f"GPU-{gpu // 2 * 2}" for gpu in range(8)]
 
 
 @pytest.mark.parametrize("kind", ["MI200 power", "MI300 power"])
-def test_a_board_whose_counter_stands_still_is_told_by_the_power_that_it_has(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """MI200 tells its average power alone, MI300 that of now alone; the counter is one that stood still on MI100."""
+def test_board_with_a_stuck_counter_is_read_by_power(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """MI200 reports only average power, MI300 only current power; the counter is a stuck one of an MI100."""
     powers = {name.split("_")[0]: watts for name, watts in AMD[kind].items() if name != "source"}
     library = Amdsmi(["AMD Instinct"], **{name: [watts] for name, watts in powers.items()})
     library.microjoules = lambda gpu: AMD["MI100"]["energy_counter"] * library.resolution  # type: ignore[method-assign]
@@ -150,10 +150,10 @@ def test_a_board_whose_counter_stands_still_is_told_by_the_power_that_it_has(
     assert (reading.method, reading.joules, reading.problem) == ("power", 10 * watts, None)
 
 
-def test_the_counters_of_two_mi210_say_43_watts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_of_two_mi210_give_43_watts(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = AMD["MI210"]["joules_each_second"]
     library = Amdsmi([AMD["MI210"]["name"]] * 2, average=[43, 43], current=["N/A"] * 2)
-    # zeus looks at them half a second apart, when it begins.
+    # zeus polls them half a second apart at startup.
     library.microjoules = lambda gpu: (  # type: ignore[method-assign]
         1e6 * (seen[gpu][int(library.second)] + (43 * (library.second % 1) if library.second < 1 else 0))
     )
@@ -162,12 +162,12 @@ def test_the_counters_of_two_mi210_say_43_watts(monkeypatch: pytest.MonkeyPatch)
     library.second = 0.0
     meter.take_readings(0.0)
     library.second = 3.0
-    told = meter.take_readings(3.0)
-    assert [reading.method for reading in told] == ["counter", "counter"]
-    assert [(reading.joules or 0) / 3 for reading in told] == pytest.approx([42.69, 43.17], abs=0.01)
+    readings = meter.take_readings(3.0)
+    assert [reading.method for reading in readings] == ["counter", "counter"]
+    assert [(reading.joules or 0) / 3 for reading in readings] == pytest.approx([42.69, 43.17], abs=0.01)
 
 
-def test_a_counter_that_went_back_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decreasing_counter_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = AMD["backwards"]["energy_counters"]
     library = Amdsmi(["AMD Instinct"], average=[90], current=[90])
     meter = begun(monkeypatch, library)
@@ -179,7 +179,7 @@ def test_a_counter_that_went_back_is_not_measured(monkeypatch: pytest.MonkeyPatc
 
 
 class Nvml:
-    """What is asked of NVIDIA's library for one board of Turing; `refused` are the questions that it does not know."""
+    """NVIDIA's library for one Turing board; `refused` are the unsupported queries."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
         self.millijoules, self.milliwatts = 0, 0
@@ -202,9 +202,9 @@ class Nvml:
         }
         for name, answer in answers.items():
             monkeypatch.setattr(pynvml, name, answer)
-        found = gpu_meter.find_gpu_meter("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
-        assert isinstance(found, gpu_meter.GpuMeter)
-        self.meter = found
+        result = gpu_meter.find_gpu_meter("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
+        assert isinstance(result, gpu_meter.GpuMeter)
+        self.meter = result
         self.meter.take_readings(0)
 
     def _fields(self, handle: object, fields: object) -> list[SimpleNamespace]:
@@ -213,7 +213,7 @@ class Nvml:
 
 
 @pytest.mark.parametrize("seen", RECORDED["nvml"], ids=lambda seen: seen["board"])
-def test_nvmls_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any]) -> None:
+def test_nvml_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any]) -> None:
     nvml = Nvml(monkeypatch)
     nvml.millijoules = seen["millijoules"]
     (reading,) = nvml.meter.take_readings(seen["seconds"])
@@ -221,7 +221,7 @@ def test_nvmls_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: 
     assert reading.joules / seen["seconds"] == pytest.approx(seen["watts_about"], rel=0.05)
 
 
-def test_a_driver_that_knows_power_and_no_energy_is_read_by_power(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_with_power_but_no_energy_is_read_by_power(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(monkeypatch, "energy")
     nvml.milliwatts = 16_000
     nvml.meter.take_readings(10)
@@ -229,8 +229,8 @@ def test_a_driver_that_knows_power_and_no_energy_is_read_by_power(monkeypatch: p
     assert (reading.method, reading.joules) == ("power", 160)
 
 
-def test_a_board_that_knows_neither_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is on a Jetson Orin: NVML begins well, and every question is Not Supported."""
+def test_board_without_power_and_energy_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Jetson Orin: NVML initializes, and every query is Not Supported."""
     nvml = Nvml(monkeypatch, "energy", "power")
     (reading,) = nvml.meter.take_readings(10)
     assert reading.joules is None and reading.problem == "nvml GPU-0: it could not be read (Not Supported)"

@@ -1,4 +1,4 @@
-"""Energy is counted from the first act of a process; what its meters take to be found is lost to nobody."""
+"""Energy is counted from the startup of a process; the time to find its meters is not lost."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def powercap(tmp_path: Path) -> Path:
 
 
 def joules(*intervals: MeterInterval) -> dict[str, float]:
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for reading in (reading for interval in intervals for reading in interval.readings):
         assert reading.joules is not None and reading.problem is None
-        found[reading.part] = found.get(reading.part, 0.0) + reading.joules
-    return {part: round(amount, 6) for part, amount in found.items()}
+        results[reading.part] = results.get(reading.part, 0.0) + reading.joules
+    return {part: round(amount, 6) for part, amount in results.items()}
 
 
-def test_a_job_counts_from_its_first_act(tmp_path: Path, powercap: Path) -> None:
+def test_job_counts_from_its_startup_sample(tmp_path: Path, powercap: Path) -> None:
     used = float(run(SHOW + ALONE, powercap, tmp_path / "a@node.jsonl"))
     first, second, *others = read_intervals(tmp_path / "a@node.jsonl")
     assert first.readings == () and joules(second) == {"package-0": 30, "dram-0": 30, "package-1": 30}
@@ -86,23 +86,23 @@ def test_a_job_counts_from_its_first_act(tmp_path: Path, powercap: Path) -> None
     assert first.ended == second.started and second.ended == others[0].started
     assert 0.05 <= first.job_cpu_seconds < second.job_cpu_seconds and second.job_cpu_seconds > 0.9
     assert sum(one.job_cpu_seconds for one in (first, second, *others)) == pytest.approx(used, abs=0.1)
-    assert second.node_cpu_seconds >= second.job_cpu_seconds, "the node's are counted from the same time on"
+    assert second.node_cpu_seconds >= second.job_cpu_seconds, "the node's counters begin at the same time"
 
 
-def test_forked_jobs_share_a_start_that_was_read_and_each_has_its_own(tmp_path: Path, powercap: Path) -> None:
+def test_forked_jobs_share_a_measured_startup_and_have_their_own_intervals(tmp_path: Path, powercap: Path) -> None:
     run(SHOW + FORKED, powercap, tmp_path / "unit")
     for number in range(2):
         before, shared, *own = read_intervals(tmp_path / f"unit{number}")
         assert before.is_shared_start and shared.is_shared_start and not any(one.is_shared_start for one in own)
         assert before.readings == () and joules(shared) == {"package-0": 30, "dram-0": 30, "package-1": 30}
         assert 0.45 < shared.job_cpu_seconds < 0.7, "a half"
-        # From its sample on: what the node used between the two jobs is in neither.
+        # From its sample on: the node's energy between the two jobs is in neither.
         expected = 15 if number == 0 else 10
         assert joules(*own)["package-0"] == expected, number
     assert not any(one.is_shared_start for one in read_intervals(tmp_path / "unit parent"))
 
 
-def test_the_boards_of_a_sample_are_counted_from_it() -> None:
+def test_sampled_boards_are_counted_from_the_sample() -> None:
     counted, powered, unseen = Board(joules=1000), Board(joules=None, watts=100), Board(joules=5000)
     boards: list[tuple[str, Gpu]] = [
         (f"GPU-{number}", board) for number, board in enumerate((counted, powered, unseen))
@@ -110,13 +110,13 @@ def test_the_boards_of_a_sample_are_counted_from_it() -> None:
     meter = find_gpu_meter("nvml", lambda _: boards)
     assert meter is not None
     meter.begin(10.0, CounterSample(0.0, 0.0, 0.0, {}, {"GPU-0": 900_000, "GPU-1": 900_000, "GPU-7": 1}))
-    told = {reading.part: reading for reading in meter.take_readings(12.0)}
-    assert told["GPU-0"].joules == 100 and told["GPU-0"].problem is None
+    readings = {reading.part: reading for reading in meter.take_readings(12.0)}
+    assert readings["GPU-0"].joules == 100 and readings["GPU-0"].problem is None
     for part in ("GPU-1", "GPU-2"):
-        assert told[part].joules is None and (told[part].problem or "").endswith("this is its first reading")
+        assert readings[part].joules is None and (readings[part].problem or "").endswith("this is its first reading")
 
 
-def test_the_counters_of_a_cray_node_are_counted_from_the_sample_alone(
+def test_cray_counters_are_counted_only_from_the_sample(
     tmp_path: Path, powercap: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cray").mkdir()
@@ -139,14 +139,14 @@ def test_the_counters_of_a_cray_node_are_counted_from_the_sample_alone(
     assert [reading.joules for reading in meter.take_readings(102.0)] == [600.0] * 3
 
 
-def test_a_counter_that_could_not_be_sampled_is_a_gap_and_another_meter_s_sample_none(powercap: Path) -> None:
+def test_failed_sample_is_a_gap_and_samples_of_other_meters_are_ignored(powercap: Path) -> None:
     meter = find_rapl(powercap)
     assert meter is not None
     zones = {f"{powercap}/intel-rapl:0/energy_uj": "500000\n", f"{powercap}/intel-rapl:1/energy_uj": "x"}
     meter.begin(10.0, CounterSample(0.0, 0.0, 0.0, zones, {}))
-    told = {reading.part: reading for reading in meter.take_readings(11.0)}
-    assert told["package-0"].joules == 0.5
-    assert all("could not be read" in (told[part].problem or "") for part in ("dram-0", "package-1"))
+    readings = {reading.part: reading for reading in meter.take_readings(11.0)}
+    assert readings["package-0"].joules == 0.5
+    assert all("could not be read" in (readings[part].problem or "") for part in ("dram-0", "package-1"))
     other = find_rapl(powercap)
     assert other is not None
     other.begin(10.0, CounterSample(0.0, 0.0, 0.0, {"/elsewhere/energy": "1 J 1 us"}, {}))
@@ -157,7 +157,7 @@ def first_reading(reading: Reading) -> bool:
     return (reading.problem or "").endswith("this is its first reading")
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path, powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_counters_are_not_sampled(tmp_path: Path, powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (powercap / "intel-rapl:1/energy_uj").unlink()
     (powercap / "intel-rapl:1/energy_uj").mkdir()
     (powercap / "dtpm").mkdir()
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path, powercap: Path, monkeyp
         ("0,1", "nvmlDeviceGetCount", {}),
     ],
 )
-def test_nvidia_s_boards_are_sampled_where_the_job_may_see_them(
+def test_nvidia_boards_are_sampled_if_visible_to_the_job(
     visible: str, broken: str | None, boards: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def count(board: int) -> int:
@@ -210,7 +210,7 @@ def test_nvidia_s_boards_are_sampled_where_the_job_may_see_them(
     assert sample_counters().board_millijoules == {}
 
 
-def test_a_sample_is_taken_once_and_by_its_process_alone() -> None:
+def test_sample_is_used_once_and_only_by_its_process() -> None:
     startup_counters.keep_startup_sample()
     if (child := os.fork()) == 0:
         os._exit(startup_counters.take_startup_sample() is not None)
@@ -220,7 +220,7 @@ def test_a_sample_is_taken_once_and_by_its_process_alone() -> None:
     assert startup_counters.take_startup_sample() is None
 
 
-def test_the_first_act_of_a_process_imports_nothing_that_takes_time() -> None:
+def test_startup_sampling_imports_nothing_slow() -> None:
     act = "import sys; from pipeline.energy.startup_counters import sample_counters; sample_counters();"
     words = [sys.executable, "-c", f"{act} print(*sys.modules)"]
     loaded = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()

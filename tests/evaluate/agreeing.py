@@ -1,4 +1,4 @@
-"""One process of two that ask tasks, some of which fail: `python -m tests.evaluate.agreeing RANK MEETING`."""
+"""One process of two that evaluate tasks, some of which fail: `python -m tests.evaluate.agreeing RANK MEETING`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.evaluate.task_errors import gather_from_processes
 
 
 def main(rank: int, meeting: str) -> None:
-    """Print what each task comes to, and what an exchange after them gives."""
+    """Print the outcome of each task, and the result of a later exchange."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     model = lm_eval_model.LmEvalModel.__new__(lm_eval_model.LmEvalModel)
     model.process_count, model.process_index = 2, rank
@@ -22,7 +22,7 @@ def main(rank: int, meeting: str) -> None:
     def shared(do: Callable[[int], Any]) -> Any:
         return model._distribute([3, 2, 1, 0], do)
 
-    def alone() -> float:  # fails in one process, before the others exchange anything, or after that
+    def alone() -> float:  # fails in one process, before or after the others exchange anything
         return 1 // rank
 
     def before_the_answers() -> Any:

@@ -1,6 +1,6 @@
 """A tiny random Llama with a byte-level tokenizer, in the layout of a milestone, and tokens to train it on.
 
-The tokenizer puts begin-of-text before a text, as those of `tokenizer.train` do.
+The tokenizer adds begin-of-text to a text, as those of `tokenizer.train` do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def long_milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, and it can read the longest prompt of the shipped tasks."""
+    """The same with a context for the longest prompt of the shipped tasks."""
     return made(tmp_path_factory.mktemp("long-milestone"), sequence_length=8192)
 
 

@@ -1,4 +1,4 @@
-"""Simulations of intervals of scores whose truth is known: of means, shares, differences and corpus-level metrics."""
+"""Simulations of score intervals with known truth: of means, proportions, differences and corpus-level metrics."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from pipeline.evaluate.score_intervals import (
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[ConfidenceInterval, float]]
-"""An interval of so many units, and the truth; the value of a draw without an interval does not count."""
+"""An interval of the given number of units, and the truth; a draw without an interval does not count."""
 
 
 def _mean(values: Callable[[np.random.Generator, int], Floats], truth: float) -> Draw:
     def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
         drawn = values(random, units)
-        found = ratio_interval(drawn, np.ones(units))
-        return (found if np.ptp(drawn) else ConfidenceInterval(found.value, None, None)), truth
+        result = ratio_interval(drawn, np.ones(units))
+        return (result if np.ptp(drawn) else ConfidenceInterval(result.value, None, None)), truth
 
     return draw
 
 
 def _of_documents(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
-    """Documents of very unequal length, whose tokens are alike within a document."""
+    """Documents of very unequal length, with tokens correlated within a document."""
     sizes = np.ceil(random.lognormal(5, 0.9, units))
     return ratio_interval(sizes * random.gamma(4, 0.75, units), sizes), 3.0
 
 
-def _share(truth: float, alike: float = 0.0) -> Draw:
+def _share(truth: float, correlation: float = 0.0) -> Draw:
     def draw(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
-        if not alike:
+        if not correlation:
             return proportion_interval((random.random(units) < truth).astype(float), np.ones(units)), truth
         sizes = random.integers(1, 20, units)
-        levels = random.beta(truth * (1 - alike) / alike, (1 - truth) * (1 - alike) / alike, units)
+        levels = random.beta(
+            truth * (1 - correlation) / correlation, (1 - truth) * (1 - correlation) / correlation, units
+        )
         return proportion_interval(random.binomial(sizes, levels).astype(float), sizes), truth
 
     return draw
@@ -59,7 +61,7 @@ def _pairs(only_one: float, only_other: float) -> Draw:
 
 
 def translations(random: np.random.Generator, units: int, quality: float, orders: int = 6) -> Floats:
-    """Return sums of statistics of chrF of documents: n-grams of text, of reference and common ones of each order."""
+    """Return sums of chrF statistics of documents: n-grams of text, of reference and common ones of each order."""
     sizes = np.ceil(random.lognormal(6, 0.7, units))
     level = random.beta(8 * quality, 8 * (1 - quality), units)
     columns: list[Floats] = []
@@ -83,7 +85,7 @@ def _chrf(quality: float) -> Draw:
 
 
 def _chrf_difference(random: np.random.Generator, units: int) -> tuple[ConfidenceInterval, float]:
-    """Two models of equal quality that find the same documents hard."""
+    """Two models of equal quality with the same hard documents."""
     one = translations(random, units, 0.4)
     other = one.copy()
     moved = np.rint(one[:, 2::3] * random.normal(0, 0.1, (units, 1)))
@@ -112,14 +114,14 @@ def _language(
     common: float = 0.0,
     data_sets: Sequence[str] = (),
 ) -> Draw:
-    """Return draws of the mean score of a language: so many items of each task, right with its probability.
+    """Return draws of the mean score of a language: items of each task, correct with their probability.
 
     Args:
-        truths: the shares of right answers, by task.
-        chances: those of guessing.
-        common: the share of items with one difficulty in all tasks, or in all tasks of a data set, as where two tasks
-            ask the same questions.
-        data_sets: those of the tasks; without any, results do not say it.
+        truths: the accuracies by task.
+        chances: the accuracies of guessing.
+        common: the share of items with one difficulty in all tasks, or in all tasks of a data set, as if two tasks
+            had the same questions.
+        data_sets: those of the tasks; without any, the results omit it.
     """
     truth = float(
         np.mean([100 * (share - chance) / (1 - chance) for share, chance in zip(truths, chances, strict=True)])
@@ -130,11 +132,11 @@ def _language(
         shared = {name: random.random(units) for name in dict.fromkeys(named)}
         for number, (share, chance, name) in enumerate(zip(truths, chances, named, strict=True)):
             of_items = np.where(np.arange(units) < common * units, shared[name], random.random(units)) < share
-            found = proportion_interval(of_items.astype(float), np.ones(units))
+            result = proportion_interval(of_items.astype(float), np.ones(units))
             row = {"suite": "s", "task": str(number), "language": "nl", "higher_is_better": True, "verdict": None}
             if name:
                 row["protocol"] = {"data_set": name, "configuration": None, "split": "test"}
-            rows.append({**row, **found._asdict(), "chance_level": chance, "examples": units})
+            rows.append({**row, **result._asdict(), "chance_level": chance, "examples": units})
         (score,) = aggregate_by_language(rows)
         return ConfidenceInterval(score.value, score.low, score.high), truth
 
@@ -179,11 +181,11 @@ KINDS: dict[str, dict[str, Draw]] = {
 
 
 def coverage(draw: Draw, units: int, rounds: int, seed: int = 0) -> float:
-    """Return the share of intervals that hold the truth, of those draws that have one."""
+    """Return the coverage of the intervals, over draws that have one."""
     random, hits, known = np.random.default_rng((seed, units)), 0, 0
     for _ in range(rounds):
-        found, truth = draw(random, units)
-        if found.low is not None and found.high is not None:
+        result, truth = draw(random, units)
+        if result.low is not None and result.high is not None:
             known += 1
-            hits += found.low <= truth <= found.high
+            hits += result.low <= truth <= result.high
     return hits / max(known, 1)

@@ -1,4 +1,4 @@
-"""A hub of data sets on loopback, which speaks as much as its client asks for a snapshot of a revision."""
+"""A hub of data sets on loopback that implements what its client needs for a snapshot of a revision."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Hub:
             siblings = [
                 {"rfilename": file["path"], "size": file["size"], "blobId": file["oid"], "lfs": None} for file in listed
             ]
-            told = listed if kind == "tree" else {"id": name, "sha": commit, "siblings": siblings}
-            self.write(request, json.dumps(told).encode())
+            answer_content = listed if kind == "tree" else {"id": name, "sha": commit, "siblings": siblings}
+            self.write(request, json.dumps(answer_content).encode())
 
     def send(self, request: BaseHTTPRequestHandler, commit: str, file: str, files: dict[str, bytes]) -> None:
         content = files[file][::-1] if file == self.garbles else files[file]
@@ -88,7 +88,7 @@ class Hub:
 
 
 def entry(file: str, content: bytes) -> dict[str, Any]:
-    """Return what a hub lists of a file: Parquet by its sha256, the rest by its hash in git."""
+    """Return the hub's file entry: Parquet with its sha256, others with their git hash."""
     listed = {"type": "file", "path": file, "size": len(content)}
     listed["oid"] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     if file.endswith(".parquet"):

@@ -1,4 +1,4 @@
-"""A mirror of the data sets that the shipped suites read, in their formats, with a few lines of our own."""
+"""A mirror of the data sets of the shipped suites, in their formats, with a few lines of our own."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _truth(n: int) -> tuple[str, list[str], list[int]]:
 def _truths(n: int) -> Row:
     question, choices, labels = _truth(n)
     targets = {
-        f"{kind}_targets_{part}": found
+        f"{kind}_targets_{part}": result
         for kind in ("mc1", "mc2")
-        for part, found in (("choices", choices), ("labels", labels))
+        for part, result in (("choices", choices), ("labels", labels))
     }
     return {"question": question, **targets}
 
@@ -77,7 +77,7 @@ def _pair(n: int) -> Row:
     return {"sentence_good": f"Zij loopt {n} meter.", "sentence_bad": f"Zij lopen loopt {n} meter."}
 
 
-# By data set: its configurations, its splits, and what line n of each is.
+# By data set: its configurations, its splits, and line n of each.
 DATA_SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[int], Row]]] = {
     "alexandrainst/m_arc": (
         ("nl",),
@@ -140,7 +140,7 @@ DATA_SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[int], Row
 
 
 def write_mirror(folder: Path, lines: int) -> Path:
-    """Write the data sets into a folder, so many lines of each split, and return it."""
+    """Write the data sets into a folder with the given number of lines per split, and return it."""
     for name, (configurations, splits, row) in DATA_SETS.items():
         listed = []
         for configuration in configurations:

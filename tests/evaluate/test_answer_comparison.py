@@ -1,4 +1,4 @@
-"""Two runs are compared by what their models answered: real differences are told, all others only counted."""
+"""Two runs are compared by their models' answers: significant differences are listed, others only counted."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def first_right(count: int, of: int = 200) -> list[TaskItem]:
     return [item(n, n < count) for n in range(of)]
 
 
-def test_a_run_compared_with_itself_says_no_difference(tmp_path: Path) -> None:
+def test_run_compared_with_itself_shows_no_difference(tmp_path: Path) -> None:
     answered(tmp_path, first_right(120))
     (line,) = compare_run_answers(tmp_path, tmp_path)
     assert line.startswith("answers: 0 of 2 comparisons show a significant difference (")
 
 
-def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_difference_is_counted(tmp_path: Path) -> None:
+def test_thirty_more_correct_of_two_hundred_items_are_significant(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, first_right(100))
     answered(b, first_right(130))
@@ -59,14 +59,14 @@ def test_thirty_more_right_items_of_two_hundred_are_found_and_what_is_no_differe
     )
 
 
-def test_a_metric_that_is_not_a_number_of_an_item_is_null_and_counts_for_nothing(tmp_path: Path) -> None:
+def test_non_numeric_item_metric_is_null_and_ignored(tmp_path: Path) -> None:
     path = answered(tmp_path, [item(0, True, math.nan), item(1, True, 0.5)])
     assert pq.read_table(path).column("sari").to_pylist() == [None, 0.5]
     assert [*read_item_answers(path).graded["sari"].values()] == [0.5]
 
 
-def test_the_corrected_level_holds_over_all_models_of_the_command(tmp_path: Path) -> None:
-    """7 items that one alone has right: p = 2 / 2**7, which is real among two comparisons and not among ten."""
+def test_corrected_level_holds_over_all_compared_models(tmp_path: Path) -> None:
+    """7 items correct in one alone: p = 2 / 2**7, significant among two comparisons and not among ten."""
     a, b = tmp_path / "a", tmp_path / "b"
     for run, right in ((a, 10), (b, 17)):
         answered(run, [item(n, n < right) for n in range(40)])
@@ -77,7 +77,7 @@ def test_the_corrected_level_holds_over_all_models_of_the_command(tmp_path: Path
     assert compare_run_answers(a, b)[0].startswith("answers: 0 of 10 ")
 
 
-def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_compared(tmp_path: Path) -> None:
+def test_last_checkpoint_evaluated_in_both_runs_is_compared(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, first_right(100), step=9)
     answered(a, first_right(100), step=10)
@@ -99,7 +99,7 @@ def test_of_each_model_of_both_runs_the_last_checkpoint_that_both_evaluated_is_c
     assert compare_run_answers(a, b) == []
 
 
-def test_only_what_both_answered_is_compared_and_the_rest_is_counted(tmp_path: Path) -> None:
+def test_only_items_answered_in_both_runs_are_compared(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, [*first_right(150, 150), *(item(n, True, asked="x") for n in range(150, 170))])
     answered(b, first_right(110))
@@ -109,7 +109,7 @@ def test_only_what_both_answered_is_compared_and_the_rest_is_counted(tmp_path: P
     assert alone.startswith("  base, step 8: 20 items were answered by the first run alone, 50 by the second alone")
 
 
-def test_grades_are_compared_and_readability_is_not(tmp_path: Path) -> None:
+def test_graded_metrics_are_compared_and_readability_is_not(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     answered(a, [item(n, True, float(n % 7)) for n in range(50)])
     answered(b, [item(n, True, float(n % 7) + 1 + n % 3) for n in range(50)])
@@ -117,21 +117,21 @@ def test_grades_are_compared_and_readability_is_not(tmp_path: Path) -> None:
     assert head.startswith("answers: 1 of 3 ") and "s/t sari: 2.9" in line and line.endswith("the second run is better")
 
 
-def test_a_broken_table_is_named(tmp_path: Path) -> None:
+def test_invalid_answer_table_is_named(tmp_path: Path) -> None:
     answered(tmp_path, first_right(3)).write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"items\.parquet is no item table"):
         compare_run_answers(tmp_path, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_finished_run_has_no_real_difference_from_itself_and_one_from_another_that_answers_otherwise(
+def test_finished_run_differs_from_another_run_but_not_from_itself(
     finished: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(finished.results)
     assert main(["compare", run, run]) == 0
-    same, said, *others = capsys.readouterr().out.splitlines()
+    same, output, *others = capsys.readouterr().out.splitlines()
     assert same.startswith("Settings, code, ") and others == []
-    assert said.startswith("answers: 0 of ") and int(said.split()[3]) > 2
+    assert output.startswith("answers: 0 of ") and int(output.split()[3]) > 2
     other = tmp_path / "other"
     shutil.copytree(finished.results, other, symlinks=True)
     (path,) = other.glob("evaluation/base/*/items.parquet")
@@ -142,9 +142,7 @@ def test_a_finished_run_has_no_real_difference_from_itself_and_one_from_another_
             table = table.set_column(place, field, all_right)
     path.unlink()
     pq.write_table(table, path)
-    assert main(["compare", run, str(other)]) == 0, (
-        "what the records say is alike: verify is who tells that a file is not theirs"
-    )
+    assert main(["compare", run, str(other)]) == 0, "the records agree: verify reports that a file does not match them"
     head, *lines = capsys.readouterr().out.splitlines()[1:]
     assert len(lines) == int(head.split()[1]) > 0 and all(line.endswith("the second run is better") for line in lines)
     assert all(" → 1.0000, difference +" in line for line in lines)
@@ -157,7 +155,7 @@ def contaminated_answers(
     return ItemAnswers(right={"acc": hits}, log_probabilities={}, likely={}, clusters=clusters or {}, graded={})
 
 
-def test_items_that_were_found_are_told_apart_from_the_others() -> None:
+def test_contaminated_items_are_scored_separately() -> None:
     right = [("leaked", item, item < 10 or item % 2 == 0) for item in range(40)]
     (row,) = compare_contaminated_with_clean(
         contaminated_answers([*right, ("clean", 0, True)]), {"leaked": set(range(10)), "clean": {7}}
@@ -167,23 +165,23 @@ def test_items_that_were_found_are_told_apart_from_the_others() -> None:
     assert (row["clean"]["examples"], row["clean"]["value"]) == (30, 0.5)
     interval = binomtest(15, 30).proportion_ci(method="wilson")
     assert row["clean"]["low"] < interval.low < interval.high < row["clean"]["high"], "Student's t is a little wider"
-    # All ten of those that were found are right, of 40 items of which 25 are: one tail and the other by hand.
+    # All ten contaminated items are correct, of 40 items of which 25 are: both tails by hand.
     counts = [hypergeom.pmf(number, 40, 25, 10) for number in range(11)]
     assert row["p_value"] == pytest.approx(sum(one for one in counts if one <= counts[10] * (1 + 1e-9)))
 
 
-def test_p_values_are_corrected_over_the_rows() -> None:
+def test_p_values_are_corrected_over_all_rows() -> None:
     right = [(task, item, item < 10 or item % 2 == 0) for task in ("a", "b") for item in range(40)]
     one = compare_contaminated_with_clean(contaminated_answers(right), {"a": set(range(10))})
     two = compare_contaminated_with_clean(contaminated_answers(right), {"a": set(range(10)), "b": set(range(10))})
     assert [row["p_value"] for row in two] == pytest.approx([2 * one[0]["p_value"]] * 2)
 
 
-def test_items_in_groups_and_tasks_without_others_are_not_tested() -> None:
+def test_grouped_items_and_tasks_without_clean_items_are_not_tested() -> None:
     right = [("reading", item, True) for item in range(20)]
     clusters = {("s", "reading", item, "hash"): str(item // 5) for item in range(20)}
     (row,) = compare_contaminated_with_clean(contaminated_answers(right, clusters), {"reading": {0, 1, 2, 3, 4}})
-    assert row["p_value"] is None and row["contaminated"]["low"] is None, "one group tells nothing"
+    assert row["p_value"] is None and row["contaminated"]["low"] is None, "one group is not informative"
     assert row["clean"]["low"] is not None
     (row,) = compare_contaminated_with_clean(contaminated_answers(right), {"reading": set(range(20))})
     assert row["p_value"] is None and row["clean"] == {"examples": 0, "value": None, "low": None, "high": None}

@@ -1,4 +1,4 @@
-"""A model that writes stands beside rules that understand nothing, and is better only where it beats each of them."""
+"""A generating model is compared with rules, and is better only if it beats each of them."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(name="own", language="nl", folder=str(folder))
 
 
-def asked(milestone: Path, folder: Path, suite: Suite, write: Callable[[Row], str], **settings: Any) -> dict[str, Row]:
-    """Return the rows by metric of a model that writes what a function of the item gives."""
+def evaluate_with(
+    milestone: Path, folder: Path, suite: Suite, write: Callable[[Row], str], **settings: Any
+) -> dict[str, Row]:
+    """Return the rows by metric of a model that writes the result of a function of the item."""
 
     def written(_: object, requests: list[Instance]) -> list[str]:
         return [write(request.doc) for request in requests]
@@ -67,10 +69,12 @@ def asked(milestone: Path, folder: Path, suite: Suite, write: Callable[[Row], st
         return {row["metric"]: row for row in evaluate(milestone, folder / "r.json", suite, **settings)["tasks"]}
 
 
-def test_a_rule_reaches_what_a_model_that_follows_it_reaches(milestone: Path, suite: Suite, tmp_path: Path) -> None:
-    copied = asked(milestone, tmp_path, suite, lambda item: str(item["source"]))
+def test_rule_based_baseline_scores_as_a_model_that_follows_the_rule(
+    milestone: Path, suite: Suite, tmp_path: Path
+) -> None:
+    copied = evaluate_with(milestone, tmp_path, suite, lambda item: str(item["source"]))
     following = {one["source"]: after for one, after in zip(ITEMS, ITEMS[1:] + ITEMS[:1], strict=True)}
-    others = asked(milestone, tmp_path, suite, lambda item: str(following[item["source"]]["references"][0]))
+    others = evaluate_with(milestone, tmp_path, suite, lambda item: str(following[item["source"]]["references"][0]))
     for metric in ("sari", "chrf", "lix"):
         assert copied[metric]["baselines"]["copy"] == pytest.approx(copied[metric]["value"])
         assert others[metric]["baselines"] == copied[metric]["baselines"]
@@ -79,40 +83,44 @@ def test_a_rule_reaches_what_a_model_that_follows_it_reaches(milestone: Path, su
         assert copied[metric]["p_value"] == 1.0 and copied[metric]["verdict"] == "not better"
 
 
-def test_better_is_who_beats_each_rule_and_right_answers_do(milestone: Path, suite: Suite, tmp_path: Path) -> None:
-    right = asked(milestone, tmp_path, suite, lambda item: str(item["references"][0]))
+def test_better_verdict_requires_beating_every_rule(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+    right = evaluate_with(milestone, tmp_path, suite, lambda item: str(item["references"][0]))
     assert right["sari"]["verdict"] == "better" and right["sari"]["low"] is right["sari"]["high"] is None, "all alike"
     assert right["chrf"]["verdict"] == "better" and right["chrf"]["hardest_baseline"] in {"copy", "another's"}
     answers = pq.read_table(tmp_path / "r.parquet").to_pylist()
     assert right["sari"]["value"] == pytest.approx(sum(answer["sari"] for answer in answers) / len(answers))
-    junk = asked(milestone, tmp_path, suite, lambda item: f"kwx de {item['source'][-4:]}")
+    junk = evaluate_with(milestone, tmp_path, suite, lambda item: f"kwx de {item['source'][-4:]}")
     assert junk["sari"]["verdict"] == junk["chrf"]["verdict"] == "not better"
 
 
-def test_readability_stands_beside_the_reference_and_has_no_verdict(
+def test_readability_is_shown_with_the_reference_and_has_no_verdict(
     milestone: Path, suite: Suite, tmp_path: Path
 ) -> None:
-    """An answer of a few short words is easier than a right one, and one without words has no readability at all."""
-    short = asked(milestone, tmp_path, suite, lambda item: "Ja." if item["source"] == ITEMS[0]["source"] else "")
+    """An answer of a few short words is easier than a correct one, and one without words has no readability."""
+    short = evaluate_with(
+        milestone, tmp_path, suite, lambda item: "Ja." if item["source"] == ITEMS[0]["source"] else ""
+    )
     row = short["lix"]
     assert row["value"] == 1 and row["verdict"] is None and row["value"] < row["baselines"]["reference"]
     assert row["baselines"]["reference"] < row["baselines"]["copy"]
-    assert row["higher_is_better"] is row["hardest_baseline"] is None, "nothing says which is better"
+    assert row["higher_is_better"] is row["hardest_baseline"] is None, "no direction is better"
     assert (row["examples"], row["examples_without_value"]) == (1, len(ITEMS) - 1) and row["low"] is row["high"] is None
     assert (short["sari"]["examples"], short["sari"]["examples_without_value"]) == (len(ITEMS), 0)
     assert short["sari"]["higher_is_better"] is True and short["chrf"]["examples"] == len(ITEMS)
-    assert "reference" not in short["sari"]["baselines"], "nobody has to beat what is right"
-    none = asked(milestone, tmp_path, suite, lambda _: "")["lix"]
+    assert "reference" not in short["sari"]["baselines"], "a correct reference need not be beaten"
+    none = evaluate_with(milestone, tmp_path, suite, lambda _: "")["lix"]
     assert none["value"] is none["low"] is None and none["examples"] == 0
 
 
-def test_intervals_are_those_of_as_many_items(milestone: Path, suite: Suite, tmp_path: Path) -> None:
-    some = asked(milestone, tmp_path, suite, lambda item: str(item["source"]) if "vos" in item["source"] else "Zo. Ja?")
+def test_readability_score_has_a_finite_interval(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+    some = evaluate_with(
+        milestone, tmp_path, suite, lambda item: str(item["source"]) if "vos" in item["source"] else "Zo. Ja?"
+    )
     row = some["lix"]
     assert row["low"] < row["value"] < row["high"] and math.isfinite(row["high"])
 
 
-def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+def test_another_model_is_a_baseline_per_item(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     files = [tmp_path / "other" / name for name in ("items.parquet", "results.json")]
     settings = BaselineSettings.model_validate({"name": "other", "suites": [suite.model_dump()]}, extra="ignore")
@@ -120,9 +128,9 @@ def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite,
     with mock.patch(GENERATE, lambda _, requests: [request.doc["references"][1] for request in requests]):
         baselines.run(settings, model=model, tasks=list_suite_files(suite), answers=files[0], results=files[1])
     answered = read_item_answers(files[0])
-    assert answered.right == {} and answered.graded.keys() == {"sari", "lix"}, "numbers are not right or wrong"
+    assert answered.right == {} and answered.graded.keys() == {"sari", "lix"}, "numbers are not binary"
     assert answered.statistics.keys() == {"chrf"}
-    rows = asked(milestone, tmp_path, suite, lambda item: str(item["references"][1]), baselines=files)
+    rows = evaluate_with(milestone, tmp_path, suite, lambda item: str(item["references"][1]), baselines=files)
     same = rows["sari"]
     assert same["baselines"]["other"] == pytest.approx(same["value"]) and same["p_value"] == 1.0
     assert same["hardest_baseline"] == "other" and same["verdict"] == "not better"
@@ -131,7 +139,7 @@ def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite,
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("{{source}}', ", "{{bron}}', "), "metadata.trivial does not fit its data"),
         (("{{source}}', ", "{{source.__class__.__mro__}}', "), "metadata.trivial does not fit its data"),
@@ -139,17 +147,17 @@ def test_another_model_is_a_baseline_item_by_item(milestone: Path, suite: Suite,
         (("metric: lix", "metric: acc"), "the metrics acc and sari exclude each other"),
     ],
 )
-def test_a_wrong_task_is_named_with_its_reason(
-    milestone: Path, suite: Suite, tmp_path: Path, change: tuple[str, str], told: str
+def test_invalid_task_error_has_its_reason(
+    milestone: Path, suite: Suite, tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
     file = Path(str(suite.folder)) / "simpler.yaml"
     file.write_text(SIMPLER.replace('copy: "{{source}}", ', "copy: '{{source}}', ").replace(*change), encoding="utf-8")
     with pytest.raises(InputError) as caught:
         evaluate(milestone, tmp_path / "r.json", suite)
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_an_item_without_references_is_named(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+def test_item_without_references_is_named(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     wrong = [*ITEMS[:2], {"source": "a", "references": []}]
     data = Path(str(suite.folder)) / "simpler.jsonl"
     data.write_text("".join(json.dumps(one) + "\n" for one in wrong), encoding="utf-8")
@@ -164,10 +172,10 @@ NEW = (
 
 
 @pytest.mark.parametrize("junk", ["", "ÿþ x. e", "De kat, het huis en een boom van de straat."])
-def test_whoever_writes_always_the_same_is_better_in_nothing(milestone: Path, tmp_path: Path, junk: str) -> None:
+def test_constant_writer_is_never_better(milestone: Path, tmp_path: Path, junk: str) -> None:
     suite = KNOWN_SUITES["use_cases"].model_copy(update={"limit": 8})
     with mock.patch(GENERATE, lambda _, requests: [junk for _ in requests]):
         rows = evaluate(reading(milestone, 8192, tmp_path), tmp_path / "r.json", suite)["tasks"]
-    found = [row for row in rows if row["task"] in NEW]
-    assert {row["task"] for row in found} == {*NEW}
-    assert all(row["verdict"] in (None, "not better") and row["baselines"] for row in found)
+    results = [row for row in rows if row["task"] in NEW]
+    assert {row["task"] for row in results} == {*NEW}
+    assert all(row["verdict"] in (None, "not better") and row["baselines"] for row in results)

@@ -1,4 +1,4 @@
-"""A score stands beside those of other models, which are asked the same: untrained ones, and folders of weights."""
+"""A score is compared with those of other models under the same evaluation: untrained ones, and folders of weights."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def ask(folder: Path, name: str, suite: Suite, model: list[Path], seed: int | No
     settings = BaselineSettings.model_validate(
         {"name": name, "suites": [suite.model_dump()], "untrained_seed": seed}, extra="ignore"
     )
-    found = [folder / name / file for file in ("items.parquet", "results.json")]
-    found[0].parent.mkdir(parents=True)
-    baselines.run(settings, model=model, tasks=list_suite_files(suite), answers=found[0], results=found[1])
-    return found
+    results = [folder / name / file for file in ("items.parquet", "results.json")]
+    results[0].parent.mkdir(parents=True)
+    baselines.run(settings, model=model, tasks=list_suite_files(suite), answers=results[0], results=results[1])
+    return results
 
 
 def judged(milestone: Path, folder: Path, suite: Suite, others: list[Path]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -85,7 +85,7 @@ def judged(milestone: Path, folder: Path, suite: Suite, others: list[Path]) -> d
     return {(row["task"], row["metric"]): row for row in rows}
 
 
-def test_an_untrained_model_has_the_weights_that_training_begins_with(milestone: Path, suite: Suite, tmp_path: Path):
+def test_untrained_baseline_has_the_initial_weights_of_training(milestone: Path, suite: Suite, tmp_path: Path):
     files = ask(tmp_path, "untrained-base", suite, [milestone], 7)
     architecture, vocabulary, weights = load_pretrained(milestone / "huggingface")
     untrained = tmp_path / "untrained"
@@ -99,39 +99,39 @@ def test_an_untrained_model_has_the_weights_that_training_begins_with(milestone:
     same = ask(tmp_path, "same", suite, sorted(untrained.iterdir()))
     assert pq.read_table(files[0]).equals(pq.read_table(same[0]))
     other = ask(tmp_path, "untrained-other", suite, [milestone], 8)
-    assert not pq.read_table(files[0]).equals(pq.read_table(other[0])), "another seed draws others"
+    assert not pq.read_table(files[0]).equals(pq.read_table(other[0])), "another seed gives other weights"
 
 
-def test_a_model_is_compared_with_each_on_the_same_items(milestone: Path, suite: Suite, tmp_path: Path):
+def test_model_and_baselines_are_compared_on_the_same_items(milestone: Path, suite: Suite, tmp_path: Path):
     files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
     files += ask(tmp_path, "untrained-base", suite, [milestone], 7)
     rows = judged(milestone, tmp_path, suite, files)
     acc = rows["pairs", "acc"]
     assert {"untrained", "itself"} < set(acc["baselines"]) and acc["baselines"]["itself"] == acc["value"]
-    assert acc["p_value"] == 1.0 and acc["verdict"] == "not better", "nobody is better than himself"
+    assert acc["p_value"] == 1.0 and acc["verdict"] == "not better", "no model is better than itself"
     assert acc["clusters"] == 8 and acc["low"] < acc["high"]
     bits = rows["rolling", "bits_per_byte"]
     assert set(bits["baselines"]) == {"untrained", "itself", "unigram", "bigram"} and bits["verdict"] == "not better"
     assert bits["baselines"]["itself"] == pytest.approx(bits["value"]) != bits["baselines"]["untrained"]
     assert bits["low"] < bits["value"] < bits["high"]
     slor = rows["pairs", "acc_slor"]
-    assert slor["baselines"]["unigram"] == 0.5, "of SLOR nothing is left of it"
+    assert slor["baselines"]["unigram"] == 0.5, "SLOR leaves nothing of it"
     assert slor["baselines"]["itself"] == slor["value"] and "untrained" in slor["baselines"]
 
 
-def test_items_that_a_baseline_did_not_answer_count_for_neither(milestone: Path, suite: Suite, tmp_path: Path):
+def test_items_without_a_baseline_answer_are_excluded(milestone: Path, suite: Suite, tmp_path: Path):
     files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
     table = pq.read_table(files[0])
     pairs = [row for row in table.to_pylist() if row["task"] == "pairs"]
     half = table.filter([row["task"] == "pairs" and row["item"] < 4 for row in table.to_pylist()])
     pq.write_table(half, files[0])
-    found = judged(milestone, tmp_path, suite, files)["pairs", "acc"]
-    assert found["baselines"]["itself"] == np.mean([row["acc"] for row in pairs if row["item"] < 4])
+    result = judged(milestone, tmp_path, suite, files)["pairs", "acc"]
+    assert result["baselines"]["itself"] == np.mean([row["acc"] for row in pairs if row["item"] < 4])
     pq.write_table(table.filter([False] * len(table)), files[0])
     assert "itself" not in judged(milestone, tmp_path, suite, files)["pairs", "acc"]["baselines"]
 
 
-def test_a_score_with_an_aim_is_compared_with_nobody(milestone: Path, suite: Suite, tmp_path: Path):
+def test_score_with_a_target_is_not_compared(milestone: Path, suite: Suite, tmp_path: Path):
     (Path(str(suite.folder)) / "pairs.yaml").write_text(TASK.replace("cluster: good", "aim: 0.5"))
     files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
     rows = judged(milestone, tmp_path, suite, files)
@@ -140,13 +140,13 @@ def test_a_score_with_an_aim_is_compared_with_nobody(milestone: Path, suite: Sui
     assert ("pairs", "acc_slor") not in rows
 
 
-def test_a_score_that_is_no_number_is_none() -> None:
-    found = _score_with_interval([], {}, np.nanmean, float("nan"), None)
-    assert found["value"] is found["low"] is found["high"] is None
+def test_non_finite_score_is_none() -> None:
+    result = _score_with_interval([], {}, np.nanmean, float("nan"), None)
+    assert result["value"] is result["low"] is result["high"] is None
 
 
-def test_slor_takes_off_what_the_frequency_of_the_tokens_gives(milestone: Path, suite: Suite, tmp_path: Path):
-    found = judged(milestone, tmp_path, suite, [])["pairs", "acc_slor"]
+def test_slor_subtracts_the_unigram_log_probability(milestone: Path, suite: Suite, tmp_path: Path):
+    result = judged(milestone, tmp_path, suite, [])["pairs", "acc_slor"]
     rows = [row for row in pq.read_table(tmp_path / "items.parquet").to_pylist() if row["task"] == "pairs"]
     by_hand = []
     for row in rows:
@@ -155,10 +155,10 @@ def test_slor_takes_off_what_the_frequency_of_the_tokens_gives(milestone: Path, 
         by_hand.append(good > bad)
         # One token is a byte of this tokenizer.
         assert row["tokens"] == [len(PAIRS[row["item"]][key].encode()) for key in ("bad", "good")]
-    assert [row["acc_slor"] for row in rows] == by_hand and found["value"] == np.mean(by_hand)
+    assert [row["acc_slor"] for row in rows] == by_hand and result["value"] == np.mean(by_hand)
 
 
-def test_broken_files_of_a_baseline_are_named(milestone: Path, suite: Suite, tmp_path: Path):
+def test_invalid_baseline_files_are_named(milestone: Path, suite: Suite, tmp_path: Path):
     files = ask(tmp_path, "itself", suite, sorted((milestone / "huggingface").iterdir()))
     files[1].write_text("{}")
     with pytest.raises(InputError, match=r"itself/results\.json has no scores"):
@@ -168,7 +168,7 @@ def test_broken_files_of_a_baseline_are_named(milestone: Path, suite: Suite, tmp
         read_baseline_answers(files)
 
 
-def test_a_configuration_names_folders_that_are_there(tmp_path: Path):
+def test_configured_baseline_folders_must_exist(tmp_path: Path):
     def config(**evaluation: Any) -> Any:
         return parse_configuration({**yaml.safe_load(MICRO.read_text()), "evaluation": evaluation})
 
@@ -190,7 +190,7 @@ def test_a_configuration_names_folders_that_are_there(tmp_path: Path):
         config(baselines={"untrained-base": str(tmp_path)})
 
 
-def test_a_model_is_compared_with_its_own_untrained_one_and_with_each_folder(tmp_path: Path) -> None:
+def test_model_is_compared_with_its_untrained_version_and_each_folder(tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes(b"{}")
     raw = yaml.safe_load(MICRO.read_text())

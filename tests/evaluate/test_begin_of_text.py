@@ -1,6 +1,6 @@
-"""Scores do not depend on what a tokenizer adds to a text; the reference is plain Transformers, not lm-eval.
+"""Scores do not depend on the tokens added by a tokenizer; the reference is plain Transformers, not lm-eval.
 
-lm-eval predicts begin-of-text where a tokenizer adds it, and stops where a continuation has no token of its own.
+lm-eval predicts begin-of-text if a tokenizer adds it, and stops if a continuation has no own token.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def write_suite(folder: Path) -> None:
 
 
 def with_template(folder: Path, template: str | None) -> None:
-    """Give the tokenizer of a model's folder another post-processor, or none."""
+    """Replace the post-processor of a model folder's tokenizer, or remove it."""
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.post_processor = template and processors.TemplateProcessing(
@@ -117,7 +117,7 @@ def with_template(folder: Path, template: str | None) -> None:
 
 
 class Run:
-    """A model, its tokens, a suite of each kind, and its results under a tokenizer that adds what a template says."""
+    """A model, its tokens, a suite of each kind, and its results under a tokenizer with a template."""
 
     def __init__(self, folder: Path) -> None:
         rows = make_rows(60, "nl")
@@ -181,7 +181,7 @@ class Run:
 
     @torch.no_grad()
     def nats(self, before: list[int], tokens: list[int]) -> float:
-        """Return the log-probability of tokens in windows of the model's length, of which the last one is full, too."""
+        """Return the log-probability of tokens in windows of the model's length, the last one also full."""
         row, total = [*before, *tokens], 0.0
         for place in range(len(before), len(row)):
             read = place - len(before)
@@ -199,40 +199,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def found(run: Run) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+def evaluations(run: Run) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
     return {name: run.evaluate(template) for name, template in TEMPLATES.items()}
 
 
-def of_task(found: dict[str, Any], task: str) -> list[dict[str, Any]]:
-    return [item for item in found["begin"][1] if item["task"] == task]
+def of_task(result: dict[str, Any], task: str) -> list[dict[str, Any]]:
+    return [item for item in result["begin"][1] if item["task"] == task]
 
 
-def test_scores_do_not_depend_on_what_the_tokenizer_adds(found: dict[str, Any]) -> None:
-    results, items = found["begin"]
+def test_scores_do_not_depend_on_tokens_added_by_the_tokenizer(evaluations: dict[str, Any]) -> None:
+    results, items = evaluations["begin"]
     assert {row["task"] for row in results["tasks"]} == {"pairs", "endings", "questions", "written", "ruler"}
     assert results["not_asked"] == []
     for other in ("begin_end", "end", "none"):
-        assert found[other] == (results, items), other
+        assert evaluations[other] == (results, items), other
 
 
-def test_texts_and_sentences_are_predicted_after_one_begin_of_text(run: Run, found: dict[str, Any]) -> None:
+def test_texts_and_sentences_are_predicted_after_one_begin_of_text(run: Run, evaluations: dict[str, Any]) -> None:
     with_template(run.model, TEMPLATES["begin"])
     texts = [row["text"] for row in SENTENCES]
     expected = [run.nats([0], run.tokens(text)) for text in texts]
-    ruler = of_task(found, "ruler")
+    ruler = of_task(evaluations, "ruler")
     assert [item["log_probabilities"][0] for item in ruler] == pytest.approx(expected, abs=1e-3)
     assert [item["tokens"][0] for item in ruler] == [len(run.tokens(text)) for text in texts]
     surprise = PerplexityModel(run.model, LENGTH).compute(texts[:3])
     lengths = [len(run.tokens(text)) for text in texts[:3]]
     own = [math.exp(-nats / size) for nats, size in zip(expected, lengths, strict=False)]
-    assert own == pytest.approx(surprise.tolist(), rel=1e-4), "the perplexity of a corpus is that of the same tokens"
-    for item, pair in zip(of_task(found, "pairs"), PAIRS, strict=True):
+    assert own == pytest.approx(surprise.tolist(), rel=1e-4), "perplexity is computed over the same tokens"
+    for item, pair in zip(of_task(evaluations, "pairs"), PAIRS, strict=True):
         both = [run.tokens(pair[key]) for key in ("bad", "good")]
         assert item["tokens"] == [*map(len, both)]
         assert item["log_probabilities"] == pytest.approx([run.nats([0], tokens) for tokens in both], abs=1e-3)
 
 
-def test_word_models_and_slor_count_the_same_tokens(run: Run, found: dict[str, Any]) -> None:
+def test_word_baselines_and_slor_count_the_same_tokens(run: Run, evaluations: dict[str, Any]) -> None:
     shards = [pa.ipc.open_stream(path).read_all() for path in sorted((run.index.parent / "train").iterdir())]
     documents = [tokens for shard in shards for tokens in shard["tokens"].to_pylist()]
     once, after = Counter(t for d in documents for t in d), Counter(p for d in documents for p in pairwise(d))
@@ -247,9 +247,9 @@ def test_word_models_and_slor_count_the_same_tokens(run: Run, found: dict[str, A
             math.log(0.7 * after[a, b] / followed[a] + 0.3 * unigram(b) if followed[a] else unigram(b)) for a, b in row
         )
 
-    rows = {(row["task"], row["metric"]): row for row in found["begin"][0]["tasks"]}
+    rows = {(row["task"], row["metric"]): row for row in evaluations["begin"][0]["tasks"]}
     right, bits = [], {"unigram": 0.0, "bigram": 0.0}
-    for item, pair in zip(of_task(found, "pairs"), PAIRS, strict=True):
+    for item, pair in zip(of_task(evaluations, "pairs"), PAIRS, strict=True):
         both = [run.tokens(pair[key]) for key in ("bad", "good")]
         frequencies = [sum(math.log(unigram(token)) for token in tokens) for tokens in both]
         assert item["unigram_log_probabilities"] == pytest.approx(frequencies)
@@ -269,24 +269,24 @@ def test_word_models_and_slor_count_the_same_tokens(run: Run, found: dict[str, A
     assert rows["ruler", "bits_per_byte"]["baselines"]["bigram"] == pytest.approx(total)
 
 
-def test_an_ending_that_merges_with_its_stem_is_spelled_alone(run: Run, found: dict[str, Any]) -> None:
+def test_ending_that_merges_with_its_stem_is_encoded_separately(run: Run, evaluations: dict[str, Any]) -> None:
     stems = [run.tokens(str(row["stem"])) for row in ENDINGS]
     for row, stem in zip(ENDINGS, stems, strict=True):
         left = run.tokens(f"{row['stem']}{row['endings'][0]}")[len(stem) :]
-        assert run.tokenizer.decode(left) != row["endings"][0], "this is what lm-eval would ask for"
-    for item, row, stem in zip(of_task(found, "endings"), ENDINGS, stems, strict=True):
+        assert run.tokenizer.decode(left) != row["endings"][0], "lm-eval would request this"
+    for item, row, stem in zip(of_task(evaluations, "endings"), ENDINGS, stems, strict=True):
         expected = [run.nats([0, *stem], run.tokens(ending)) for ending in row["endings"]]
         assert item["log_probabilities"] == pytest.approx(expected, abs=1e-3)
         assert item["tokens"] == [len(run.tokens(ending)) for ending in row["endings"]]
-    for item, pair in zip(of_task(found, "questions"), PAIRS, strict=True):
+    for item, pair in zip(of_task(evaluations, "questions"), PAIRS, strict=True):
         context = [0, *run.tokens(f"Zin: {pair['bad']}\nBeter:")]
         expected = [run.nats(context, run.tokens(f" {pair[key]}")) for key in ("bad", "good")]
-        assert item["log_probabilities"] == pytest.approx(expected, abs=1e-3), "a space belongs to what follows it"
+        assert item["log_probabilities"] == pytest.approx(expected, abs=1e-3), "a space belongs to the following word"
         assert item["bytes"] == len(f" {pair['good']}".encode())
 
 
-def test_a_model_writes_after_begin_of_text_and_the_prompt(run: Run, found: dict[str, Any]) -> None:
-    for item, row in zip(of_task(found, "written"), ENDINGS, strict=True):
+def test_generation_starts_after_begin_of_text_and_prompt(run: Run, evaluations: dict[str, Any]) -> None:
+    for item, row in zip(of_task(evaluations, "written"), ENDINGS, strict=True):
         tokens = [0, *run.tokens(str(row["stem"]))]
         written: list[int] = []
         while len(written) < 5 and 1 not in written:
@@ -298,7 +298,7 @@ def test_a_model_writes_after_begin_of_text_and_the_prompt(run: Run, found: dict
         assert TextGenerator(run.model).request_tokenizer.encode_prompt("de koe") == [0, *run.tokens("de koe")]
 
 
-def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
+def test_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
     write_suite(tmp_path / "suite")
     data = tmp_path / "suite/endings.jsonl"
     rows = [ENDINGS[0], ENDINGS[1] | {"endings": ["t", ""]}]
@@ -313,8 +313,8 @@ def test_an_empty_choice_is_named(run: Run, tmp_path: Path) -> None:
     assert "endings, line 2 of its data: the choice 1 is empty" in left_out["reason"]
 
 
-def test_choices_of_one_item_are_encoded_alike(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`a'` + `t` is `a` and `'t`, so that `sa` is encoded alone, too; in another item it is `s` and `a`."""
+def test_choices_of_one_item_use_the_same_encoding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`a'` + `t` is `a` and `'t`, so `sa` is encoded separately, too; in another item it is `s` and `a`."""
     model = load_model(run.model, 4)
     model.request_tokenizer = fast(byte_level([("s", "a"), ("'", "t")]), **ROLES)
     asked: list[Any] = []
@@ -339,21 +339,23 @@ def of_gpt2(run: Run, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("folder_of", [of_llama, of_gpt2])
-def test_no_continuation_stops_the_evaluation(run: Run, folder_of: Callable[[Run, Path], Path], tmp_path: Path) -> None:
+def test_empty_continuation_stops_the_evaluation(
+    run: Run, folder_of: Callable[[Run, Path], Path], tmp_path: Path
+) -> None:
     with_template(run.model, TEMPLATES["begin_end"])
     model = load_model(folder_of(run, tmp_path), 3)
     asked = [("zij kom", "t"), ("zij kom", ""), ("", ""), ("  ", ""), ("zij ", " "), ("", " "), ("\n", "komt")]
     answers = model.loglikelihood([Instance("loglikelihood", {}, text, n) for n, text in enumerate(asked)])
     assert [answers[n] for n in (1, 2)] == [(0.0, True)] * 2, "nothing is certain"
     network = AutoModelForCausalLM.from_pretrained(folder_of(run, tmp_path))
-    for (context, continuation), (said, _) in zip(asked, answers, strict=True):
+    for (context, continuation), (output, _) in zip(asked, answers, strict=True):
         stem = context.rstrip()
         before, after = [0, *run.tokens(stem)], run.tokens(context[len(stem) :] + continuation)
         with torch.no_grad():
             logits = network(torch.tensor([[*before, *after]])).logits[0].double()
         scores = torch.log_softmax(logits, -1)
         expected = sum(float(scores[len(before) - 1 + n, token]) for n, token in enumerate(after))
-        assert said == pytest.approx(expected, abs=1e-4), (context, continuation)
+        assert output == pytest.approx(expected, abs=1e-4), (context, continuation)
     plain = HFLM(str(run.model), backend="causal", device="cpu", batch_size=3)
     with pytest.raises((AssertionError, IndexError)):
         HFLM.loglikelihood(plain, [Instance("loglikelihood", {}, ("", ""), 0)])

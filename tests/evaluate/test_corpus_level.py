@@ -1,4 +1,4 @@
-"""Corpus-level metrics: sums of statistics give sacreBLEU's figures, and clusters are what is drawn and swapped."""
+"""Corpus-level metrics: sums of statistics give sacreBLEU's values, and clusters are resampled and permuted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def references(count: int, seed: int = 0) -> list[str]:
 
 
 def translated(texts: list[str], quality: list[float], seed: int = 1) -> list[str]:
-    """Return texts of which each word is right with the quality of its item, else another one."""
+    """Return texts with words that are correct with the quality of their item."""
     draw = random.Random(seed)
     return [
         " ".join(word if draw.random() < good else draw.choice(WORDS) for word in text.split())
@@ -62,15 +62,15 @@ def written(count: int, quality: float = 0.6, seed: int = 1, spread: float = 0.3
 
 
 def sums_of(kind: str, pairs: list[tuple[str, str]], clusters: list[Any] | None = None) -> Any:
-    found = item_statistics(getattr(metrics, kind), pairs)
-    assert found is not None
-    return sum_clusters(found, assign_cluster_indices(clusters or range(len(pairs))))
+    result = item_statistics(getattr(metrics, kind), pairs)
+    assert result is not None
+    return sum_clusters(result, assign_cluster_indices(clusters or range(len(pairs))))
 
 
 @pytest.mark.parametrize("kind", OF_TEXTS)
 @pytest.mark.parametrize("quality", [0.0, 0.3, 1.0])
-def test_sums_give_the_metric_of_sacrebleu(kind: str, quality: float) -> None:
-    """Of all items, of single ones, and of resamples, in which n-grams of some order may match nowhere."""
+def test_sufficient_statistics_give_the_sacrebleu_metric(kind: str, quality: float) -> None:
+    """For all items, single items, and resamples, in which n-grams of some order may be absent."""
     pairs = [*written(12, quality), ("een zin", ""), ("", "een zin"), ("a", "b")]
     sum_IS, metric = sums_of(kind, pairs), OF_TEXTS[kind]
     texts, wanted = [pair[1] for pair in pairs], [[pair[0] for pair in pairs]]
@@ -81,7 +81,7 @@ def test_sums_give_the_metric_of_sacrebleu(kind: str, quality: float) -> None:
         assert CORPUS_METRICS[kind].score(rows) == pytest.approx(np.array(expected))
 
 
-def test_several_references_and_classes_give_the_metric_of_lm_eval() -> None:
+def test_multiple_references_and_classes_give_the_lm_eval_metric() -> None:
     texts = [[a, b] for a, b in zip(references(9), references(9, 5), strict=True)]
     for kind in OF_TEXTS:
         pairs = [(of_item, text) for of_item, (_, text) in zip(texts, written(9), strict=True)]
@@ -98,8 +98,8 @@ def test_several_references_and_classes_give_the_metric_of_lm_eval() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bleu", "chrf"])
-def test_the_interval_of_single_items_is_that_of_another_library(kind: str) -> None:
-    """The percentiles of scipy, expanded to Student's reach; the studentised side may reach further, and not much."""
+def test_single_item_interval_agrees_with_scipy(kind: str) -> None:
+    """The percentiles of scipy, expanded to Student's t; the studentised side may extend slightly further."""
     pairs = written(40)
     rows, metric, value = sums_of(kind, pairs), OF_TEXTS[kind], getattr(metrics, kind)(pairs)
 
@@ -120,20 +120,20 @@ def test_the_interval_of_single_items_is_that_of_another_library(kind: str) -> N
     width = expected.high - expected.low
     assert expected.low - 0.3 * width < low < expected.low + 0.1 * width
     assert expected.high - 0.1 * width < high < expected.high + 0.3 * width
-    found = score_interval(pairs, range(40), getattr(metrics, kind), value)
-    assert found[:3] == (pytest.approx(value), pytest.approx(low), pytest.approx(high))
+    interval = score_interval(pairs, range(40), getattr(metrics, kind), value)
+    assert interval[:3] == (pytest.approx(value), pytest.approx(low), pytest.approx(high))
 
 
 @pytest.mark.slow
-def test_sentences_of_one_document_are_drawn_together() -> None:
-    """Ten documents of twelve sentences, each translated as well or as badly as the others of it."""
+def test_sentences_of_one_document_are_resampled_together() -> None:
+    """Ten documents of twelve sentences with equal translation quality within a document."""
     texts, draw = references(120), random.Random(4)
     levels = [level for level in (draw.uniform(0.2, 0.9) for _ in range(10)) for _ in range(12)]
     pairs = [*zip(texts, translated(texts, levels), strict=True)]
     documents = [number // 12 for number in range(120)]
     together, apart = (score_interval(pairs, each, metrics.chrf, 0.0) for each in (documents, range(120)))
     assert together.value == apart.value and together.high - together.low > 2 * (apart.high - apart.low)  # type: ignore[operator]
-    # Another way: documents drawn by a loop over the texts themselves.
+    # Independent check: documents resampled by a loop over the texts themselves.
     scores = []
     for _ in range(150):
         rows = [12 * number + place for number in draw.choices(range(10), k=10) for place in range(12)]
@@ -143,8 +143,8 @@ def test_sentences_of_one_document_are_drawn_together() -> None:
     assert score_interval(pairs, ["one"] * 120, metrics.chrf, 0.0).low is None
 
 
-def test_differences_are_drawn_with_the_same_items_on_both_sides() -> None:
-    """Two translations of items that are hard for both: their difference is known better than each of them."""
+def test_differences_are_resampled_with_the_same_items_on_both_sides() -> None:
+    """Two translations of items that are hard for both: the difference is known better than either score."""
     one, other = sums_of("chrf", written(60, 0.65)), sums_of("chrf", written(60, 0.6))
     low, high = corpus_difference_interval(CORPUS_METRICS["chrf"], one, other)
     single = corpus_metric_interval(CORPUS_METRICS["chrf"], one)
@@ -155,12 +155,12 @@ def test_differences_are_drawn_with_the_same_items_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("kind", OF_TEXTS)
-def test_the_p_value_of_single_items_is_that_of_sacrebleus_paired_test(kind: str) -> None:
+def test_single_item_p_value_equals_sacrebleus_paired_test(kind: str) -> None:
     pairs, others = written(30, 0.62, 1, 0.1), written(30, 0.55, 2, 0.1)
     wanted = [[pair[0] for pair in pairs]]
     systems = [("other", [pair[1] for pair in others]), ("own", [pair[1] for pair in pairs])]
-    _, found = PairedTest(systems, {kind: OF_TEXTS[kind]}, wanted, test_type="ar", n_samples=4000)()
-    expected = next(each[1].p_value for name, each in found.items() if name != "System")
+    _, result = PairedTest(systems, {kind: OF_TEXTS[kind]}, wanted, test_type="ar", n_samples=4000)()
+    expected = next(each[1].p_value for name, each in result.items() if name != "System")
     own_KS, other_KS = sums_of(kind, pairs), sums_of(kind, others)
     two_sided = randomization_p_value(own_KS, other_KS, CORPUS_METRICS[kind], two_sided=True)
     assert 0.001 < expected < 0.5 and two_sided == pytest.approx(expected, abs=0.025)
@@ -171,8 +171,8 @@ def test_the_p_value_of_single_items_is_that_of_sacrebleus_paired_test(kind: str
     assert randomization_p_value(own_KS, own_KS, CORPUS_METRICS[kind]) == 1.0
 
 
-def test_clusters_change_sides_together() -> None:
-    """Eight documents, all of them better by one model: one of 256 coins, however many sentences they have."""
+def test_clusters_are_permuted_together() -> None:
+    """Eight documents, all of them better by one model: one of 256 permutations, for any number of sentences."""
     pairs, others = written(160, 0.8, 1, 0.0), written(160, 0.5, 2, 0.0)
     documents = [number // 20 for number in range(160)]
     own, other = (sums_of("chrf", each, documents) for each in (pairs, others))
@@ -183,7 +183,7 @@ def test_clusters_change_sides_together() -> None:
 
 
 @pytest.mark.slow
-def test_of_equal_models_few_differences_are_named_and_intervals_hold_none() -> None:
+def test_equal_models_rarely_differ_and_intervals_cover_zero() -> None:
     wrong = missed = 0
     for seed in range(100):
         draw = np.random.default_rng(seed)
@@ -197,7 +197,7 @@ def test_of_equal_models_few_differences_are_named_and_intervals_hold_none() -> 
 
 
 def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int | None = None) -> list[TaskItem]:
-    found = {kind: item_statistics(getattr(metrics, kind), pairs) or [] for kind in kinds}
+    results = {kind: item_statistics(getattr(metrics, kind), pairs) or [] for kind in kinds}
     return [
         TaskItem(
             number,
@@ -209,7 +209,7 @@ def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int |
             {},
             text,
             cluster=None if documents is None else str(number // documents),
-            statistics={kind: found[kind][number] for kind in kinds},
+            statistics={kind: results[kind][number] for kind in kinds},
         )
         for number, (_, text) in enumerate(pairs)
     ]
@@ -222,7 +222,7 @@ def checkpoint(folder: Path, model: str, step: int, given: list[TaskItem]) -> Ev
     return read_checkpoint_answers(path)
 
 
-def test_better_is_who_beats_a_copy_of_the_source(tmp_path: Path) -> None:
+def test_better_verdict_requires_beating_a_copy_of_the_source(tmp_path: Path) -> None:
     good, bad = items(written(40, 0.9), ("chrf", "ter"), 4), items(written(40, 0.2, 7), ("chrf", "ter"), 4)
     for metric in ("chrf", "ter"):
         better = compare_corpus_metric_with_baselines(good, metric, {"copy": [one.statistics[metric] for one in bad]})
@@ -232,8 +232,8 @@ def test_better_is_who_beats_a_copy_of_the_source(tmp_path: Path) -> None:
         assert better["p_value"] < 0.01 and worse["p_value"] > 0.9
         assert better["hardest_baseline"] == "copy" and [*worse["baselines"]] == ["copy"]
     some = [one.statistics["chrf"] if one.number < 12 else None for one in bad]
-    found = compare_corpus_metric_with_baselines(good, "chrf", {"other": some})
-    assert found["baselines"]["other"] == pytest.approx(metrics.chrf(written(40, 0.2, 7)[:12]))
+    corpus_metric = compare_corpus_metric_with_baselines(good, "chrf", {"other": some})
+    assert corpus_metric["baselines"]["other"] == pytest.approx(metrics.chrf(written(40, 0.2, 7)[:12]))
     assert compare_corpus_metric_with_baselines(good, "chrf", {}) == {}
 
 
@@ -256,23 +256,23 @@ def test_translations_of_two_checkpoints_are_compared_from_their_tables(tmp_path
     )
 
 
-def test_translation_grows_over_checkpoints(tmp_path: Path) -> None:
-    found = [
+def test_translation_metric_grows_over_checkpoints(tmp_path: Path) -> None:
+    results = [
         checkpoint(tmp_path, "m", step, items(written(60, quality, step), ("chrf", "ter"), 3))
         for step, quality in ((1, 0.3), (2, 0.5), (3, 0.7), (4, 0.9))
     ]
-    chrf, ter = find_trends(found)
+    chrf, ter = find_trends(results)
     assert chrf["grows"] and ter["grows"] and chrf["higher_is_better"] and not ter["higher_is_better"]
     assert chrf["values"][0] == pytest.approx(metrics.chrf(written(60, 0.3, 1))) and ter["values"] == sorted(
         ter["values"], reverse=True
     )
     assert chrf["signal"] == pytest.approx(chrf["values"][3] - chrf["values"][0])
-    backwards = [one._replace(step=5 - one.step) for one in found]
+    backwards = [one._replace(step=5 - one.step) for one in results]
     assert not any(row["grows"] for row in find_trends(backwards))
 
 
-def test_what_clusters_add_to_a_metric_has_its_mean_and_its_error() -> None:
-    """The mean of the merits is the metric; their scatter is that of the metric over samples."""
+def test_cluster_contributions_have_the_mean_and_error_of_the_metric() -> None:
+    """The mean of the contributions is the metric; their scatter is that of the metric over samples."""
     rows = sums_of("chrf", written(200, 0.5))
     merits = score_intervals.jackknife_pseudovalues(CORPUS_METRICS["chrf"], rows)
     assert merits.mean() == pytest.approx(CORPUS_METRICS["chrf"].score(rows.sum(axis=0)))

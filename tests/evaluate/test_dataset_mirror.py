@@ -1,4 +1,4 @@
-"""The mirror of data sets: copied once, at a fixed revision, and checked where an evaluation reads it."""
+"""The mirror of data sets: copied once at a fixed revision, and checked when an evaluation reads it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def mirror(folder: Path, *arguments: str) -> int:
 
 
 def evaluate(folder: Path, *tasks: str) -> None:
-    """Begin to ask a suite that reads a mirror; no test comes to where the model answers."""
+    """Prepare a suite that reads a mirror; no test reaches the model."""
     suite = Suite(name="shipped", language="nl", tasks=[*tasks], data=str(folder))
     suites.answer_suites(RequestSettings(suites=[suite]), mock.Mock(), list_suite_files(suite))
 
 
-def test_the_command_copies_plain_data_and_lists_revision_license_and_hashes(
+def test_mirror_copies_data_and_records_revision_license_and_hashes(
     hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = {"README_md": CARD, "data__nld_parquet": b"PAR1...", "data__nld_jsonl": ROWS, "old_csv_gz": b"\x1f"}
@@ -73,9 +73,9 @@ def test_the_command_copies_plain_data_and_lists_revision_license_and_hashes(
     commit = hub.add(BELEBELE, **data, **code)
     assert mirror(folder, "belebele_nld_Latn") == 0
     names = {"README.md": CARD.encode(), "data/nld.parquet": b"PAR1...", "data/nld.jsonl": ROWS, "old.csv.gz": b"\x1f"}
-    found = files_of(folder)
-    listed = json.loads(found.pop("mirror.json"))
-    assert found == {f"{BELEBELE}/{name}": content for name, content in names.items()}
+    result = files_of(folder)
+    listed = json.loads(result.pop("mirror.json"))
+    assert result == {f"{BELEBELE}/{name}": content for name, content in names.items()}
     files = {
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} for name, content in names.items()
     }
@@ -83,12 +83,12 @@ def test_the_command_copies_plain_data_and_lists_revision_license_and_hashes(
         "data_sets": {BELEBELE: {"revision": commit, "license": "cc-by-sa-4.0", "files": files}},
     }
     assert list(listed["data_sets"][BELEBELE]["files"]) == sorted(names)
-    assert [path.name for path in folder.parent.iterdir()] == ["mirror"], "nothing is left beside it"
-    said = f"{BELEBELE}: 4 files, {sum(map(len, names.values())):,} bytes, 4 others left out\n"
-    assert capsys.readouterr().out == f"{said}{BELEBELE}: revision {commit}, license cc-by-sa-4.0\n"
+    assert [path.name for path in folder.parent.iterdir()] == ["mirror"], "no other file is left"
+    message = f"{BELEBELE}: 4 files, {sum(map(len, names.values())):,} bytes, 4 others left out\n"
+    assert capsys.readouterr().out == f"{message}{BELEBELE}: revision {commit}, license cc-by-sa-4.0\n"
 
 
-def test_the_second_time_nothing_is_asked_for_and_the_revision_stays(hub: Hub, folder: Path) -> None:
+def test_second_mirror_call_downloads_nothing_and_keeps_the_revision(hub: Hub, folder: Path) -> None:
     first = hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS, old_jsonl=ROWS)
     assert mirror(folder, "belebele_nld_Latn") == 0
     before = files_of(folder)
@@ -97,9 +97,9 @@ def test_the_second_time_nothing_is_asked_for_and_the_revision_stays(hub: Hub, f
     assert mirror(folder, "belebele_nld_Latn", "belebele_eng_Latn") == 0
     assert (files_of(folder), hub.asked) == (before, [])
     assert mirror(folder, "belebele_nld_Latn", "--revision", f"{BELEBELE}=main") == 0
-    found = files_of(folder)
-    assert json.loads(found["mirror.json"])["data_sets"][BELEBELE]["revision"] == second
-    assert found.keys() == {"mirror.json", f"{BELEBELE}/README.md", f"{BELEBELE}/a.jsonl"}
+    result = files_of(folder)
+    assert json.loads(result["mirror.json"])["data_sets"][BELEBELE]["revision"] == second
+    assert result.keys() == {"mirror.json", f"{BELEBELE}/README.md", f"{BELEBELE}/a.jsonl"}
     hub.asked.clear()
     assert mirror(folder, "belebele_nld_Latn", "--revision", f"{BELEBELE}=main") == 0
     assert not any("resolve" in path for path in hub.asked)
@@ -107,7 +107,7 @@ def test_the_second_time_nothing_is_asked_for_and_the_revision_stays(hub: Hub, f
     assert files_of(folder) == before
 
 
-def test_another_task_adds_its_data_set(hub: Hub, folder: Path, tmp_path: Path) -> None:
+def test_additional_task_adds_its_data_set(hub: Hub, folder: Path, tmp_path: Path) -> None:
     commits = {name: hub.add(name, README_md="# Without keys\n", a_jsonl=ROWS) for name in (BLIMP, BELEBELE)}
     configuration = tmp_path / "run.yaml"
     micro = yaml.safe_load((ROOT / "config/micro.yaml").read_text(encoding="utf-8"))
@@ -126,17 +126,17 @@ def test_another_task_adds_its_data_set(hub: Hub, folder: Path, tmp_path: Path) 
     assert list(listed) == sorted(commits) and listed[BLIMP]["license"] is None
 
 
-def test_a_known_suite_outside_of_the_checkout_is_refused(
+def test_known_suite_outside_the_checkout_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert mirror(folder, "euroeval_dutch") == 2
-    said = f"there is no *.yaml in {tmp_path}/config/tasks/euroeval_dutch; run this in your checkout"
-    assert said in capsys.readouterr().err and not folder.exists()
+    message = f"there is no *.yaml in {tmp_path}/config/tasks/euroeval_dutch; run this in your checkout"
+    assert message in capsys.readouterr().err and not folder.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "files", "said"),
+    ("arguments", "files", "message"),
     [
         (["belebele_nld_Latin"], {}, "did you mean 'belebele_nld_Latn'?"),
         (["fda"], {}, "the task fda names no data set NAMESPACE/DATASET"),
@@ -150,10 +150,10 @@ def test_a_known_suite_outside_of_the_checkout_is_refused(
         (["belebele_nld_Latn"], {}, f"the data set {BELEBELE} cannot be downloaded (RepositoryNotFoundError"),
     ],
 )
-def test_what_cannot_be_mirrored_is_refused_in_one_sentence(
+def test_unsupported_data_set_is_refused_in_one_sentence(
     arguments: list[str],
     files: dict[str, str],
-    said: str,
+    message: str,
     hub: Hub,
     folder: Path,
     capsys: pytest.CaptureFixture[str],
@@ -162,11 +162,11 @@ def test_what_cannot_be_mirrored_is_refused_in_one_sentence(
         hub.add(BELEBELE, **files)
     assert mirror(folder, *arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and said in error
+    assert error.startswith("error: ") and error.count("\n") == 1 and message in error
     assert not folder.exists()
 
 
-def test_a_broken_transfer_leaves_nothing_half_written_and_the_next_call_goes_on(
+def test_interrupted_download_leaves_no_partial_file_and_is_resumed(
     hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS, b_parquet=ROWS)
@@ -183,7 +183,7 @@ def test_a_broken_transfer_leaves_nothing_half_written_and_the_next_call_goes_on
 
 
 @pytest.mark.parametrize("file", ["a.jsonl", "b.parquet"])
-def test_other_bytes_than_the_hub_lists_are_not_taken(
+def test_download_with_a_wrong_hash_is_rejected(
     file: str, hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS, b_parquet=ROWS)
@@ -196,12 +196,12 @@ def test_other_bytes_than_the_hub_lists_are_not_taken(
 
 
 def evaluation_finds_it_whole(folder: Path) -> None:
-    """The step goes on to read the data, whose columns are not those of the task."""
+    """The step then reads the data, whose columns are not those of the task."""
     with pytest.raises(InputError, match="the data of belebele_nld_Latn do not load"):
         evaluate(folder, "belebele_nld_Latn")
 
 
-def test_the_evaluation_refuses_a_file_that_is_not_as_listed(hub: Hub, folder: Path) -> None:
+def test_evaluation_refuses_a_file_that_differs_from_the_mirror_list(hub: Hub, folder: Path) -> None:
     for name in (BELEBELE, BLIMP):
         hub.add(name, README_md=CARD, a_jsonl=ROWS)
     assert mirror(folder, "belebele_nld_Latn", "blimp_nl") == 0
@@ -209,14 +209,14 @@ def test_the_evaluation_refuses_a_file_that_is_not_as_listed(hub: Hub, folder: P
     evaluation_finds_it_whole(folder)
     data = folder / BELEBELE / "a.jsonl"
     again = rf"run `polder mirror {folder} belebele_nld_Latn` again$"
-    for damage, told in (
+    for damage, message in (
         (lambda: data.write_bytes(b"[" + ROWS[1:]), rf"{data} is not the file that mirror\.json lists"),
         (data.unlink, rf"{data} is listed in mirror\.json and missing"),
         (lambda: (data.parent / "b.jsonl").write_bytes(ROWS), r"b\.jsonl is not listed in mirror\.json"),
         (lambda: shutil.rmtree(data.parent), r"README\.md is listed in mirror\.json and missing"),
     ):
         damage()
-        with pytest.raises(InputError, match=f"{told}.*; {again}"):
+        with pytest.raises(InputError, match=f"{message}.*; {again}"):
             evaluate(folder, "belebele_nld_Latn")
         assert mirror(folder, "belebele_nld_Latn") == 0
         evaluation_finds_it_whole(folder)
@@ -231,7 +231,7 @@ def test_the_evaluation_refuses_a_file_that_is_not_as_listed(hub: Hub, folder: P
     evaluation_finds_it_whole(folder)
 
 
-def test_a_command_that_is_killed_before_the_last_rename_is_found_and_mended(
+def test_mirror_killed_before_its_last_rename_is_repaired(
     hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add(BLIMP, README_md=CARD, a_jsonl=ROWS)
@@ -256,9 +256,7 @@ def test_a_command_that_is_killed_before_the_last_rename_is_found_and_mended(
     assert (folder / BELEBELE / "a.jsonl").read_bytes() == ROWS * 2
 
 
-def test_a_data_set_that_somebody_put_there_is_not_written_over(
-    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unlisted_data_set_is_not_overwritten(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS)
     (folder / BELEBELE).mkdir(parents=True)
     (folder / BELEBELE / "README.md").write_text("mine")
@@ -267,7 +265,7 @@ def test_a_data_set_that_somebody_put_there_is_not_written_over(
     assert files_of(folder) == {f"{BELEBELE}/README.md": b"mine"}
 
 
-def test_items_are_told_from_what_the_library_of_data_sets_knows(hub: Hub, folder: Path) -> None:
+def test_items_exclude_files_that_only_the_datasets_library_knows(hub: Hub, folder: Path) -> None:
     hub.add(BELEBELE, README_md=CARD, a_jsonl=ROWS)
     assert mirror(folder, "belebele_nld_Latn") == 0
     (folder / BELEBELE / "dataset_infos.json").write_text('{\n "default": {}\n}')
@@ -280,15 +278,15 @@ def test_items_are_told_from_what_the_library_of_data_sets_knows(hub: Hub, folde
     ("metadata", "license"),
     [("license: mit", "mit"), ("license: [mit, cc0-1.0]", "mit, cc0-1.0"), ("pretty_name: A", None), ("a: [", None)],
 )
-def test_the_license_is_the_one_of_the_card(metadata: str, license: str | None, hub: Hub, folder: Path) -> None:
+def test_license_is_that_of_the_dataset_card(metadata: str, license: str | None, hub: Hub, folder: Path) -> None:
     hub.add(BELEBELE, README_md=f"---\n{metadata}\n---\n", a_jsonl=ROWS)
     assert mirror(folder, "belebele_nld_Latn") == 0
     assert json.loads((folder / "mirror.json").read_text())["data_sets"][BELEBELE]["license"] == license
 
 
-def test_groups_tags_and_their_members_are_asked_for_the_data_sets_of_their_tasks() -> None:
+def test_groups_and_tags_resolve_to_the_data_sets_of_their_tasks() -> None:
     assert find_data_sets(["ai2_arc"]) == {("arc_challenge", "allenai/ai2_arc"), ("arc_easy", "allenai/ai2_arc")}
-    nested = find_data_sets(["blimp_nl"])  # a group whose members are groups that are written in it
+    nested = find_data_sets(["blimp_nl"])  # a group whose members are groups
     assert len(nested) == 84 and {name for _, name in nested} == {BLIMP}
     assert len(find_data_sets(["mmlu"])) == 57  # a group of groups of tags
     assert find_data_sets(["prost"]) == {("prost", "")}  # a file of its own

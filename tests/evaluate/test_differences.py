@@ -1,4 +1,4 @@
-"""A difference between two checkpoints is told only where it is real, on the items that both answered."""
+"""A difference between two checkpoints is listed only if it is significant, on commonly answered items."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from pipeline.evaluate.settings import DifferencesSettings
 
 
 def checkpoint(model: str, step: int, **right: list[bool]) -> EvaluatedCheckpoint:
-    """Return a checkpoint of tasks that are named with what of them is right."""
+    """Return a checkpoint of tasks with the given accuracy data."""
     keys = {("s", task, n, f"{task}{n}"): one for task, answers in right.items() for n, one in enumerate(answers)}
     return EvaluatedCheckpoint(model, step, {"acc": keys}, {}, {})
 
 
-def write(folder: Path, found: EvaluatedCheckpoint, **changes: Any) -> Path:
+def write(folder: Path, evaluated_checkpoint: EvaluatedCheckpoint, **changes: Any) -> Path:
     rows = [
         {"suite": s, "task": task, "item": item, "prompt_sha256": prompt, "answer": 0, "acc": right, **changes}
-        for (s, task, item, prompt), right in found.right["acc"].items()
+        for (s, task, item, prompt), right in evaluated_checkpoint.right["acc"].items()
     ]
-    path = folder / "evaluation" / found.model / str(found.step) / "items.parquet"
+    path = folder / "evaluation" / evaluated_checkpoint.model / str(evaluated_checkpoint.step) / "items.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows, pa.schema([*SCHEMA, ("acc", pa.bool_())])), path)
     return path
 
 
-def test_a_table_done_by_hand(tmp_path: Path) -> None:
-    # Of 20 items 9 are right in `large` alone, none in `small` alone, 5 in both: p = 2 / 2**9, alone in its run.
+def test_table_equals_hand_computed_values(tmp_path: Path) -> None:
+    # Of 20 items 9 are correct in `large` alone, none in `small` alone, 5 in both: p = 2 / 2**9, alone in its run.
     large, small = [True] * 14 + [False] * 6, [False] * 9 + [True] * 5 + [False] * 6
     paths = [write(tmp_path, checkpoint("large", 8, t=large)), write(tmp_path, checkpoint("small", 4, t=small))]
     counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
@@ -64,15 +64,15 @@ def test_a_table_done_by_hand(tmp_path: Path) -> None:
     assert (row["low"], row["high"]) == (pytest.approx(9 / 22 - reach), pytest.approx(9 / 22 + reach))
 
 
-def test_compared_are_the_last_of_each_two_models_and_the_last_two_of_each() -> None:
+def test_last_checkpoints_of_model_pairs_and_last_two_of_each_are_compared() -> None:
     given = [checkpoint(model, step) for model, step in (("b", 5), ("a", 20), ("a", 100), ("a", 3), ("c", 1))]
-    found = [((one.model, one.step), (other.model, other.step)) for one, other in pair_last_checkpoints(given)]
+    results = [((one.model, one.step), (other.model, other.step)) for one, other in pair_last_checkpoints(given)]
     last = [("a", 100), ("b", 5), ("c", 1)]
-    assert found == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
+    assert results == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
     assert [*pair_last_checkpoints(given[:1])] == []
 
 
-def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> None:
+def test_items_with_changed_prompts_are_not_compared(tmp_path: Path) -> None:
     one, other = checkpoint("a", 1, t=[True, True, False]), checkpoint("b", 1, t=[False, True])
     (row,) = compare_binary_metrics(one, other)
     assert (row["items"], row["items_of_one_alone"], row["right_in_a_alone"]) == (2, 1, 1)
@@ -82,11 +82,11 @@ def test_items_that_were_asked_otherwise_are_not_compared(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() -> None:
+def test_equal_models_differ_in_at_most_five_percent_of_runs() -> None:
     draw, wrong = np.random.default_rng(1), 0
     for _ in range(1000):
         rows = []
-        for _ in range(4):  # tasks, whose items are easier and harder ones
+        for _ in range(4):  # tasks with easy and hard items
             easy = draw.beta(2, 2, 120)
             one, other = draw.random(120) < easy, draw.random(120) < easy
             rows += [*compare_binary_metrics(checkpoint("a", 1, t=one.tolist()), checkpoint("b", 1, t=other.tolist()))]
@@ -95,7 +95,7 @@ def test_of_a_thousand_runs_of_equal_models_at_most_fifty_name_a_difference() ->
     assert wrong <= 50
 
 
-def test_the_interval_covers_the_truth_and_the_detectable_difference_is_found_in_80_of_100() -> None:
+def test_interval_covers_the_truth_and_detectable_differences_have_80_percent_power() -> None:
     draw = np.random.default_rng(2)
     for items, only_one, only_other in ((100, 0.1, 0.1), (300, 0.15, 0.05), (1000, 0.08, 0.07), (60, 0.3, 0.1)):
         rounds = draw.multinomial(items, [only_one, only_other, 1 - only_one - only_other], 4000)
@@ -103,17 +103,17 @@ def test_the_interval_covers_the_truth_and_the_detectable_difference_is_found_in
         assert 0.94 <= np.mean([low <= only_one - only_other <= high for low, high in bounds]) <= 0.97
     items, share = 400, 0.25
     lead = detectable_share_difference(50, 50, items)
-    found = draw.multinomial(items, [(share + lead) / 2, (share - lead) / 2, 1 - share], 2000)
-    assert 0.76 <= np.mean([mcnemar_p_value(int(one), int(other)) < 0.05 for one, other, _ in found]) <= 0.84
+    result = draw.multinomial(items, [(share + lead) / 2, (share - lead) / 2, 1 - share], 2000)
+    assert 0.76 <= np.mean([mcnemar_p_value(int(one), int(other)) < 0.05 for one, other, _ in result]) <= 0.84
 
 
-def test_the_exact_test_is_that_of_another_library() -> None:
+def test_exact_mcnemar_test_equals_scipy() -> None:
     for one, other in ((0, 0), (3, 3), (9, 0), (1, 12), (40, 61)):
         lesser = stats.binom.cdf(min(one, other), one + other, 0.5) if one + other else 1.0
         assert mcnemar_p_value(one, other) == pytest.approx(min(1.0, 2 * lesser))
 
 
-def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
+def test_damaged_answer_table_is_refused(tmp_path: Path) -> None:
     good = write(tmp_path, checkpoint("a", 1, t=[True, False]))
     twice = write(tmp_path, checkpoint("b", 1, t=[True, False]), item=0, prompt_sha256="x")
     with pytest.raises(InputError, match="item 0 of the task t occurs twice"):
@@ -131,7 +131,7 @@ def reader(model: str, nats: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) 
     return EvaluatedCheckpoint(model, 1, {}, {"bits_per_byte": texts}, {})
 
 
-def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path) -> None:
+def test_texts_are_compared_in_bits_per_byte_with_lower_being_better(tmp_path: Path) -> None:
     draw = np.random.default_rng(3)
     sizes = draw.integers(20, 400, 50)
     nats = -sizes * draw.uniform(0.5, 0.9, 50)
@@ -149,8 +149,8 @@ def test_texts_are_compared_in_bits_per_byte_and_fewer_are_better(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [50, pytest.param(150, marks=pytest.mark.thorough)])
-def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_found(rounds: int) -> None:
-    draw, wrong, covered, found = np.random.default_rng(4), 0, 0, 0
+def test_equal_text_models_rarely_differ_and_detectable_differences_are_found(rounds: int) -> None:
+    draw, wrong, covered, result = np.random.default_rng(4), 0, 0, 0
     for _ in range(rounds):
         sizes = draw.integers(50, 150, 60)
         nats = -sizes * draw.uniform(0.5, 0.9, 60)
@@ -163,12 +163,12 @@ def test_of_equal_readers_few_are_called_different_and_the_detectable_one_is_fou
         (ahead,) = compare_bits_per_byte(
             reader("a", nats + draw.normal(0, 4, 60) + lead, sizes), reader("b", other, sizes)
         )
-        found += ahead["p_value"] < 0.05
-    assert wrong <= 0.1 * rounds and 0.9 <= covered / rounds <= 0.99 and 0.68 <= found / rounds <= 0.92
+        result += ahead["p_value"] < 0.05
+    assert wrong <= 0.1 * rounds and 0.9 <= covered / rounds <= 0.99 and 0.68 <= result / rounds <= 0.92
 
 
 def test_items_of_one_group_count_together(tmp_path: Path) -> None:
-    """Ten groups of twenty items, eight of which one model alone answers, and two the other: 8 of 10 coins, not 160."""
+    """Ten groups of twenty items, eight answered by one model alone and two by the other: 8 of 10, not 160."""
     one = checkpoint("a", 1, t=[n < 160 for n in range(200)])
     other = checkpoint("b", 1, t=[n >= 160 for n in range(200)])
     groups = {key: str(key[2] // 20) for key in one.right["acc"]}
@@ -188,17 +188,17 @@ def writer(model: str, grades: np.ndarray[Any, Any], metric: str = "sari") -> Ev
 
 
 def permuted(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], seed: int, rounds: int) -> float:
-    """Return the two-sided p-value where each item's two answers change sides by lot: another way than the step's."""
-    draw, found = np.random.default_rng(seed), abs(first.mean() - second.mean())
+    """Return the two-sided p-value of a permutation test by a different implementation."""
+    draw, result = np.random.default_rng(seed), abs(first.mean() - second.mean())
     far = 0
     for _ in range(rounds):
         changed = draw.random(len(first)) < 0.5
         one, other = np.where(changed, second, first), np.where(changed, first, second)
-        far += abs(one.mean() - other.mean()) >= found - 1e-12
+        far += abs(one.mean() - other.mean()) >= result - 1e-12
     return far / rounds
 
 
-def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better() -> None:
+def test_graded_items_use_a_permutation_test_with_higher_being_better() -> None:
     draw = np.random.default_rng(5)
     for lead, is_better in ((4.0, True), (1.5, None), (0.0, False)):
         second = draw.gamma(4, 10, 60)
@@ -217,7 +217,7 @@ def test_grades_are_compared_item_by_item_as_lots_say_and_higher_ones_are_better
         assert row["difference"] == pytest.approx(row["a"]["value"] - row["b"]["value"])
 
 
-def test_grades_of_other_metrics_or_items_are_not_compared_and_clusters_count_together() -> None:
+def test_graded_comparison_needs_equal_metrics_and_items_and_uses_clusters() -> None:
     one, other = writer("a", np.arange(8.0)), writer("b", np.arange(6.0) - 1)
     (row,) = compare_graded_metrics(one, other)
     assert (row["items"], row["items_of_one_alone"], row["difference"]) == (6, 2, 1.0)
@@ -227,7 +227,7 @@ def test_grades_of_other_metrics_or_items_are_not_compared_and_clusters_count_to
     assert row["p_value"] == pytest.approx(2 / 2**6) and grouped["p_value"] == pytest.approx(2 / 2**3)
 
 
-def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path) -> None:
+def test_graded_metrics_join_the_correction_family_and_readability_does_not(tmp_path: Path) -> None:
     paths = []
     for model, lead in (("a", 5.0), ("b", 0.0)):
         items = [
@@ -248,8 +248,8 @@ def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path)
         path.parent.mkdir(parents=True)
         write_items(path, [MeasuredTask("s", "t", [], items)])
         paths.append(path)
-    found = DifferencesSettings(seeds=[["a", "b"]])
-    counts = differences.run(found, answers=paths, differences=tmp_path / "d.json")
+    differences_settings = DifferencesSettings(seeds=[["a", "b"]])
+    counts = differences.run(differences_settings, answers=paths, differences=tmp_path / "d.json")
     assert counts == {"comparisons": 2, "real_differences": 1, "growing_scores": 0}
     content = json.loads((tmp_path / "d.json").read_text())
     exact, sari = content["comparisons"]
@@ -262,7 +262,7 @@ def test_grades_stand_in_the_same_family_and_readability_in_none(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_of_equal_writers_few_pages_mark_a_difference() -> None:
+def test_equal_writers_are_rarely_marked_as_different() -> None:
     draw, wrong, covered = np.random.default_rng(7), 0, 0
     for _ in range(60):  # pages of two tasks
         rows = []
@@ -276,7 +276,7 @@ def test_of_equal_writers_few_pages_mark_a_difference() -> None:
     assert wrong <= 7 and covered >= 107
 
 
-def test_bits_of_right_answers_have_no_better_one() -> None:
+def test_answer_bits_have_no_better_model() -> None:
     likely = {"answer_bits_per_byte": {("s", "t", n, "x"): (-1.0 - n, 10) for n in range(40)}}
     other = {
         "answer_bits_per_byte": {key: (2 * nats, size) for key, (nats, size) in likely["answer_bits_per_byte"].items()}
@@ -285,7 +285,7 @@ def test_bits_of_right_answers_have_no_better_one() -> None:
     assert list(compare_checkpoints(*sides)) == []
 
 
-def test_among_many_comparisons_only_more_is_detectable() -> None:
+def test_many_comparisons_raise_the_detectable_difference() -> None:
     row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.1}
     alone, many = dict(row), [dict(row) for _ in range(180)]
     add_corrected_p_values([alone])
@@ -296,7 +296,7 @@ def test_among_many_comparisons_only_more_is_detectable() -> None:
     assert many[0]["detectable_difference"] == pytest.approx(0.1 * (z + 0.8416) / (1.96 + 0.8416), rel=1e-3)
 
 
-def test_no_share_can_differ_by_more_than_one() -> None:
+def test_proportions_differ_by_at_most_one() -> None:
     row = {"p_value": 0.5, "difference": 0.1, "higher_is_better": True, "detectable_difference": 0.9}
     shares, bits = [{**row, "right_in_a_alone": 1} for _ in range(100)], [dict(row) for _ in range(100)]
     add_corrected_p_values(shares)
@@ -304,7 +304,7 @@ def test_no_share_can_differ_by_more_than_one() -> None:
     assert shares[0]["detectable_difference"] == 1.0 < bits[0]["detectable_difference"]
 
 
-def test_of_equal_answers_in_clusters_nothing_is_called_detectable() -> None:
+def test_equal_clustered_answers_have_no_detectable_difference() -> None:
     right = {("s", "t", n, "x"): n % 2 == 0 for n in range(40)}
     clusters = {key: str(key[2] // 2) for key in right}
     (row,) = compare_binary_metrics(*(EvaluatedCheckpoint(name, 1, {"acc": right}, {}, clusters) for name in "ab"))

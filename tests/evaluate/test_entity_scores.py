@@ -16,7 +16,7 @@ TOKENS = ["Jan", "de", "Boer", "vaart", "naar", "Sneek", "of", "Jan"]
 LABELS = ["B-PER", "I-PER", "I-PER", "O", "O", "B-LOC", "O", "B-MISC"]
 
 
-def test_the_json_of_a_sentence_has_each_name_and_joins_tokens() -> None:
+def test_sentence_json_has_each_name_and_joins_its_tokens() -> None:
     text = serialize_entities(TOKENS, LABELS, NAMES)
     assert text == '{"persoon": ["Jan de Boer"], "locatie": ["Sneek"], "diversen": ["Jan"]}'
     assert json.loads(serialize_entities(["in", "\u00e9\u00e9n"], ["I-PER", "B-ORG"], NAMES)) == {
@@ -36,7 +36,7 @@ def test_the_json_of_a_sentence_has_each_name_and_joins_tokens() -> None:
         ('{"persoon": [Jan]}', "o o o o o o o o"),
     ],
 )
-def test_an_answer_marks_the_tokens_that_hold_its_words(text: str, tags: str) -> None:
+def test_answer_marks_the_tokens_that_contain_its_words(text: str, tags: str) -> None:
     assert tag_tokens(text, TOKENS, NAMES) == tags.split()
 
 
@@ -71,7 +71,7 @@ def test_f1_counts_the_entities_of_all_items() -> None:
         ({"tokens": ["a"], "labels": []}, {"entities": NAMES}, "a label for each"),
     ],
 )
-def test_what_an_item_lacks_is_named(fields: dict[str, object], metadata: dict[str, object], lack: str) -> None:
+def test_missing_item_field_is_named(fields: dict[str, object], metadata: dict[str, object], lack: str) -> None:
     assert lack in str(find_missing_field(fields, ["entity_f1"], metadata))
     complete = {"tokens": ["a"], "labels": ["O"]}
     assert find_missing_field(complete, ["entity_f1"], {"entities": NAMES}) is None

@@ -1,4 +1,4 @@
-"""One process or several give the same answers; what one of them refuses is said once, and nothing is left behind."""
+"""One process or several give the same answers; an error is reported once, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def evaluated(
 
 
 class Evaluation(NamedTuple):
-    """The folder of the results, that of the finished tasks, and what the record counts."""
+    """The folder of the results, that of the finished tasks, and the record's counts."""
 
     folder: Path
     scratch: Path
@@ -76,13 +76,13 @@ def warm() -> Iterator[None]:
 def of_three(
     warm: None, long_milestone: Path, suites: list[Suite], tmp_path_factory: pytest.TempPathFactory
 ) -> Evaluation:
-    """Return what three processes answer."""
+    """Return the answers of three processes."""
     folder, scratch = (tmp_path_factory.mktemp("three") / name for name in ("run", "scratch"))
     return Evaluation(folder, scratch, evaluated(long_milestone, folder, LAUNCH, suites, scratch))
 
 
 @pytest.mark.slow
-def test_three_processes_answer_as_one_does(
+def test_three_processes_give_the_answers_of_one(
     long_milestone: Path, of_three: Evaluation, suites: list[Suite], tmp_path: Path
 ) -> None:
     one, three = tmp_path / "one", of_three.folder
@@ -100,10 +100,10 @@ def test_three_processes_answer_as_one_does(
 
 
 @pytest.mark.slow
-def test_three_processes_ask_no_finished_task_again(
+def test_three_processes_skip_finished_tasks(
     long_milestone: Path, of_three: Evaluation, suites: list[Suite], tmp_path: Path
 ) -> None:
-    """As after a kill: some tasks have their file in the scratch."""
+    """As after a kill: the scratch contains the files of some tasks."""
     scratch = Path(shutil.copytree(of_three.scratch, tmp_path / "scratch"))
     names = sorted(path.name for path in scratch.iterdir())
     kept, missing = names[1::2], names[::2]
@@ -116,7 +116,7 @@ def test_three_processes_ask_no_finished_task_again(
     assert {name: (scratch / name).stat().st_mtime_ns for name in kept} == before, "they are not written again"
 
 
-def test_what_the_processes_refuse_is_said_once(milestone: Path, suites: list[Suite], tmp_path: Path) -> None:
+def test_error_in_several_processes_is_reported_once(milestone: Path, suites: list[Suite], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no config\.json: give a milestone"):
         evaluated(tmp_path, tmp_path / "x", LAUNCH, [])
     assert [*(tmp_path / "x").iterdir()] == []

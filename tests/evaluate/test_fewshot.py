@@ -1,4 +1,4 @@
-"""Examples that stand before a question come from a file of their own, and never from the items."""
+"""Few-shot examples come from their own file, and never from the items."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(name="own", language="nl", folder=str(folder))
 
 
-def test_examples_come_from_their_own_file(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+def test_examples_are_read_from_their_own_file(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     prompts: list[str] = []
 
     def noted(_: object, requests: list[Instance]) -> list[str]:
@@ -54,14 +54,14 @@ def test_examples_come_from_their_own_file(milestone: Path, suite: Suite, tmp_pa
     shown = "Verboden te roken. Niet roken.\n\nVerboden te eten. Niet eten.\n\n"
     assert sorted(prompts) == sorted(f"{shown}{one['hard']}" for one in ITEMS)
     shots = Path(str(suite.folder)) / "shots.jsonl"
-    assert shots in list_suite_files(suite), "the rule reads it: it runs again when the file changes"
+    assert shots in list_suite_files(suite), "the rule reads it: a changed file reruns it"
     assert ("simpler: examples", shots) in [(f.task, f.path) for f in list_item_files(suite)], (
-        "the corpus must not hold it"
+        "the corpus must not contain it"
     )
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("num_fewshot: 2", "num_fewshot: 3", "num_fewshot: 3, and shots.jsonl has 2 examples; write more of them"),
         (", fewshot: shots.jsonl", "", "num_fewshot: 2 would take its examples from the items: name a file of them"),
@@ -70,15 +70,17 @@ def test_examples_come_from_their_own_file(milestone: Path, suite: Suite, tmp_pa
         ("fewshot: shots.jsonl", "train: shots.jsonl", "and also `fewshot: NAME.jsonl` for examples"),
     ],
 )
-def test_wrong_examples_are_told(milestone: Path, suite: Suite, tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_invalid_examples_are_reported(
+    milestone: Path, suite: Suite, tmp_path: Path, old: str, new: str, message: str
+) -> None:
     file = Path(str(suite.folder)) / "simpler.yaml"
     file.write_text(TASK.replace(old, new), encoding="utf-8")
     with pytest.raises(InputError) as caught:
         evaluate(milestone, tmp_path / "r.json", suite)
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_file_of_examples_that_misses_is_told(suite: Suite) -> None:
+def test_missing_examples_file_is_reported(suite: Suite) -> None:
     (Path(str(suite.folder)) / "shots.jsonl").unlink()
     with pytest.raises(InputError, match=r"simpler\.yaml: its data file shots\.jsonl is in neither"):
         list_suite_files(suite)

@@ -1,4 +1,4 @@
-"""A killed evaluation keeps its finished tasks: they are not asked again, and the results have the same bytes."""
+"""A killed evaluation keeps its finished tasks: they are not repeated, and the results have the same bytes."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def given(tmp_path: Path) -> list[Suite]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the tasks that are asked from now on."""
+def evaluated_tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the tasks evaluated from now on."""
     names: list[str] = []
     measure = suites.run_lm_eval
 
@@ -85,7 +85,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def started(code: str, *words: object) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CONFIG.parents[1])}
-    environment.pop("MKL_CBWR", None)  # a step sets it by itself
+    environment.pop("MKL_CBWR", None)  # a step sets it itself
     return subprocess.Popen([sys.executable, "-c", code, *map(str, words)], env=environment)
 
 
@@ -94,17 +94,17 @@ def answers(results: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_what_was_finished_before_a_kill_is_not_asked_again(
-    milestone: Path, tmp_path: Path, given: list[Suite], asked: list[str], monkeypatch: pytest.MonkeyPatch
+def test_tasks_finished_before_a_kill_are_not_repeated(
+    milestone: Path, tmp_path: Path, given: list[Suite], evaluated_tasks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results.json"
     killed = started(KILLED, milestone, results, scratch, *(suite.model_dump_json() for suite in given))
     assert killed.wait(timeout=300) == -signal.SIGKILL and not results.exists()
     assert len([*scratch.iterdir()]) == 2, "two tasks were finished"
     evaluate(milestone, results, *given, scratch=scratch)
-    assert asked == [NAMES[2]]
+    assert evaluated_tasks == [NAMES[2]]
     evaluate(milestone, tmp_path / "whole.json", *given)
-    assert answers(results) == answers(tmp_path / "whole.json"), "first by item, which the message then names"
+    assert answers(results) == answers(tmp_path / "whole.json"), "first by item, named in the message"
     assert results.read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert results.with_suffix(".parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
@@ -142,11 +142,11 @@ def change_template(milestone: Path, folder: Path) -> Path:
         (change_template, {}, (NAMES[0],)),
     ],
 )
-def test_results_of_other_models_tasks_settings_and_versions_are_not_used(
+def test_results_of_other_models_tasks_settings_or_versions_are_not_reused(
     milestone: Path,
     tmp_path: Path,
     given: list[Suite],
-    asked: list[str],
+    evaluated_tasks: list[str],
     change: Callable[[Path, Path], Path] | None,
     settings: dict[str, Any],
     again: tuple[str, ...],
@@ -154,34 +154,32 @@ def test_results_of_other_models_tasks_settings_and_versions_are_not_used(
     own = Path(shutil.copytree(milestone, tmp_path / "milestone"))
     scratch, results = tmp_path / "scratch", tmp_path / "results.json"
     evaluate(own, results, *given, scratch=scratch)
-    assert asked == [*NAMES]
-    asked.clear()
+    assert evaluated_tasks == [*NAMES]
+    evaluated_tasks.clear()
     if change:
         change(own, Path(str(given[0].folder)))
     if limit := settings.pop("limit", None):
         given = [given[0].model_copy(update={"limit": limit}), given[1]]
     evaluate(own, results, *given, scratch=scratch, **settings)
-    assert asked == [*again]
+    assert evaluated_tasks == [*again]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"0000"])
-def test_damaged_results_are_asked_again(
-    milestone: Path, tmp_path: Path, given: list[Suite], asked: list[str], damage: bytes
+def test_damaged_results_are_evaluated_again(
+    milestone: Path, tmp_path: Path, given: list[Suite], evaluated_tasks: list[str], damage: bytes
 ) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results.json"
     evaluate(milestone, results, *given, scratch=scratch)
     whole = results.read_bytes()
-    asked.clear()
+    evaluated_tasks.clear()
     one, two, _ = sorted(scratch.iterdir())
     one.write_bytes(damage)
     two.write_bytes(two.read_bytes().replace(b"0", b"1", 9)[:-1])
     evaluate(milestone, results, *given, scratch=scratch)
-    assert len(asked) == 2 and results.read_bytes() == whole
+    assert len(evaluated_tasks) == 2 and results.read_bytes() == whole
 
 
-def test_the_scratch_is_removed_when_the_step_has_its_record(
-    milestone: Path, tmp_path: Path, given: list[Suite]
-) -> None:
+def test_scratch_is_removed_after_the_step_is_recorded(milestone: Path, tmp_path: Path, given: list[Suite]) -> None:
     for module, settings in (
         (suites, suites.SuitesSettings(model="base", step=7, suites=given)),
         (baselines, BaselineSettings(name="peer", suites=given)),
@@ -208,7 +206,7 @@ def test_the_scratch_is_removed_when_the_step_has_its_record(
         assert not scratch.exists()
 
 
-def test_a_full_disk_of_the_scratch_ends_the_evaluation(
+def test_full_scratch_disk_ends_the_evaluation(
     milestone: Path, tmp_path: Path, given: list[Suite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -221,7 +219,7 @@ def test_a_full_disk_of_the_scratch_ends_the_evaluation(
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_several_processes_continue_alike_after_a_kill(milestone: Path, tmp_path: Path, given: list[Suite]) -> None:
+def test_several_processes_resume_equally_after_a_kill(milestone: Path, tmp_path: Path, given: list[Suite]) -> None:
     scratch, whole = tmp_path / "scratch", tmp_path / "whole"
     suites = [suite.model_dump_json() for suite in given]
     killed = started(IN_PROCESSES, milestone, tmp_path / "killed", scratch, *suites)
@@ -233,7 +231,7 @@ def test_several_processes_continue_alike_after_a_kill(milestone: Path, tmp_path
     assert not (tmp_path / "killed" / "results.json").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in scratch.iterdir()}
     assert started(IN_PROCESSES, milestone, tmp_path / "continued", scratch, *suites).wait(timeout=300) == 0
-    assert {name: (scratch / name).stat().st_mtime_ns for name in kept} == kept, "they are not asked and written again"
+    assert {name: (scratch / name).stat().st_mtime_ns for name in kept} == kept, "they are not repeated"
     assert started(IN_PROCESSES, milestone, whole, tmp_path / "other", *suites).wait(timeout=300) == 0
     for name in ("results.json", "items.parquet"):
         assert (tmp_path / "continued" / name).read_bytes() == (whole / name).read_bytes()

@@ -1,4 +1,4 @@
-"""A page shows what was asked, what was answered and what is right, as text, and nothing that was not asked."""
+"""A page shows prompts, answers and correct answers as text, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = "<script>alert('x')</script> & meer"
 
 
 class Items(HTMLParser):
-    """Collects of each item its class and its text, and the tags of the page."""
+    """Collect class and text of each item, and the tags of the page."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def browsed(suite: Suite, answers: Path, page: Path) -> dict[str, int]:
     return write_item_page(page, settings, list_suite_files(suite), answers)
 
 
-def test_what_was_asked_and_answered_is_shown_as_text(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+def test_prompts_and_answers_are_shown_as_text(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = evaluate(milestone, tmp_path / "x.json", suite)["tasks"]
     page = tmp_path / "items.html"
     assert browsed(suite, tmp_path / "x.parquet", page) == {"shown": 9, "altered": 0}
@@ -77,14 +77,14 @@ def test_what_was_asked_and_answered_is_shown_as_text(milestone: Path, suite: Su
         assert ("✓ right" in text, "✗ wrong" in text) == (kind == "right", kind == "wrong")
         number = int(text.split(HOSTILE)[1].split()[0])
         right, other = ("een", "twee")[number % 2], ("een", "twee")[(number + 1) % 2]
-        told = {choice: text.split(f" {choice} ")[1].split(" een ")[0].split(" twee ")[0] for choice in (right, other)}
-        assert "right" in told[right].split()[:5] and f"Item {number + 1}:" in text
-        assert ("taken" in told[right].split()[:6]) == (kind == "right")
+        kinds = {choice: text.split(f" {choice} ")[1].split(" een ")[0].split(" twee ")[0] for choice in (right, other)}
+        assert "right" in kinds[right].split()[:5] and f"Item {number + 1}:" in text
+        assert ("taken" in kinds[right].split()[:6]) == (kind == "right")
     assert sum("Zij loopt" in text and "Zij lopen loopt" in text for _, text in items.found) == 3
     assert sum("The model wrote" in text and "Expected" in text for _, text in items.found) == 3
 
 
-def test_an_item_whose_text_was_edited_is_named_and_not_shown(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+def test_edited_item_is_named_and_not_shown(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     whole = suite.model_copy(update={"limit": None})
     evaluate(milestone, tmp_path / "x.json", whole)
     data = Path(str(suite.folder)) / "polder_nl_grammatica.jsonl"
@@ -96,13 +96,13 @@ def test_an_item_whose_text_was_edited_is_named_and_not_shown(milestone: Path, s
     assert "no longer what was asked: 3." in text and "wandelen" not in text
     data.with_name("polder_nl_kennis.jsonl").write_text("{broken\n")
     assert browsed(whole, tmp_path / "x.parquet", page) == {"shown": 6, "altered": 1}
-    assert "Not shown: " in page.read_text(encoding="utf-8"), "a task that cannot be read keeps no other from the page"
+    assert "Not shown: " in page.read_text(encoding="utf-8"), "an unreadable task does not affect others"
     data.write_text(data.read_text().splitlines()[0])
-    assert browsed(whole, tmp_path / "x.parquet", page)["shown"] == 4, "lines that are gone have no text"
+    assert browsed(whole, tmp_path / "x.parquet", page)["shown"] == 4, "deleted lines have no text"
 
 
 @pytest.mark.slow
-def test_the_command_reads_what_the_record_names(
+def test_command_reads_the_files_named_in_the_record(
     finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(finished.folder)
@@ -118,7 +118,7 @@ def test_the_command_reads_what_the_record_names(
     assert "start from the project, or give --raw" in capsys.readouterr().err
 
 
-def test_files_of_another_suite_hold_nothing_of_it(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+def test_answers_of_another_suite_are_refused(milestone: Path, suite: Suite, tmp_path: Path) -> None:
     evaluate(milestone, tmp_path / "x.json", suite)
     other = suite.model_copy(update={"name": "another"})
     with pytest.raises(InputError, match=r"the task files have no item of .*x\.parquet"):

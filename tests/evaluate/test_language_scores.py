@@ -1,4 +1,4 @@
-"""The mean score of a language: which scores it counts, its interval, and what its items detect."""
+"""The mean score of a language: the counted scores, its interval, and the detectable difference."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def evaluated(milestone: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.mark.slow
-def test_the_mean_and_its_interval_are_those_of_the_items(evaluated: tuple[dict[str, Any], Path]) -> None:
-    """Get both again from the answers of the items: by means of numpy, and by a bootstrap with the tasks fixed."""
+def test_mean_and_interval_equal_those_of_the_items(evaluated: tuple[dict[str, Any], Path]) -> None:
+    """Recompute both from the item answers: by numpy, and by a bootstrap with fixed tasks."""
     results, answers = evaluated
     items = pq.read_table(answers).to_pylist()
-    found = {row.language: row for row in aggregate_by_language(results["tasks"])}
-    assert found.keys() == {"nl", "en"}
+    result = {row.language: row for row in aggregate_by_language(results["tasks"])}
+    assert result.keys() == {"nl", "en"}
     random = np.random.default_rng(1)
     for language, suite in (("nl", "dutch"), ("en", "english")):
         drawn, means = np.zeros(20_000), []
@@ -55,13 +55,13 @@ def test_the_mean_and_its_interval_are_those_of_the_items(evaluated: tuple[dict[
             means.append(100 * (right.mean() - guess) / (1 - guess))
             share = random.binomial(len(right), right.mean(), len(drawn)) / len(right)
             drawn += 100 * (share - guess) / (1 - guess) / len(tasks)
-        row = found[language]
+        row = result[language]
         assert row.tasks == row.tested == len(tasks) == 2
         assert row.value == pytest.approx(np.mean(means), abs=1e-9)
         assert row.low is not None and row.high is not None
         assert (row.low, row.high) == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=2.5)
         assert row.detectable == pytest.approx(2.8016 * np.sqrt(2) * drawn.std(), rel=0.12)
-        assert row.detectable > 15, "80 items do not tell models apart that are a few points apart"
+        assert row.detectable > 15, "80 items cannot distinguish models a few points apart"
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_the_mean_and_its_interval_are_those_of_the_items(evaluated: tuple[dict[
         {"examples_truncated": 21},
     ],
 )
-def test_what_is_no_share_of_right_answers_to_whole_prompts_is_left_out(changes: dict[str, Any]) -> None:
+def test_scores_that_are_not_accuracies_on_complete_prompts_are_excluded(changes: dict[str, Any]) -> None:
     other = SHARE | {"task": "b"} | changes
     assert is_counted(SHARE) and not is_counted(other)
     (row,) = aggregate_by_language([SHARE, other])
     assert (row.value, row.tasks) == (pytest.approx(50), 1)
-    assert is_counted(SHARE | {"examples_truncated": 20}), "half are whole"
+    assert is_counted(SHARE | {"examples_truncated": 20}), "half are complete"
 
 
-def test_a_task_counts_once_and_the_interval_is_that_of_independent_tasks() -> None:
+def test_each_task_counts_once_in_the_mean_and_interval() -> None:
     steep = SHARE | {"task": "b", "value": 0.4, "low": 0.34, "high": 0.49, "chance_level": 0.25, "verdict": None}
     (row,) = aggregate_by_language([SHARE, SHARE | {"metric": "acc_norm", "value": 0.9}, steep])
     assert row.value == pytest.approx((50 + 20) / 2)
@@ -97,8 +97,8 @@ def test_a_task_counts_once_and_the_interval_is_that_of_independent_tasks() -> N
     assert [row.language for row in aggregate_by_language([SHARE, SHARE | {"language": "en"}])] == ["en", "nl"]
 
 
-def test_the_detectable_difference_is_found_in_80_of_100_cases() -> None:
-    """Of two models that are right on items of their own, by the normal test of two shares."""
+def test_detectable_difference_has_80_percent_power() -> None:
+    """Two models with independently correct items, by the normal test of two proportions."""
     items, share = 400, 0.5
     reach = 1.96 * np.sqrt(share * (1 - share) / items)
     least = detectable_score_difference(share - reach, share + reach)
@@ -110,30 +110,30 @@ def test_the_detectable_difference_is_found_in_80_of_100_cases() -> None:
     assert detectable_score_difference(None, None) is None and detectable_score_difference(0.5, 0.5) is None
 
 
-def test_the_scatter_of_seeds_is_from_the_least_to_the_greatest() -> None:
+def test_seed_range_is_minimum_to_maximum() -> None:
     scatter = measure_seed_scatter([0.2512, None, 0.2677, 0.26])
     assert scatter == SeedScatter(0.2512, 0.2677, pytest.approx(np.std([0.2512, 0.2677, 0.26], ddof=1)), 3)  # type: ignore[arg-type]
     assert measure_seed_scatter([0.25, None]) is None and measure_seed_scatter([]) is None
 
 
-def test_intervals_of_a_language_hold_its_truth() -> None:
+def test_language_score_intervals_cover_the_truth() -> None:
     for name, least in (("2 tasks, guessing", 0.94), ("2 tasks, 98 and 99 %", 0.89)):
         assert least <= coverage(KINDS["language"][name], 40, 1000) <= 0.98, name
     same = coverage(KINDS["language, same questions"]["2 tasks, guessing"], 40, 1000)
-    assert 0.8 < same < 0.9, "the results do not say that two tasks ask the same questions: the interval is too narrow"
+    assert 0.8 < same < 0.9, "results do not state that two tasks share questions: the interval is too narrow"
 
 
 @pytest.mark.parametrize("name", KINDS["language, two forms of one data set"])
-def test_intervals_of_tasks_that_ask_items_of_one_data_set_hold_their_truth(name: str) -> None:
+def test_intervals_of_tasks_that_share_a_data_set_cover_the_truth(name: str) -> None:
     for items in (40, 300):
         assert coverage(KINDS["language, two forms of one data set"][name], items, 1000) >= 0.93, items
 
 
-def test_the_sides_of_tasks_of_one_data_set_are_added() -> None:
+def test_interval_widths_of_tasks_with_one_data_set_are_added() -> None:
     source = {"data_set": "o/a", "configuration": None, "split": "test"}
     tasks = [SHARE | {"task": name, "protocol": source} for name in ("a_cloze", "a_mc")]
     (same,) = aggregate_by_language(tasks)
-    assert (same.low, same.high) == pytest.approx((30, 70)), "as if they were right on the same items"
+    assert (same.low, same.high) == pytest.approx((30, 70)), "as if correct on the same items"
     for changed in ({"data_set": "o/b"}, {"configuration": "other"}, {"split": "dev"}, {"data_set": None}):
         (apart,) = aggregate_by_language([tasks[0], tasks[1] | {"protocol": source | changed}])
         assert apart.low == pytest.approx(50 - np.hypot(20, 20) / 2), changed

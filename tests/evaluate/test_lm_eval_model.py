@@ -1,4 +1,4 @@
-"""What the scorer says is what plain lm-eval says of every shipped suite, and what the model itself says."""
+"""The scorer equals plain lm-eval on every shipped suite, and the model itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.evaluate.mirrored import write_mirror
 
 TOPICS = ["wetenschap", "reizen", "politiek", "sport", "gezondheid", "cultuur", "aardrijkskunde"]
 EXAMPLES = 6
-WRITTEN = 24  # tokens: some tasks ask for thousands
+WRITTEN = 24  # tokens: some tasks request thousands
 OPEN: dict[str, Any] = {
     **{
         name: lambda n: {"text": f"De trein naar {n} rijdt vandaag niet.", "label": TOPICS[n % 7], "choices": TOPICS}
@@ -71,17 +71,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# The others read data sets of a mirror by task files: test_public_suites.py.
+# The others read mirrored data sets by task files: test_public_suites.py.
 @pytest.mark.parametrize("name", [name for name in KNOWN_SUITES if not name.startswith(("euroeval", "olmes"))])
 def test_every_suite_is_scored_as_by_plain_lm_eval(
     long_milestone: Path, data: Path, name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DISABLE_MULTIPROC", "1")  # lm-eval's pool forks a process with threads, which may never end
+    monkeypatch.setenv("DISABLE_MULTIPROC", "1")  # lm-eval's pool forks a process with threads, which may hang
     from lm_eval import evaluator
     from lm_eval.models.huggingface import HFLM
 
     known = KNOWN_SUITES[name]
-    # Of a group, such as the 84 of blimp_nl, the first task.
+    # For a group, such as the 84 of blimp_nl, the first task.
     known = known.model_copy(update={"tasks": [next(iter(_expand_task(one)))["task"] for one in known.tasks]})
     suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
     settings = SuiteSettings.model_validate(suite.model_dump())
@@ -106,9 +106,9 @@ def test_every_suite_is_scored_as_by_plain_lm_eval(
         bootstrap_iters=10,
         log_samples=True,
     )
-    found = run_lm_eval(load_model(long_milestone / "huggingface", 4), settings, own, drawn, 42)
-    assert sorted(one.task for one in found) == sorted(own) != []
-    for one in found:
+    result = run_lm_eval(load_model(long_milestone / "huggingface", 4), settings, own, drawn, 42)
+    assert sorted(one.task for one in result) == sorted(own) != []
+    for one in result:
         samples = {sample["doc_id"]: sample for sample in expected["samples"][one.task]}
         for item in one.items:
             answers = samples[item.number]["filtered_resps"] if item.choices else []
@@ -122,7 +122,7 @@ def test_every_suite_is_scored_as_by_plain_lm_eval(
             assert row["value"] == (None if math.isnan(theirs) else pytest.approx(theirs))
 
 
-def test_long_texts_and_long_contexts_are_cut_as_by_lm_eval(milestone: Path) -> None:
+def test_long_texts_and_contexts_are_truncated_as_by_lm_eval(milestone: Path) -> None:
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
@@ -135,12 +135,12 @@ def test_long_texts_and_long_contexts_are_cut_as_by_lm_eval(milestone: Path) -> 
     ours = load_model(milestone / "huggingface", 4)
     words = [
         f"{number * number} " for number in range(700)
-    ]  # without repetition, for plain lm-eval mixes like windows up
+    ]  # without repetition, because plain lm-eval confuses equal windows
     texts = [("".join(words[:size]),) for size in (1, 7, 100, 120, 300, 600)]
     rolling = of_kind("loglikelihood_rolling", texts)
     assert ours.loglikelihood_rolling(rolling) == pytest.approx(without_begin.loglikelihood_rolling(rolling), abs=1e-3)
     assert ours.loglikelihood_rolling(rolling) != pytest.approx(plain.loglikelihood_rolling(rolling), abs=1e-3), (
-        "lm-eval predicts begin-of-text, too, where a tokenizer adds it"
+        "lm-eval predicts begin-of-text, too, if a tokenizer adds it"
     )
     asked = of_kind(
         "loglikelihood", [(text * 2, choice) for (text,) in texts for choice in (" a", " no", " a", " " * 400)]
@@ -151,7 +151,7 @@ def test_long_texts_and_long_contexts_are_cut_as_by_lm_eval(milestone: Path) -> 
     assert [round(one[0], 6) for one in answers[::4]] == [round(one[0], 6) for one in answers[2::4]]
 
 
-def test_what_the_model_would_write_is_told_from_what_it_would_not(milestone: Path) -> None:
+def test_greedy_continuation_is_recognized(milestone: Path) -> None:
     ours = load_model(milestone / "huggingface", 4)
     context = ours.tok_encode("Zij loopt")
     written: list[int] = []
@@ -164,7 +164,7 @@ def test_what_the_model_would_write_is_told_from_what_it_would_not(milestone: Pa
 
 
 @pytest.mark.parametrize("window", [None, 4])
-def test_a_qwen3_is_asked_as_a_llama_is_unless_it_sees_a_window(
+def test_qwen3_without_a_window_uses_the_llama_path(
     window: int | None, milestone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
@@ -180,16 +180,16 @@ def test_a_qwen3_is_asked_as_a_llama_is_unless_it_sees_a_window(
     answers = LmEvalModel._answer_batch
     monkeypatch.setattr(LmEvalModel, "_answer_batch", lambda *given: (asked.append(1), answers(*given))[1])
     context, choices = [*range(5, 25)], ([8, 9], [4], [8, 7, 6])
-    found = model._loglikelihood_tokens([(None, context, choice) for choice in choices])
+    result = model._loglikelihood_tokens([(None, context, choice) for choice in choices])
     assert bool(asked) == (window is None)
-    for choice, (log_probability, _) in zip(choices, found, strict=True):
+    for choice, (log_probability, _) in zip(choices, result, strict=True):
         with torch.no_grad():
-            said = torch.log_softmax(model.model(torch.tensor([[*context, *choice]])).logits[0], dim=-1)
-        expected = sum(float(said[len(context) - 1 + place, token]) for place, token in enumerate(choice))
+            message = torch.log_softmax(model.model(torch.tensor([[*context, *choice]])).logits[0], dim=-1)
+        expected = sum(float(message[len(context) - 1 + place, token]) for place, token in enumerate(choice))
         assert log_probability == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_model_of_another_shape_is_scored_by_lm_eval_itself(milestone: Path, tmp_path: Path) -> None:
+def test_model_of_another_architecture_is_scored_by_lm_eval(milestone: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
     folder = milestone / "huggingface"
@@ -199,10 +199,10 @@ def test_a_model_of_another_shape_is_scored_by_lm_eval_itself(milestone: Path, t
     AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     model = load_model(tmp_path, 2)
     context, continuation = [5, 6, 7], [8, 9]
-    (found, _), *_ = model._loglikelihood_tokens([(None, context, continuation), (None, context, [4])])
+    (result, _), *_ = model._loglikelihood_tokens([(None, context, continuation), (None, context, [4])])
     with torch.no_grad():
-        said = torch.log_softmax(model.model(torch.tensor([[*context, *continuation]])).logits[0], dim=-1)
-    assert found == pytest.approx(float(said[2, 8] + said[3, 9]), abs=1e-5)
+        message = torch.log_softmax(model.model(torch.tensor([[*context, *continuation]])).logits[0], dim=-1)
+    assert result == pytest.approx(float(message[2, 8] + message[3, 9]), abs=1e-5)
 
 
 Requests = st.lists(
@@ -215,7 +215,7 @@ Requests = st.lists(
 
 
 @given(Requests, st.integers(6, 12), st.integers(1, 40))
-def test_each_request_is_read_once_in_rows_and_batches_that_fit(
+def test_each_request_is_evaluated_once_in_rows_and_batches_that_fit(
     requests: list[tuple[None, list[int], list[int]]], longest: int, most: int
 ) -> None:
     rows = build_rows(requests, longest)
@@ -230,37 +230,37 @@ def test_each_request_is_read_once_in_rows_and_batches_that_fit(
     assert build_batches(rows[::-1], most) == batches
 
 
-def test_choices_behind_one_question_share_a_row() -> None:
+def test_choices_of_one_question_share_a_row() -> None:
     rows = build_rows([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
     assert rows == [RequestRow((1, 2, 3), ((4, 5), (6,))), RequestRow((1, 2), ((6,),))]
-    assert [row.length for row in rows] == [4, 2], "behind the last token of a choice nothing is asked"
+    assert [row.length for row in rows] == [4, 2], "nothing follows the last token of a choice"
 
 
-def test_a_model_without_a_token_for_the_end_of_a_text_is_refused(milestone: Path, tmp_path: Path) -> None:
+def test_model_without_an_end_of_text_token_is_refused(milestone: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(milestone / "huggingface", tmp_path / "model")
-    told = json.loads((folder / "tokenizer_config.json").read_text())
-    del told["eos_token"]
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    tokenizer_config = json.loads((folder / "tokenizer_config.json").read_text())
+    del tokenizer_config["eos_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     with pytest.raises(InputError, match=r"model has no eos_token: name it in tokenizer_config\.json"):
         load_model(folder, 4)
 
 
-def test_what_is_drawn_hangs_on_the_seed_and_not_on_what_was_drawn_before(milestone: Path) -> None:
+def test_sampling_depends_on_the_seed_and_not_on_earlier_samples(milestone: Path) -> None:
     model = load_model(milestone / "huggingface", batch_size=2)
     how = {"until": ["\n"], "max_gen_toks": 12, "do_sample": True, "temperature": 1.0}
     requests = [
         Instance("generate_until", {}, (f"Zin {number}: " * (1 + number // 2), how), number) for number in range(6)
     ]
     first = model.generate_until(requests)
-    assert model.generate_until(requests[2:4]) == first[2:4], "as another process does its share"
+    assert model.generate_until(requests[2:4]) == first[2:4], "as another process computes its share"
     model.seed += 1
     assert model.generate_until(requests) != first
 
 
-def test_prompts_of_one_kind_and_length_are_written_behind_together(
+def test_prompts_of_equal_kind_and_length_are_generated_in_one_batch(
     milestone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """lm-eval writes behind prompts that end alike in one go: a batch of two kinds would be two half ones."""
+    """lm-eval generates prompts with equal endings in one batch: a mixed batch would be two half ones."""
     model = load_model(milestone / "huggingface", batch_size=2)
     kinds: list[dict[str, Any]] = [{"until": ["\n"], "max_gen_toks": 4}, {"until": ["."], "max_gen_toks": 6}]
     prompts = [("De " * (number + 1), kinds[number % 2]) for number in range(6)]

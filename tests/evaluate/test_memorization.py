@@ -1,4 +1,4 @@
-"""What a model has memorised is found in what it writes, beside what it never saw and what is common anyway."""
+"""Memorization is found in generated text, compared with unseen text and with common text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMES = ("Jansen", "Visser", "Bakker", "Mulder", "Dekker", "Kuiper", "Postma", "
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """So small a model is slower with threads, far slower where the machine has other work."""
+    """So small a model is slower with threads, far slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -77,7 +77,7 @@ def token_set(folder: Path, rows: list[dict[str, object]]) -> Set:
 
 
 def model(folder: Path, of: Set, steps: int, length: int, rate: float = 0.005) -> TextGenerator:
-    """Return a tiny model after so many steps on the first tokens of all training documents."""
+    """Return a tiny model after the given steps on the first tokens of all training documents."""
     reader = of.search.reader
     torch.manual_seed(3)
     llama = LlamaForCausalLM(
@@ -126,28 +126,28 @@ def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> TextGener
 
 
 def kinds(of: Set, writer: TextGenerator, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
-    found: dict[str, Any] = memorization.measure_memorization(settings, of.search, writer, list(files))["kinds"]
-    return found
+    result: dict[str, Any] = memorization.measure_memorization(settings, of.search, writer, list(files))["kinds"]
+    return result
 
 
-def test_a_model_that_learnt_its_documents_by_heart_is_found_out(words: Set, learnt: TextGenerator) -> None:
-    found = kinds(words, learnt)
-    assert found["train"]["texts"] == 30 and found["train"]["exact"]["share"] > 0.9
-    assert found["train"]["in_training"]["count"] >= found["train"]["exact"]["count"]
-    assert found["train"]["exact"]["low"] > 0.7
-    assert found["validation"]["texts"] > 10 and found["validation"]["exact"]["share"] < 0.1
-    assert found["train_itself"]["in_training"]["share"] == 1 and found["train_itself"]["exact"] is None
-    assert found["validation_itself"]["in_training"]["share"] < 0.1
-    assert kinds(words, learnt) == found
+def test_overfitted_model_is_detected_as_memorizing(words: Set, learnt: TextGenerator) -> None:
+    result = kinds(words, learnt)
+    assert result["train"]["texts"] == 30 and result["train"]["exact"]["share"] > 0.9
+    assert result["train"]["in_training"]["count"] >= result["train"]["exact"]["count"]
+    assert result["train"]["exact"]["low"] > 0.7
+    assert result["validation"]["texts"] > 10 and result["validation"]["exact"]["share"] < 0.1
+    assert result["train_itself"]["in_training"]["share"] == 1 and result["train_itself"]["exact"] is None
+    assert result["validation_itself"]["in_training"]["share"] < 0.1
+    assert kinds(words, learnt) == result
 
 
-def test_an_untrained_model_has_memorised_nothing(words: Set, untrained: TextGenerator) -> None:
+def test_untrained_model_has_memorized_nothing(words: Set, untrained: TextGenerator) -> None:
     for kind in ("train", "validation"):
-        found = kinds(words, untrained)[kind]
-        assert found["exact"]["share"] == found["in_training"]["share"] == 0 < found["exact"]["high"] < 0.4
+        result = kinds(words, untrained)[kind]
+        assert result["exact"]["share"] == result["in_training"]["share"] == 0 < result["exact"]["high"] < 0.4
 
 
-def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set, learnt: TextGenerator) -> None:
+def test_substring_search_equals_brute_force(words: Set, learnt: TextGenerator) -> None:
     counter = HitCounter(SHORT, words.search, [])
     everything = "\0".join(words.texts)
     prompts = [
@@ -163,32 +163,34 @@ def test_what_stands_in_the_documents_is_what_a_search_by_hand_finds(words: Set,
     assert set(by_hand) == {True, False}
     short = learnt.request_tokenizer.encode_prompt("polder")[-2:]
     assert words.search.contains(words.search.decode(short))
-    assert counter([Continuation([], short, "nl")])["in_training"]["count"] == 0, "a short text stands everywhere"
+    assert counter([Continuation([], short, "nl")])["in_training"]["count"] == 0, "a short text occurs everywhere"
 
 
 @pytest.fixture(scope="module")
 def signs(tmp_path_factory: pytest.TempPathFactory) -> Set:
-    """A token set whose documents hold signs that say nothing in their middle, training and held-out ones alike."""
+    """A token set of documents with uninformative signs in their middle, training and held-out ones."""
     rows = [row for row in make_rows(80) if len(str(row["text"])) > 120]
     for row in rows:
         row["text"] = f"{str(row['text'])[:100]} {SIGNS} {str(row['text'])[-100:]}"
     return token_set(tmp_path_factory.mktemp("signs") / "set", rows)
 
 
-def test_what_says_nothing_is_counted_apart_and_is_no_copy(signs: Set) -> None:
+def test_uninformative_continuations_are_counted_separately(signs: Set) -> None:
     encoder = Tokenizer.from_file(str(signs.tokenizer))
     junk, telling = (encoder.encode(text, add_special_tokens=False).ids[:12] for text in (SIGNS, signs.texts[0]))
     given = [Continuation([], tokens, "nl", tokens) for tokens in (junk, telling, junk, [])]
     assert all(signs.search.contains(signs.search.decode(tokens)) for tokens in (junk, telling))
-    found = HitCounter(SHORT, signs.search, [])(given)
-    assert (found["texts"], found["say_nothing"]) == (4, 3)
-    assert found["exact"]["count"] == found["in_training"]["count"] == found["exact"]["share"] == 1
-    found = HitCounter(SHORT, signs.search, [])(given[:1])
-    assert found["say_nothing"] == 1 and found["exact"] is found["in_training"] is None, "a share of nothing is none"
+    result = HitCounter(SHORT, signs.search, [])(given)
+    assert (result["texts"], result["say_nothing"]) == (4, 3)
+    assert result["exact"]["count"] == result["in_training"]["count"] == result["exact"]["share"] == 1
+    result = HitCounter(SHORT, signs.search, [])(given[:1])
+    assert result["say_nothing"] == 1 and result["exact"] is result["in_training"] is None, (
+        "a share of zero texts is none"
+    )
 
 
-def test_a_text_is_memorised_in_either_form_of_unicode(tmp_path: Path) -> None:
-    """What is written has e and an accent, the document é: other tokens, and the same text."""
+def test_memorized_text_is_found_in_either_unicode_form(tmp_path: Path) -> None:
+    """The generated text has e and an accent, the document é: other tokens, and the same text."""
     rows = [row for row in make_rows(60) if len(str(row["text"])) > 120]
     for row in rows:
         row["text"] = f"{row['text']} één café in een geïsoleerde crèche"
@@ -199,20 +201,20 @@ def test_a_text_is_memorised_in_either_form_of_unicode(tmp_path: Path) -> None:
         for form in ("NFC", "NFD")
     )
     settings = SHORT.model_copy(update={"continuation_tokens": len(apart)})
-    found = HitCounter(settings, accents.search, [])([Continuation([], apart, "nl", held)])
-    assert held != apart and found["exact"]["count"] == found["in_training"]["count"] == 1
+    result = HitCounter(settings, accents.search, [])([Continuation([], apart, "nl", held)])
+    assert held != apart and result["exact"]["count"] == result["in_training"]["count"] == 1
 
 
-def test_what_says_nothing_has_fewer_than_two_letters_or_digits_for_five_tokens(signs: Set) -> None:
+def test_uninformative_means_few_letters_or_digits_per_token(signs: Set) -> None:
     assert HitCounter(MemorizationSettings(), signs.search, []).minimum_letters == 20
     encoder = Tokenizer.from_file(str(signs.tokenizer))
-    for text, is_told in (("- - " * 5 + "ab1d", False), ("- - " * 5 + "ab1de", True)):
+    for text, is_informative in (("- - " * 5 + "ab1d", False), ("- - " * 5 + "ab1de", True)):
         tokens = encoder.encode(text, add_special_tokens=False).ids
-        found = HitCounter(SHORT, signs.search, [])([Continuation([], tokens, "nl")])
-        assert found["say_nothing"] == (not is_told)
+        result = HitCounter(SHORT, signs.search, [])([Continuation([], tokens, "nl")])
+        assert result["say_nothing"] == (not is_informative)
 
 
-def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> None:
+def test_uninformative_substring_is_not_a_copy(signs: Set, tmp_path: Path) -> None:
     writer = model(tmp_path / "model", signs, 0, SHORT.tokens)
     out = tmp_path / "samples.json"
 
@@ -227,17 +229,17 @@ def test_a_piece_that_says_nothing_is_no_copy(signs: Set, tmp_path: Path) -> Non
                 harmful=[],
                 samples=out,
             )
-        found = json.loads(out.read_text())
-        assert found["minimum_letters"] == 20 and found["held_out"]["characters"] == 5 * len(text)
-        return found["written"]["copied_characters"], found["held_out"]["copied_characters"]
+        result = json.loads(out.read_text())
+        assert result["minimum_letters"] == 20 and result["held_out"]["characters"] == 5 * len(text)
+        return result["written"]["copied_characters"], result["held_out"]["copied_characters"]
 
     assert held_out(SIGNS[:60]) == (0, 0), "signs in the middle of every document"
     assert held_out(f"{signs.texts[0][:60]}")[0] == 10 * 60
     half = f"{signs.texts[0][70:100]} {SIGNS[:30]}"
-    assert held_out(half)[0] == 10 * len(half), "a piece with letters enough may hold signs too"
+    assert held_out(half)[0] == 10 * len(half), "a part with enough letters may contain signs too"
 
 
-def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: TextGenerator) -> None:
+def test_batched_generation_equals_single_prompts(words: Set, learnt: TextGenerator) -> None:
     prompts = [
         learnt.request_tokenizer.encode_prompt(text)
         for text in ("de polder ligt lager dan", "zee", "the miller counted")
@@ -246,24 +248,24 @@ def test_a_batch_is_what_its_prompts_are_alone(words: Set, learnt: TextGenerator
     assert learnt.generate(prompts, 8, batch_size=3) == learnt.generate(prompts, 8)
 
 
-def test_harmful_words_are_counted_as_the_corpus_counts_them(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
-    assert kinds(words, learnt)["train"]["harmful"] is None, "without a list nothing is said"
+def test_harmful_words_are_counted_as_in_the_corpus(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
+    assert kinds(words, learnt)["train"]["harmful"] is None, "without a list there is no count"
     (tmp_path / "nl.txt").write_text("sluis\n")
     entry = {"name": "locks", "path": "nl.txt"}
     listed = SHORT.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry)])})
-    found = kinds(words, learnt, listed, tmp_path / "nl.txt")
+    result = kinds(words, learnt, listed, tmp_path / "nl.txt")
     texts = [
         words.search.decode(each.follows or []) for each in memorization._draw_beginnings(listed, words.search, "train")
     ]
     expected = sum("sluis" in text.split() for text in texts)
-    assert found["train_itself"]["harmful"]["count"] == expected > 0
-    assert found["train"]["harmful"]["count"] == pytest.approx(expected, abs=3), "it writes its documents"
+    assert result["train_itself"]["harmful"]["count"] == expected > 0
+    assert result["train"]["harmful"]["count"] == pytest.approx(expected, abs=3), "it generates its documents"
     other = listed.model_copy(update={"harmful": Harmful(word_lists=[WordList(**entry, languages=["en"])])})
     assert kinds(words, learnt, other, tmp_path / "nl.txt")["train_itself"]["harmful"]["count"] == 0
 
 
 @pytest.mark.parametrize("is_masked", [False, True])
-def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_masked: bool, tmp_path: Path) -> None:
+def test_model_writes_planted_persons_only_if_they_were_not_masked(is_masked: bool, tmp_path: Path) -> None:
     planted = [(name, f"{name[::-1].lower()}@plantenpost.nl") for name in NAMES]
     rows = make_rows(len(planted) * 3)
     for number, row in enumerate(rows):
@@ -277,28 +279,28 @@ def test_a_model_writes_planted_persons_only_where_they_were_not_replaced(is_mas
     written = writer.generate(prompts, 30, batch_size=4)
     none = PersonalData(**dict.fromkeys(("email", "telephone"), False))
     counter = HitCounter(MemorizationSettings(continuation_tokens=30, personal_data=none), of.search, [])
-    found = counter(Continuation(prompt, text, "nl") for prompt, text in zip(prompts, written, strict=True))
+    result = counter(Continuation(prompt, text, "nl") for prompt, text in zip(prompts, written, strict=True))
     texts = [writer.decode(text) for text in written]
     if is_masked:
         assert all("<EMAIL>" in text for text in texts)
-        assert (found["personal_data"], found["personal_data_in_training"]) == (0, 0)
+        assert (result["personal_data"], result["personal_data_in_training"]) == (0, 0)
     else:
         right = sum(address in text for (_, address), text in zip(planted, texts, strict=True))
-        assert right >= 8 and found["personal_data_in_training"] >= right
-        assert found["personal_data"] == sum(len(find_personal_data(text, PersonalData())) for text in texts)
-        content = json.dumps(found)
+        assert right >= 8 and result["personal_data_in_training"] >= right
+        assert result["personal_data"] == sum(len(find_personal_data(text, PersonalData())) for text in texts)
+        content = json.dumps(result)
         assert not any(address in content for _, address in planted)
 
 
-def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: TextGenerator) -> None:
+def test_personal_data_counts_only_if_the_model_wrote_it(words: Set, learnt: TextGenerator) -> None:
     def counted(prompt: str, text: str, **changes: Any) -> int:
         given, written = (learnt.encoder(part, add_special_tokens=False)["input_ids"] for part in (prompt, text))
         kinds = PersonalData(**changes)
         counter = HitCounter(SHORT.model_copy(update={"personal_data": kinds}), words.search, [])
-        found: int = counter([Continuation(given, written, "nl")])["personal_data"]
-        return found
+        result: int = counter([Continuation(given, written, "nl")])["personal_data"]
+        return result
 
-    assert counted("Schrijf naar jan.zaaier@plantenpost.nl of", " bel morgen.") == 0, "it was given"
+    assert counted("Schrijf naar jan.zaaier@plantenpost.nl of", " bel morgen.") == 0, "part of the prompt"
     assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl") == 1
     assert counted("Zijn BSN is", " 111222333.") == 1 and counted("Zijn boek is", " 111222333.") == 0
     synthetic, _ = mask_personal_data("Schrijf naar jan.zaaier@plantenpost.nl", PersonalData(replacement="synthetic"))
@@ -306,7 +308,7 @@ def test_personal_data_counts_where_the_model_wrote_it(words: Set, learnt: TextG
     assert counted("Schrijf naar", " jan.zaaier@plantenpost.nl", replacement="synthetic") == 1
 
 
-def test_what_does_not_fit_is_one_sentence(words: Set, learnt: TextGenerator) -> None:
+def test_settings_that_do_not_fit_the_model_are_refused(words: Set, learnt: TextGenerator) -> None:
     long = SHORT.model_copy(update={"prompt_tokens": 3000})
     with pytest.raises(InputError, match=r"no training document of .* has 3013 tokens: make prompt_tokens or"):
         kinds(words, learnt, long)
@@ -320,7 +322,7 @@ def test_what_does_not_fit_is_one_sentence(words: Set, learnt: TextGenerator) ->
     assert samples_settings(parse_configuration(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
 
 
-def test_the_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
+def test_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
     settings = SamplesSettings(model="base", tokens=5, minimum_characters=5, held_out=2, memorization=SHORT)
     out = tmp_path / "samples.json"
     samples.run(
@@ -332,8 +334,8 @@ def test_the_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, t
         harmful=[],
         samples=out,
     )
-    found = json.loads(out.read_text())["memorization"]
-    assert found == memorization.measure_memorization(SHORT, words.search, learnt, [])
-    assert set(found["kinds"]) == {"train", "train_itself", "validation", "validation_itself", "neutral", "asking"}
-    assert found["kinds"]["neutral"]["texts"] == 100 and found["kinds"]["asking"]["exact"] is None
-    assert not any(text in json.dumps(found) for text in ("polder", "miller"))
+    result = json.loads(out.read_text())["memorization"]
+    assert result == memorization.measure_memorization(SHORT, words.search, learnt, [])
+    assert set(result["kinds"]) == {"train", "train_itself", "validation", "validation_itself", "neutral", "asking"}
+    assert result["kinds"]["neutral"]["texts"] == 100 and result["kinds"]["asking"]["exact"] is None
+    assert not any(text in json.dumps(result) for text in ("polder", "miller"))

@@ -1,4 +1,4 @@
-"""The hash of a protocol follows what is asked and how it is scored, and not the layout of Polder's code."""
+"""The protocol hash depends on requests and scoring, and not on the layout of Polder's code."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def upper(fields: dict[str, Any], results: list[str]) -> dict[str, Any]:
     return {"bleu": (fields["end"].upper(), results[0].upper())}
 
 
-def test_a_shipped_scoring_function_is_part_of_the_protocol_and_polders_own_is_not() -> None:
+def test_scoring_function_of_a_shipped_task_changes_the_protocol_hash() -> None:
     assert hash_of(lower) == hash_of(lower)
     assert len({hash_of(lower), hash_of(upper), hash_of(None)}) == 3
     own = [hash_of(function, module="pipeline.evaluate.task_loader") for function in (lower, upper)]
     assert own[0] == own[1] == hash_of(None)
 
 
-def test_the_items_that_are_asked_are_part_of_the_protocol() -> None:
+def test_selected_items_change_the_protocol_hash() -> None:
     assert len({hash_of(None, asked) for asked in ((0, 1), (0, 2), (0, 1, 2))}) == 3

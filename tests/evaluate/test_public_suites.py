@@ -1,4 +1,4 @@
-"""The suites of EuroEval and OLMES ask what these publish, of data in the layout of their data sets."""
+"""The prompts of EuroEval and OLMES equal the published ones, on data in the layout of their data sets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def science(ids: list[str], question: str = "question") -> list[Row]:
 
 
 def write_data_set(mirror: Path, name: str, splits: dict[str, list[Row]], config: str = "default") -> None:
-    """Write a data set as its hub has it: a card with the files of its splits, and JSON lines."""
+    """Write a data set in hub layout: a card with the files of its splits, and JSON lines."""
     folder = mirror / name
     folder.mkdir(parents=True, exist_ok=True)
     files = []
@@ -105,7 +105,7 @@ def write_data_set(mirror: Path, name: str, splits: dict[str, list[Row]], config
 
 
 def write_euroeval_mirror(mirror: Path) -> Path:
-    """Write the data sets of EuroEval's suites with rows of our own in their layout."""
+    """Write the data sets of EuroEval's suites with own rows in their layout."""
     correct = ("correct", "incorrect")
     data_sets = {
         "EuroEval/scala-nl": sentences(30, correct),
@@ -131,7 +131,7 @@ def write_euroeval_mirror(mirror: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what is loaded apart by test, as an evaluation does: the library knows a data set by its relative path."""
+    """Separate loaded data by test, as an evaluation does: the library identifies a data set by its relative path."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
@@ -161,7 +161,7 @@ def prompt_of(task: Task, shots: int = 0) -> str:
     return str(task.fewshot_context(task.eval_docs[0], num_fewshot=shots))
 
 
-def test_sentences_are_asked_as_euroeval_publishes(dutch: dict[str, Task]) -> None:
+def test_sentence_prompts_equal_those_of_euroeval(dutch: dict[str, Task]) -> None:
     task = dutch["euroeval_scala_nl"]
     start = "Hieronder staan zinnen en of ze grammaticaal correct zijn.\n\n"
     assert prompt_of(task) == f"{start}Zin: Zin 26 van vandaag.\nGrammaticaal correct:"
@@ -173,7 +173,7 @@ def test_sentences_are_asked_as_euroeval_publishes(dutch: dict[str, Task]) -> No
     assert shown[1].startswith("Zin: Zin ") and "\nGrammaticaal correct: " in shown[1]
 
 
-def test_questions_passages_and_documents_are_asked_as_euroeval_publishes(dutch: dict[str, Task]) -> None:
+def test_question_passage_and_document_prompts_equal_those_of_euroeval(dutch: dict[str, Task]) -> None:
     assert prompt_of(dutch["euroeval_include_nl"]) == (
         "Hieronder staan meerkeuzevragen (met antwoorden).\n\n"
         "Vraag: Wat is 16? Antwoordopties: a. een b. twee c. drie d. vier\nAntwoord:"
@@ -192,7 +192,7 @@ def test_questions_passages_and_documents_are_asked_as_euroeval_publishes(dutch:
     )
 
 
-def test_english_is_asked_alike(mirror: Path, tmp_path: Path) -> None:
+def test_english_prompts_equal_those_of_euroeval(mirror: Path, tmp_path: Path) -> None:
     english = tasks_of("euroeval_english", mirror, tmp_path)
     assert prompt_of(english["euroeval_scala_en"]) == (
         "The following are sentences and whether they are grammatically correct.\n\n"
@@ -263,12 +263,12 @@ def test_olmes_asks_in_both_forms_with_the_named_examples(arc: dict[str, Task]) 
          "Question: Where is a cow?\n A. sea\n B. farm\nAnswer:", [" A", " B"], 1),
     ],
 )  # fmt: skip
-def test_the_forms_of_olmes(tmp_path: Path, task: str, row: Row, prompt: str, choices: list[str], target: int) -> None:
+def test_olmes_prompt_forms(tmp_path: Path, task: str, row: Row, prompt: str, choices: list[str], target: int) -> None:
     file = Path(KNOWN_SUITES["olmes_core"].folder or "") / f"olmes_{task}.yaml"
     config = yaml.safe_load(file.read_text(encoding="utf-8"))
     fields = config["metadata"]["examples"]["fields"]
     named = config["metadata"]["examples"].pop("sha256", None)
-    if named:  # rows of our own cannot have these hashes
+    if named:  # own rows cannot have these hashes
         own = hashlib.sha256("\n".join(str(row[field]) for field in fields).encode()).hexdigest()[:16]
         config["metadata"]["examples"]["sha256"] = [own] * 5
     else:
@@ -285,7 +285,7 @@ def test_the_forms_of_olmes(tmp_path: Path, task: str, row: Row, prompt: str, ch
     assert loaded.doc_to_target(loaded.eval_docs[0]) == target
 
 
-def test_a_named_example_that_the_data_lack_is_named(tmp_path: Path) -> None:
+def test_missing_named_example_is_reported(tmp_path: Path) -> None:
     file = Path(KNOWN_SUITES["olmes_core"].folder or "") / "olmes_arc_easy_mc.yaml"
     (tmp_path / "task.yaml").write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     write_data_set(
@@ -307,7 +307,7 @@ def test_a_named_example_that_the_data_lack_is_named(tmp_path: Path) -> None:
         ({"num_fewshot": 5}, "num_fewshot: 5, and fewshot_config: samples has 4 examples; write more"),
     ],
 )
-def test_examples_of_a_mirrored_task_are_no_items_and_enough(tmp_path: Path, changes: Row, message: str) -> None:
+def test_examples_of_a_mirrored_task_are_sufficient_and_not_items(tmp_path: Path, changes: Row, message: str) -> None:
     config = yaml.safe_load((Path("config/tasks/ntrex") / "ntrex_nl_en_to_english.yaml").read_text(encoding="utf-8"))
     (tmp_path / "task.yaml").write_text(yaml.safe_dump(config | changes))
     write_data_set(tmp_path / "mirror", "mteb/NTREX", {"test": [{"nld_Latn": "Ja.", "eng_Latn": "Yes."}] * 6})
@@ -317,13 +317,13 @@ def test_examples_of_a_mirrored_task_are_no_items_and_enough(tmp_path: Path, cha
         source.load()
 
 
-def test_a_suite_without_its_mirror_names_the_command(tmp_path: Path) -> None:
+def test_suite_without_its_mirror_names_the_command(tmp_path: Path) -> None:
     suite = KNOWN_SUITES["euroeval_dutch"].model_copy(update={"data": str(tmp_path)})
     with pytest.raises(InputError, match=f"copy it with `polder mirror {tmp_path} euroeval_dutch`"):
         list_suite_files(suite)
 
 
-def test_a_suite_of_ones_own_without_its_mirror_names_its_configuration(tmp_path: Path) -> None:
+def test_user_defined_suite_without_its_mirror_names_its_configuration(tmp_path: Path) -> None:
     known = KNOWN_SUITES["euroeval_dutch"]
     own = Suite(name="mine", language="nl", folder=known.folder, data=str(tmp_path))
     with pytest.raises(InputError, match=f"`polder mirror {tmp_path} euroeval_dutch`"):
@@ -336,23 +336,23 @@ def test_a_suite_of_ones_own_without_its_mirror_names_its_configuration(tmp_path
         list_suite_files(own.model_copy(update={"folder": str(folder), "data": None}))
 
 
-def test_the_mirror_command_finds_the_data_sets_of_a_suite() -> None:
+def test_mirror_command_finds_the_data_sets_of_a_suite() -> None:
     assert ("euroeval_scala_nl", "EuroEval/scala-nl") in find_data_sets(["euroeval_dutch"])
     assert {name for _, name in find_data_sets(["olmes_core"])} >= {"allenai/ai2_arc", "Rowan/hellaswag"}
     own = Suite(name="mine", language="en", folder=KNOWN_SUITES["olmes_core"].folder)
     assert find_data_sets([own]) == find_data_sets(["olmes_core"])
 
 
-def test_the_items_of_a_mirror_are_kept_out_of_the_corpus(mirror: Path) -> None:
+def test_items_of_a_mirror_are_decontaminated(mirror: Path) -> None:
     suite = KNOWN_SUITES["euroeval_dutch"].model_copy(update={"data": str(mirror)})
-    found = {(file.task, file.path.name) for file in list_item_files(suite)}
-    assert ("EuroEval/scala-nl", "default-test.jsonl") in found and (
+    results = {(file.task, file.path.name) for file in list_item_files(suite)}
+    assert ("EuroEval/scala-nl", "default-test.jsonl") in results and (
         "EuroEval/scala-nl",
         "default-train.jsonl",
-    ) in found
+    ) in results
 
 
-def test_a_file_of_a_mirrored_data_set_that_was_altered_is_named(tmp_path: Path, long_milestone: Path) -> None:
+def test_altered_file_of_a_mirrored_data_set_is_named(tmp_path: Path, long_milestone: Path) -> None:
     file = Path(KNOWN_SUITES["euroeval_dutch"].folder or "") / "euroeval_scala_nl.yaml"
     (tmp_path / "task.yaml").write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     rows = sentences(30, ("correct", "incorrect"))
@@ -369,7 +369,7 @@ def test_a_file_of_a_mirrored_data_set_that_was_altered_is_named(tmp_path: Path,
         suites.answer_suites(settings, load_model(long_milestone / "huggingface", 4), list_suite_files(suite))
 
 
-def test_squad_scores_compare_words_of_the_best_answer() -> None:
+def test_squad_scores_compare_words_with_the_best_answer() -> None:
     assert score_squad("The boat, at 9.", ["boat at 9", "a ship"]) == (1.0, 1.0)
     exact, f1 = score_squad("de grote boot", ["de boot", "boot"])
     assert exact == 0 and f1 == pytest.approx(2 * 2 / (3 + 2))
@@ -378,15 +378,15 @@ def test_squad_scores_compare_words_of_the_best_answer() -> None:
     assert score_squad("vis vis", ["vis vis boot"])[1] == pytest.approx(2 * 2 / 5)
 
 
-def test_fields_of_a_data_set_are_read_under_the_names_of_the_metrics() -> None:
+def test_data_set_fields_are_mapped_to_metric_names() -> None:
     row = {"answers": {"text": ["a", "b"]}, "target_text": "c"}
-    found = rename_fields(
+    result = rename_fields(
         row, {"fields": {"answers": "answers.text", "references": "target_text", "source": "target_text"}}
     )
-    assert (found["answers"], found["references"], found["source"]) == (["a", "b"], ["c"], "c")
+    assert (result["answers"], result["references"], result["source"]) == (["a", "b"], ["c"], "c")
 
 
-def test_chrf_with_a_weight_of_three_is_that_of_sacrebleu() -> None:
+def test_chrf_with_beta_three_equals_sacrebleu() -> None:
     from lm_eval.api.registry import get_aggregation
     from sacrebleu import CHRF
 
@@ -401,7 +401,7 @@ def test_chrf_with_a_weight_of_three_is_that_of_sacrebleu() -> None:
     assert statistics and {one.aggregation for one in statistics} == {"chrf3pp"}
 
 
-def test_tasks_of_euroeval_are_answered_with_a_protocol(mirror: Path, long_milestone: Path, tmp_path: Path) -> None:
+def test_euroeval_tasks_are_evaluated_with_a_protocol(mirror: Path, long_milestone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tasks"
     folder.mkdir()
     for name in ("scala_nl", "squad_nl", "wiki_lingua_nl", "conll_nl"):
@@ -420,13 +420,13 @@ def test_tasks_of_euroeval_are_answered_with_a_protocol(mirror: Path, long_miles
     )
     content = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert content["not_asked"] == []
-    found = {(row["task"].removeprefix("euroeval_"), row["metric"]): row for row in content["tasks"]}
-    assert {("scala_nl", "mcc"), ("squad_nl", "squad_f1"), ("squad_nl", "squad_em")} < found.keys()
-    signature = found["wiki_lingua_nl", "chrf3pp"]["signature"]
+    results = {(row["task"].removeprefix("euroeval_"), row["metric"]): row for row in content["tasks"]}
+    assert {("scala_nl", "mcc"), ("squad_nl", "squad_f1"), ("squad_nl", "squad_em")} < results.keys()
+    signature = results["wiki_lingua_nl", "chrf3pp"]["signature"]
     assert signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:2") and signature.endswith("|beta:3")
     of_squad = [row["metric"] for row in content["tasks"] if row["task"] == "euroeval_squad_nl"]
     assert of_squad == ["squad_f1", "squad_em"], "in the order of the task's metric_list"
-    protocols = {row["task"]: row["protocol"] for row in found.values()}
+    protocols = {row["task"]: row["protocol"] for row in results.values()}
     scala = protocols["euroeval_scala_nl"]
     assert (scala["num_fewshot"], scala["data_set"], scala["examples_available"]) == (12, "EuroEval/scala-nl", 4)
     assert scala["euroeval"] == {"dataset": "scala-nl", "task": "linguistic-acceptability"}

@@ -1,4 +1,4 @@
-"""The tokens of a request spell it, whatever the tokenizer adds, joins, normalises or parts."""
+"""The tokens of a request decode to it, whatever the tokenizer adds, joins, normalizes or splits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Texts = st.text("abé \n\u0301", max_size=6)
 
 
 @given(Texts, st.lists(Texts, min_size=1, max_size=3))
-def test_the_tokens_of_a_pair_spell_it_and_are_those_of_lm_eval_where_these_do(
+def test_pair_tokens_decode_to_the_pair_and_equal_lm_eval_where_possible(
     context: str, continuations: list[str]
 ) -> None:
     requests = RequestTokenizer(TOKENIZER)
@@ -56,7 +56,7 @@ def test_the_tokens_of_a_pair_spell_it_and_are_those_of_lm_eval_where_these_do(
         assert [(before[1:], tokens) for before, tokens in pairs] == theirs
 
 
-def test_a_sentencepiece_tokenizer_puts_no_space_into_a_word() -> None:
+def test_sentencepiece_tokenizer_adds_no_space_inside_a_word() -> None:
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁komtenij", "ko", "kom", "komt"]
     merges = [("k", "o"), ("ko", "m"), ("kom", "t")]
     tokenizer = Tokenizer(
@@ -82,15 +82,15 @@ def test_a_sentencepiece_tokenizer_puts_no_space_into_a_word() -> None:
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC"])
-def test_characters_that_a_normaliser_joins_or_parts_are_asked_for(form: str) -> None:
+def test_characters_merged_or_split_by_a_normalizer_are_evaluated(form: str) -> None:
     requests = fast(byte_level(MERGES, getattr(normalizers, form)()), **ROLES)
     for context, continuation in (("caf", "é"), ("cafe", "\u0301"), ("cafe", "\u0301 a"), ("a", "ﬁ")):
         (before, tokens), (_, other) = requests.encode_pairs([(context, continuation), (context, "b")])
         assert before[0] == 0 and tokens and other
 
 
-def test_without_begin_of_text_a_prompt_is_read_as_it_is() -> None:
-    """A tokenizer such as Qwen's: end-of-text stands before what has no context, and nothing before a context."""
+def test_prompt_without_begin_of_text_is_encoded_unchanged() -> None:
+    """A tokenizer such as Qwen's: end-of-text precedes a request without context, and nothing precedes a context."""
     requests = fast(byte_level(MERGES), eos_token="</s>")
     assert requests.prefix_id == 1
     assert requests.encode_pairs([("", "ab"), ("b", "b")]) == [
@@ -102,12 +102,10 @@ def test_without_begin_of_text_a_prompt_is_read_as_it_is() -> None:
     tokenizer = byte_level(MERGES)
     tokenizer.post_processor = processors.TemplateProcessing(single="</s> $A", special_tokens=[("</s>", 1)])
     named = fast(tokenizer, **ROLES)
-    assert named.encode_prompt("ab") == [1, *named.encode("ab")], (
-        "what the template begins with is what the model knows"
-    )
+    assert named.encode_prompt("ab") == [1, *named.encode("ab")], "the model knows the beginning of the template"
 
 
-def test_an_unknown_character_after_another_is_asked_for_where_both_are_one_token() -> None:
+def test_unknown_character_that_merges_into_one_token_is_evaluated() -> None:
     vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", fuse_unk=True))
     requests = fast(tokenizer, **ROLES)

@@ -1,4 +1,4 @@
-"""What of a model's own text is copied is what a search by hand finds, and held-out text is searched alike."""
+"""Copied text of a model equals brute force, and held-out text is searched equally."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.model import decoder
 from pipeline.tokens.token_reader import TokenReader
 from tests.conftest import Project
 
-SHORT = 6  # a model of seconds writes few words that others wrote before
+SHORT = 6  # a briefly trained model writes few words that occur elsewhere
 
 
 def sampled(results: Path, out: Path, final: Path | None = None) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def sampled(results: Path, out: Path, final: Path | None = None) -> dict[str, An
 
 
 def copied(text: str, documents: list[str]) -> int:
-    """Count the characters of a text in its longest parts of so many that some document has, half of them letters."""
+    """Count the characters of a text in its longest document parts of the given length, half of them letters."""
     inside = [False] * len(text)
     before = 0
     for start in range(len(text) - SHORT + 1):
@@ -57,7 +57,7 @@ def copied(text: str, documents: list[str]) -> int:
 
 
 @pytest.mark.slow
-def test_what_is_copied_is_what_a_search_by_hand_finds(finished: Project, tmp_path: Path) -> None:
+def test_copied_text_count_equals_brute_force(finished: Project, tmp_path: Path) -> None:
     results = finished.results
     content = sampled(results, tmp_path / "samples.json")
     rows = pq.read_table(results / "corpus/main/final", columns=["id", "text"]).to_pylist()
@@ -77,7 +77,7 @@ def test_what_is_copied_is_what_a_search_by_hand_finds(finished: Project, tmp_pa
 
 
 @pytest.mark.slow
-def test_other_logits_in_transformers_are_an_error(
+def test_different_logits_in_transformers_are_an_error(
     finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rotary_angles = decoder.rotary_angles
@@ -88,7 +88,7 @@ def test_other_logits_in_transformers_are_an_error(
 
 
 @pytest.mark.slow
-def test_other_tokens_in_transformers_are_an_error(finished: Project, tmp_path: Path) -> None:
+def test_different_tokens_in_transformers_are_an_error(finished: Project, tmp_path: Path) -> None:
     final = Path(shutil.copytree(finished.results / "models/base/final", tmp_path / "final"))
     tokenizer = json.loads((final / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:20]

@@ -1,4 +1,4 @@
-"""Scores in the formats of lm-eval and of model cards keep values, errors and intervals, and invent nothing."""
+"""Scores in the formats of lm-eval and of model cards keep values, errors and intervals, and add nothing."""
 
 from __future__ import annotations
 
@@ -72,25 +72,25 @@ def checkpoint(*rows: dict[str, Any], provider: str | None = None, from_scratch:
     return CheckpointScores("me/base", content, record, packages, {"vocab_size": 600}, 69280, provider, from_scratch)
 
 
-def test_lm_eval_prints_the_table_of_the_scores() -> None:
+def test_lm_eval_prints_the_score_table() -> None:
     from lm_eval.utils import make_table
 
     table = make_table(format_lm_eval(checkpoint(ROW, BITS, STRICT, AIMED, SARI, UNKNOWN)))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    found = {line[4]: line for line in cells}
+    results = {line[4]: line for line in cells}
     assert [line[0] for line in cells] == ["arc", "", "", "bias", "simple"]
     assert cells[0] == ["arc", "2", "none", "5", "acc", "↑", "0.25", "±", "0.027"]
-    assert found["bits_per_byte"][5:] == ["↓", "1.50", "±", "N/A"]
-    assert found["exact_match"][2] == "strict-match"
-    assert found["polder_sari"][6] == "33.00"
+    assert results["bits_per_byte"][5:] == ["↓", "1.50", "±", "N/A"]
+    assert results["exact_match"][2] == "strict-match"
+    assert results["polder_sari"][6] == "33.00"
     assert "acc_norm" not in table
 
 
-def test_lm_evals_file_has_counts_and_protocol_and_intervals_apart() -> None:
-    found = format_lm_eval(checkpoint(ROW, BITS, STRICT, AIMED))
-    assert found["n-samples"] == {"arc": {"original": 2376, "effective": 250}}
-    assert found["n-shot"] == {"arc": 5}
-    assert found["configs"]["arc"] == {
+def test_lm_eval_file_separates_counts_protocol_and_intervals() -> None:
+    text = format_lm_eval(checkpoint(ROW, BITS, STRICT, AIMED))
+    assert text["n-samples"] == {"arc": {"original": 2376, "effective": 250}}
+    assert text["n-shot"] == {"arc": 5}
+    assert text["configs"]["arc"] == {
         "task": "arc",
         "dataset_path": "allenai/ai2_arc",
         "dataset_name": "ARC-Easy",
@@ -104,13 +104,13 @@ def test_lm_evals_file_has_counts_and_protocol_and_intervals_apart() -> None:
             "intervals_95": {"acc": (0.2, 0.31), "bits_per_byte": (0.2, 0.31)},
         },
     }
-    assert found["configs"]["bias"] == {"task": "bias", "metadata": {"intervals_95": {"acc": (0.2, 0.31)}}}
-    assert found["higher_is_better"]["bias"] == {"acc": None}
-    assert found["date"] == 1795995373.466
-    assert found["model_name_sanitized"] == "me__base"
+    assert text["configs"]["bias"] == {"task": "bias", "metadata": {"intervals_95": {"acc": (0.2, 0.31)}}}
+    assert text["higher_is_better"]["bias"] == {"acc": None}
+    assert text["date"] == 1795995373.466
+    assert text["model_name_sanitized"] == "me__base"
 
 
-def test_a_card_with_scores_is_read_and_written_alike_by_huggingface_hub() -> None:
+def test_huggingface_hub_round_trips_a_card_with_scores() -> None:
     import yaml
     from huggingface_hub import ModelCard
     from huggingface_hub.repocard_data import eval_results_to_model_index
@@ -127,11 +127,11 @@ def test_a_card_with_scores_is_read_and_written_alike_by_huggingface_hub() -> No
     assert eval_results_to_model_index("me/base", card.data.eval_results) == index
 
 
-def test_no_scores_make_no_index() -> None:
+def test_card_without_scores_has_no_model_index() -> None:
     assert format_model_index("me/base", checkpoint(UNKNOWN).content) == []
 
 
-def test_a_score_without_a_direction_is_left_out_and_named() -> None:
+def test_score_without_a_direction_is_skipped_and_named() -> None:
     document, left_out = format_every_eval_ever(checkpoint(ROW, AIMED, provider="Stichting Voorbeeld"))
     assert left_out == ["bias acc"]
     (result,) = document["evaluation_results"]
@@ -169,16 +169,16 @@ def test_units_and_bounds_follow_the_metric() -> None:
     assert lines[0]["eval_library"]["additional_details"]["few_shot"] == "true"
 
 
-def test_a_score_beyond_the_bounds_of_its_metric_has_no_unit_and_stays_as_it_is() -> None:
-    """Another task's function of the name acc or f1 may count in points."""
+def test_score_outside_its_metric_bounds_has_no_unit_and_is_unchanged() -> None:
+    """Another task's function named acc or f1 may count in points."""
     points = ROW | {"metric": "f1", "value": 25.0, "low": 20.0, "high": 31.0}
     for row in (points, ROW | {"value": 1.1, "high": 1.2}, ROW | {"value": -0.1, "low": -0.2}):
         (result,) = format_every_eval_ever(checkpoint(row))[0]["evaluation_results"]
         (line,) = format_euroeval(checkpoint(row))[0]
-        for found in (result, line["evaluation_results"][0]):
-            assert found["metric_config"].keys() == {"metric_name", "lower_is_better"}
-            assert found["score_details"]["score"] == row["value"]
-            assert found["score_details"]["uncertainty"]["confidence_interval"]["upper"] == row["high"]
+        for results in (result, line["evaluation_results"][0]):
+            assert results["metric_config"].keys() == {"metric_name", "lower_is_better"}
+            assert results["score_details"]["score"] == row["value"]
+            assert results["score_details"]["uncertainty"]["confidence_interval"]["upper"] == row["high"]
     for row in (
         ROW | {"value": 1 + 1e-12},
         ROW | {"value": 0.02, "low": -0.003},
@@ -189,11 +189,11 @@ def test_a_score_beyond_the_bounds_of_its_metric_has_no_unit_and_stays_as_it_is(
         assert line["evaluation_results"][0]["score_details"]["score"] == 100 * row["value"]
 
 
-def test_tasks_of_two_suites_with_one_name_are_apart() -> None:
+def test_equal_task_names_of_two_suites_are_distinguished() -> None:
     other = ROW | {"suite": "own", "value": 0.75, "protocol": PROTOCOL | {"num_fewshot": 0}}
     scores = checkpoint(ROW, other, SARI)
     lm_eval = format_lm_eval(scores)
-    assert {task: found.get("acc,none") for task, found in lm_eval["results"].items()} == {
+    assert {task: result.get("acc,none") for task, result in lm_eval["results"].items()} == {
         "arc@public": 0.25,
         "arc@own": 0.75,
         "simple": None,
@@ -201,7 +201,7 @@ def test_tasks_of_two_suites_with_one_name_are_apart() -> None:
     assert lm_eval["n-shot"] == {"arc@public": 5, "arc@own": 0, "simple": 5}
     assert lm_eval["configs"]["arc@own"]["task"] == "arc@own"
     (index,) = format_model_index("me/base", scores.content)
-    assert [found["metrics"][0]["name"].partition(":")[0] for found in index["results"]] == [
+    assert [result["metrics"][0]["name"].partition(":")[0] for result in index["results"]] == [
         "arc@public",
         "arc@own",
         "simple",
@@ -214,7 +214,7 @@ def test_tasks_of_two_suites_with_one_name_are_apart() -> None:
     ("provider", "from_scratch", "relationship"),
     [("Stichting Voorbeeld", True, "first_party"), (None, True, "other"), ("Stichting Voorbeeld", False, "other")],
 )
-def test_the_evaluator_is_the_developer_only_of_a_model_of_its_own(
+def test_evaluator_is_the_developer_only_for_its_own_model(
     provider: str | None, from_scratch: bool, relationship: str
 ) -> None:
     scores = checkpoint(ROW, provider=provider, from_scratch=from_scratch)
@@ -223,7 +223,7 @@ def test_the_evaluator_is_the_developer_only_of_a_model_of_its_own(
 
 
 def write_run(run: Path, providers: dict[int, str | None], imported: bool) -> None:
-    """Write the records of two segments and of an evaluation, planned with configuration 1, and of a report with 2."""
+    """Write the records of two segments and an evaluation, planned with configuration 1, and a report with 2."""
     for number, provider in providers.items():
         file = run / f"provenance/frozen/{number}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -259,7 +259,7 @@ def write_run(run: Path, providers: dict[int, str | None], imported: bool) -> No
         ({1: None}, None),
     ],
 )
-def test_the_provider_is_the_one_of_the_evaluation_or_else_of_the_report(
+def test_provider_comes_from_the_evaluation_or_the_report(
     providers: dict[int, str | None], provider: str | None, tmp_path: Path
 ) -> None:
     write_run(tmp_path, providers, imported=False)
@@ -267,13 +267,13 @@ def test_the_provider_is_the_one_of_the_evaluation_or_else_of_the_report(
 
 
 @pytest.mark.parametrize("imported", [False, True])
-def test_a_model_that_began_with_anothers_weights_is_not_trained_from_scratch(imported: bool, tmp_path: Path) -> None:
+def test_model_with_imported_weights_is_not_trained_from_scratch(imported: bool, tmp_path: Path) -> None:
     write_run(tmp_path, {1: None}, imported)
     assert read_scores(tmp_path, "base", 8).trained_from_scratch is not imported
 
 
 @pytest.mark.slow
-def test_the_command_writes_files_that_lm_eval_and_huggingface_hub_read(
+def test_command_writes_files_that_lm_eval_and_huggingface_hub_read(
     finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from huggingface_hub import ModelCard

@@ -9,7 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.settings import KNOWN_SUITES, Evaluation, KnownSuite, Suite, SuitesSettings
 
 
-def test_a_suite_is_a_folder_or_shipped_tasks_and_not_both():
+def test_suite_has_either_a_folder_or_shipped_tasks():
     Suite(name="a", language="nl", folder="x")
     Suite(name="a", language="nl", tasks=["belebele_nld_Latn"], data="mirror")
     for wrong in ({}, {"folder": "x", "tasks": ["y"], "data": "z"}, {"tasks": ["y"]}):
@@ -17,7 +17,7 @@ def test_a_suite_is_a_folder_or_shipped_tasks_and_not_both():
             Suite(name="a", language="nl", **wrong)
 
 
-def test_names_resolve_to_suites_and_the_data_folder_is_filled_in():
+def test_names_resolve_to_suites_with_the_data_folder():
     own = Suite(name="own", language="nl", folder="mine")
     evaluation = Evaluation(suites=["dutch", "english_open", own])
     dutch, english, mine = evaluation.resolve_suites("/somewhere")
@@ -28,16 +28,16 @@ def test_names_resolve_to_suites_and_the_data_folder_is_filled_in():
         evaluation.resolve_suites(None)
 
 
-def test_every_known_suite_goes_by_its_name() -> None:
+def test_known_suites_are_registered_under_their_names() -> None:
     assert {name: suite.name for name, suite in KNOWN_SUITES.items()} == {name: name for name in get_args(KnownSuite)}
 
 
-def test_two_suites_of_one_name_are_refused():
+def test_duplicate_suite_names_are_refused():
     with pytest.raises(ValidationError, match="'dutch' occurs twice"):
         Evaluation(suites=["dutch", Suite(name="dutch", language="nl", folder="x")])
 
 
-def test_where_the_data_lie_is_no_setting_of_the_step():
+def test_data_folder_is_not_part_of_the_step_settings():
     suites = Evaluation(suites=["dutch_open"]).resolve_suites("/home/someone")
     settings = SuitesSettings(model="base", step=3, suites=suites, batch_size=4, seed=1)
     assert "/home" not in settings.model_dump_json()

@@ -68,7 +68,7 @@ def evaluate(
         scratch=scratch,
         versions=[*versions],
     )
-    assert counts["deterministic"] == settings.get("deterministic", True), "its record says what was in force"
+    assert counts["deterministic"] == settings.get("deterministic", True), "its record has the applied limit"
     return json.loads(results.read_text(encoding="utf-8"))
 
 
@@ -87,12 +87,10 @@ def log_likelihoods(milestone: Path, sentences: list[str]) -> list[float]:
     return scores
 
 
-def test_right_answers_have_the_bits_that_the_model_itself_gives_them(
-    milestone: Path, suite: Suite, tmp_path: Path
-) -> None:
-    """And no verdict: wrong answers may be as likely."""
-    found = evaluate(milestone, tmp_path / "results.json", suite)
-    rows = {row["task"]: row for row in found["tasks"] if row["metric"] == ANSWER_BITS}
+def test_answer_bits_equal_those_of_the_model(milestone: Path, suite: Suite, tmp_path: Path) -> None:
+    """No verdict: wrong answers may be as likely."""
+    result = evaluate(milestone, tmp_path / "results.json", suite)
+    rows = {row["task"]: row for row in result["tasks"] if row["metric"] == ANSWER_BITS}
     prompts = [f"Vraag: {one['question']}\nAntwoord:" for one in QUESTIONS]
     answers = [f" {one['choices'][one['answer']]}" for one in QUESTIONS]
     both = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
@@ -124,10 +122,10 @@ def _moved(path: Path, to: Path) -> Path:
     return path.rename(to)
 
 
-def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, tmp_path: Path):
-    found = evaluate(milestone, tmp_path / "results.json", suite)
-    assert (found["model"], found["step"], found["lm_eval_version"]) == ("base", 7, "0.4.13")
-    rows = {(row["task"], row["metric"]): row for row in found["tasks"]}
+def test_results_equal_those_of_the_model(milestone: Path, suite: Suite, tmp_path: Path):
+    result = evaluate(milestone, tmp_path / "results.json", suite)
+    assert (result["model"], result["step"], result["lm_eval_version"]) == ("base", 7, "0.4.13")
+    rows = {(row["task"], row["metric"]): row for row in result["tasks"]}
     assert sorted(rows) == [
         ("polder_nl_grammatica", "acc"),
         ("polder_nl_grammatica", "acc_slor"),
@@ -146,7 +144,7 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
         len({row["item"] for row in answers if row["task"] == task})
         for task in ("polder_nl_grammatica", "polder_nl_kennis")
     ] == [8, 12]
-    assert len({row["prompt_sha256"] for row in answers}) == 20, "pairs have no prompt, and are told apart"
+    assert len({row["prompt_sha256"] for row in answers}) == 20, "pairs have no prompt and are distinguished"
     for (task, metric), row in rows.items():
         if metric == ANSWER_BITS:
             continue
@@ -171,9 +169,7 @@ def test_results_say_what_the_model_itself_says(milestone: Path, suite: Suite, t
     assert math.isclose(knowledge["standard_error"], math.sqrt(value * (1 - value) / (count - 1)))
 
 
-def test_the_same_scores_again_whatever_the_batch_and_wherever_the_data_lie(
-    milestone: Path, suite: Suite, tmp_path: Path
-):
+def test_scores_do_not_depend_on_batch_size_or_data_folder(milestone: Path, suite: Suite, tmp_path: Path):
     first, second = tmp_path / "1.json", tmp_path / "2.json"
     evaluate(milestone, first, suite, batch_size=3)
     moved = tmp_path / "moved"
@@ -191,54 +187,52 @@ def test_the_same_scores_again_whatever_the_batch_and_wherever_the_data_lie(
     assert str(tmp_path) not in first.read_text(encoding="utf-8")
 
 
-def test_the_variables_of_the_platform_are_set(milestone: Path, suite: Suite, tmp_path: Path):
+def test_environment_variables_of_the_platform_are_set(milestone: Path, suite: Suite, tmp_path: Path):
     with mock.patch.dict(os.environ, {"USER": "ada", "SLURM_JOB_ID": "7"}):
         evaluate(milestone, tmp_path / "results.json", suite, platform="lumi")
         assert os.environ["MIOPEN_USER_DB_PATH"] == "/tmp/ada-miopen-7"
 
 
-def test_a_limit_draws_over_the_whole_file_by_the_seed(milestone: Path, suite: Suite, tmp_path: Path):
+def test_limited_sample_covers_the_whole_file_by_seed(milestone: Path, suite: Suite, tmp_path: Path):
     limited = suite.model_copy(update={"limit": 4})
-    found = evaluate(milestone, tmp_path / "a.json", limited, seed=1)
-    assert {row["examples"] for row in found["tasks"]} == {4}
-    assert found == evaluate(milestone, tmp_path / "b.json", limited, seed=1, deterministic=False)
+    result = evaluate(milestone, tmp_path / "a.json", limited, seed=1)
+    assert {row["examples"] for row in result["tasks"]} == {4}
+    assert result == evaluate(milestone, tmp_path / "b.json", limited, seed=1, deterministic=False)
     other_seed = evaluate(milestone, tmp_path / "d.json", limited, seed=2)
     whole = [evaluate(milestone, tmp_path / f"whole-{seed}.json", suite, seed=seed) for seed in (1, 2)]
     first, second, *unlimited = (
         next(row["protocol"]["sha256"] for row in each["tasks"] if row["task"] == "polder_nl_kennis")
-        for each in (found, other_seed, *whole)
+        for each in (result, other_seed, *whole)
     )
-    assert unlimited[0] == unlimited[1], "all items are asked, without few-shot examples that a seed draws"
+    assert unlimited[0] == unlimited[1], "all items are evaluated, without few-shot examples drawn by a seed"
     assert len({first, second, unlimited[0]}) == 3, "other items of the same data are another protocol"
     few = suite.model_copy(update={"limit": 1})
     (row, *_) = evaluate(milestone, tmp_path / "c.json", few)["tasks"]
-    assert row["standard_error"] is None  # one example has no spread
+    assert row["standard_error"] is None  # one item has no variance
 
 
-def test_an_example_with_an_answer_longer_than_the_model_reads_is_left_out(
-    milestone: Path, suite: Suite, tmp_path: Path
-):
+def test_item_with_an_answer_longer_than_the_context_is_excluded(milestone: Path, suite: Suite, tmp_path: Path):
     data = Path(suite.folder or "") / "polder_nl_grammatica.jsonl"
     fitting = evaluate(milestone, tmp_path / "fitting.json", suite)["tasks"]
     with data.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n")
-    found = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
+    result = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
     assert [row["examples_too_long"] for row in fitting] == [0] * 6
-    protocols, earlier = ({row["task"]: row.pop("protocol") for row in rows} for rows in (found, fitting))
-    assert found == [{**row, "examples_too_long": int(row["task"] == "polder_nl_grammatica")} for row in fitting]
+    protocols, earlier = ({row["task"]: row.pop("protocol") for row in rows} for rows in (result, fitting))
+    assert result == [{**row, "examples_too_long": int(row["task"] == "polder_nl_grammatica")} for row in fitting]
     assert protocols["polder_nl_kennis"] == earlier["polder_nl_kennis"]
     assert protocols["polder_nl_grammatica"]["sha256"] != earlier["polder_nl_grammatica"]["sha256"], (
-        "it has an item more"
+        "it has one more item"
     )
     assert protocols["polder_nl_grammatica"]["examples_available"] == 9
     data.write_text(json.dumps({"good": "Zij loopt.", "bad": "lang " * 120}) + "\n", encoding="utf-8")
     none = evaluate(milestone, tmp_path / "none.json", suite)
-    assert {row["task"] for row in none["tasks"]} == {"polder_nl_kennis"}, "the others are asked"
+    assert {row["task"] for row in none["tasks"]} == {"polder_nl_kennis"}, "others are evaluated"
     asked = {"suite": "dutch", "task": "polder_nl_grammatica", "tokens_needed": 602, "sequence_length": 512}
     assert none["not_asked"] == [asked]
 
 
-def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tmp_path: Path):
+def test_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tmp_path: Path):
     data_set = tmp_path / "mirror" / "facebook" / "belebele"
     (data_set / "data").mkdir(parents=True)
     (data_set / "README.md").write_text(
@@ -255,20 +249,20 @@ def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tm
     ]
     pq.write_table(pa.Table.from_pylist(rows), data_set / "data" / "nld_Latn.parquet")
     suite = Suite(name="belebele", language="nl", tasks=["belebele_nld_Latn"], data=str(tmp_path / "mirror"))
-    found = evaluate(milestone, tmp_path / "results.json", suite)
-    assert [(row["task"], row["metric"]) for row in found["tasks"]] == [
+    result = evaluate(milestone, tmp_path / "results.json", suite)
+    assert [(row["task"], row["metric"]) for row in result["tasks"]] == [
         ("belebele_nld_Latn", "acc"),
         ("belebele_nld_Latn", "acc_norm"),
         ("belebele_nld_Latn", "answer_bits_per_byte"),
     ]
-    assert {(row["examples"], row["chance_level"]) for row in found["tasks"][:2]} == {(6, 0.25)}
-    assert found["data_sets"] == {}
+    assert {(row["examples"], row["chance_level"]) for row in result["tasks"][:2]} == {(6, 0.25)}
+    assert result["data_sets"] == {}
     files = {path.relative_to(data_set).as_posix(): path.read_bytes() for path in data_set.rglob("*.*")}
     listed = {name: {"bytes": len(it), "sha256": hashlib.sha256(it).hexdigest()} for name, it in files.items()}
     data_sets = {"facebook/belebele": {"revision": "5a24", "license": "cc-by-sa-4.0", "files": listed}}
     (tmp_path / "mirror" / "mirror.json").write_text(json.dumps({"data_sets": data_sets}))
     again = evaluate(milestone, tmp_path / "again.json", suite)
-    assert again == {**found, "data_sets": {"facebook/belebele": "5a24"}}
+    assert again == {**result, "data_sets": {"facebook/belebele": "5a24"}}
     with pytest.raises(InputError, match="did you mean 'belebele_nld_Latn'"):
         evaluate(milestone, tmp_path / "x.json", suite.model_copy(update={"tasks": ["belebele_nld_Latin"]}))
     with pytest.raises(InputError, match="the data of blimp_nl do not load"):
@@ -280,14 +274,14 @@ def test_a_shipped_task_reads_a_local_mirror_of_its_data_set(milestone: Path, tm
     assert left_out["task"] == "blimp_nl" and partly["tasks"] == again["tasks"]
 
 
-def test_wrong_data_are_named_and_the_other_tasks_are_asked(milestone: Path, suite: Suite, tmp_path: Path):
+def test_invalid_data_are_named_and_other_tasks_are_evaluated(milestone: Path, suite: Suite, tmp_path: Path):
     data = Path(str(suite.folder)) / "polder_nl_kennis.jsonl"
     data.write_text(json.dumps(QUESTIONS[0]) + "\n" + json.dumps(QUESTIONS[1] | {"answer": 4}) + "\n")
-    found = evaluate(milestone, tmp_path / "x.json", suite)
-    (left_out,) = found["not_asked"]
+    result = evaluate(milestone, tmp_path / "x.json", suite)
+    (left_out,) = result["not_asked"]
     assert (left_out["suite"], left_out["task"]) == ("dutch", "polder_nl_kennis")
     assert "line 2 of its data: the answer 4 is not the index of one of its 4 choices" in left_out["reason"]
-    assert {row["task"] for row in found["tasks"]} == {"polder_nl_grammatica"}
+    assert {row["task"] for row in result["tasks"]} == {"polder_nl_grammatica"}
     data.write_text(json.dumps({"vraag": "Wat?", "choices": ["a", "b"], "answer": 0}) + "\n")
     (left_out,) = evaluate(milestone, tmp_path / "x.json", suite)["not_asked"]
     assert "polder_nl_kennis.yaml does not fit its data file" in left_out["reason"]
@@ -295,10 +289,10 @@ def test_wrong_data_are_named_and_the_other_tasks_are_asked(milestone: Path, sui
     (tmp_path / "x.json").unlink()
     with pytest.raises(InputError, match=r"polder_nl_grammatica\.yaml does not fit its data file"):
         evaluate(milestone, tmp_path / "x.json", suite)
-    assert not (tmp_path / "x.json").exists(), "nothing is left to ask"
+    assert not (tmp_path / "x.json").exists(), "no task remains"
 
 
-def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
+def test_data_file_that_is_not_configured_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
     settings = SuitesSettings(model="base", step=7, suites=[suite])
     yamls = [path for path in list_suite_files(suite) if path.suffix == ".yaml"]
     others = {"index": milestone / "tokens/index.json", "baselines": [], "answers": tmp_path / "x.parquet"}
@@ -308,7 +302,7 @@ def test_a_data_file_that_is_not_given_is_refused(milestone: Path, suite: Suite,
         run(settings, milestone=milestone, tasks=[], results=tmp_path / "x.json", **others)
 
 
-def test_a_model_that_does_not_load_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
+def test_unloadable_model_is_refused(milestone: Path, suite: Suite, tmp_path: Path):
     with pytest.raises(InputError, match=r"has no config\.json"):
         evaluate(tmp_path, tmp_path / "x.json", suite)
     broken = tmp_path / "milestone"
@@ -318,7 +312,7 @@ def test_a_model_that_does_not_load_is_refused(milestone: Path, suite: Suite, tm
         evaluate(broken, tmp_path / "x.json", suite)
 
 
-def test_a_metric_with_the_name_of_a_column_of_the_items_is_refused():
+def test_metric_named_as_an_item_column_is_refused():
     task: Any = SimpleNamespace(config=SimpleNamespace(task="quiz", metadata=None), OUTPUT_TYPE="generate_until")
     sample = {"doc_id": 0, "doc": {}, "metrics": ["written"], "filter": "none", "written": 1.0}
     with pytest.raises(InputError, match=r"task quiz: a metric is called written, as a column of items\.parquet is"):
@@ -329,16 +323,16 @@ def choosing(number: int, texts: tuple[tuple[str, str], ...]) -> TaskItem:
     return TaskItem(number, str(number), ("a", "b"), texts, frozenset({1}), (-1.0, -2.0), {"acc": False})
 
 
-def test_choices_that_end_alike_have_no_bits_of_the_right_answer() -> None:
-    told = [choosing(n, (("Vraag: ", "nee"), ("Vraag: ", "zeker"))) for n in range(3)]
-    alike = [choosing(n, (("De kat ", "slaapt"), ("De hond ", "slaapt"))) for n in range(3)]
+def test_choices_with_equal_endings_have_no_answer_bits() -> None:
+    similar = [choosing(n, (("Vraag: ", "nee"), ("Vraag: ", "zeker"))) for n in range(3)]
+    equal_endings = [choosing(n, (("De kat ", "slaapt"), ("De hond ", "slaapt"))) for n in range(3)]
     row = {"task": "quiz", "metric": "acc"}
-    found = _answer_bits_row(MeasuredTask("s", "quiz", [row], told))
-    assert found is not None and found["value"] == pytest.approx(2.0 / math.log(2) / len("zeker"))
-    assert _answer_bits_row(MeasuredTask("s", "quiz", [row], alike)) is None
+    result = _answer_bits_row(MeasuredTask("s", "quiz", [row], similar))
+    assert result is not None and result["value"] == pytest.approx(2.0 / math.log(2) / len("zeker"))
+    assert _answer_bits_row(MeasuredTask("s", "quiz", [row], equal_endings)) is None
 
 
-def test_another_model_stands_beside_the_bits_of_right_answers() -> None:
+def test_answer_bits_have_other_models_as_baselines() -> None:
     item = choosing(0, (("Vraag: ", "nee"), ("Vraag: ", "zeker")))
     key = ("s", "quiz", 0, "0")
     likely = {ANSWER_BITS: {key: (-2.0, 5)}}

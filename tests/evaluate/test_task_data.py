@@ -1,4 +1,4 @@
-"""The items that this project wrote itself: balanced, so that no rule of thumb answers them, and none twice."""
+"""The project's own items: balanced, so that no heuristic answers them, and unique."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows_of(task: str) -> list[dict[str, Any]]:
 
 
 def parts(pair: dict[str, Any]) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the words before and after what differs in a pair, and what differs, of the stereotype and the other."""
+    """Return the words around the difference of a pair, and the difference, of the stereotype and the other."""
     one, other = pair["stereotype"].split(), pair["other"].split()
     start = next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     end = next(n for n, (a, b) in enumerate(zip(one[::-1], other[::-1], strict=False)) if a != b)
@@ -40,7 +40,7 @@ def parts(pair: dict[str, Any]) -> tuple[list[str], list[str], list[str], list[s
 
 
 @pytest.mark.parametrize("task", [*READING, *CLOZE, *PAIRS])
-def test_no_item_stands_twice(task: str) -> None:
+def test_items_are_unique(task: str) -> None:
     rows = rows_of(task)
     assert len(rows) == (60 if task in PAIRS else 40)
     asked = [
@@ -50,7 +50,7 @@ def test_no_item_stands_twice(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", [*READING, *CLOZE])
-def test_no_rule_of_thumb_answers_the_questions_about_passages(task: str) -> None:
+def test_no_heuristic_answers_the_passage_questions(task: str) -> None:
     rows = rows_of(task)
     assert Counter(row["answer"] for row in rows) == dict.fromkeys(range(4), 10)
     items = [
@@ -58,13 +58,13 @@ def test_no_rule_of_thumb_answers_the_questions_about_passages(task: str) -> Non
     ]
     reached = {name: float(np.mean(credits)) for name, credits in baseline_credits(items, "acc", {}, {}).items()}
     assert reached.keys() == {"chance", "majority answer", "longest answer", "shortest answer"}
-    if task in CLOZE:  # what is right of one sentence about a passage is wrong of the other
+    if task in CLOZE:  # a property of one passage sentence is false of the other
         assert reached.pop("majority answer") == 0
     assert all(0.2 <= value <= 0.29 for value in reached.values()), reached
 
 
 @pytest.mark.parametrize("task", READING)
-def test_all_choices_stand_in_the_passage_but_the_one_that_says_so(task: str) -> None:
+def test_all_choices_except_not_stated_occur_in_the_passage(task: str) -> None:
     for row in rows_of(task):
         passage, not_there = row["passage"].casefold(), NOT_THERE.get(task)
         assert len(set(row["choices"])) == 4 and row["question"].endswith("?")
@@ -73,7 +73,7 @@ def test_all_choices_stand_in_the_passage_but_the_one_that_says_so(task: str) ->
 
 
 @pytest.mark.parametrize("task", CLOZE)
-def test_the_words_of_a_cloze_stand_in_the_passage_and_its_sentence_says_not_where(task: str) -> None:
+def test_cloze_choices_occur_in_the_passage_and_overlap_does_not_reveal_the_answer(task: str) -> None:
     by_overlap = 0.0
     for row in rows_of(task):
         sentences = re.split(r"(?<=[.;]) ", row["passage"].casefold())
@@ -82,20 +82,20 @@ def test_the_words_of_a_cloze_stand_in_the_passage_and_its_sentence_says_not_whe
             re.search(rf"\b{re.escape(choice.casefold())}\b", row["passage"].casefold()) for choice in row["choices"]
         )
         asked = {*re.findall(r"\w{4,}", f"{row['start']} {row['rest']}".casefold())}
-        alike = [
+        overlaps = [
             max(len(asked & {*re.findall(r"\w{4,}", one)}) for one in sentences if choice.casefold() in one)
             for choice in row["choices"]
         ]
-        best = [number for number, shared in enumerate(alike) if shared == max(alike)]
+        best = [number for number, shared in enumerate(overlaps) if shared == max(overlaps)]
         by_overlap += (row["answer"] in best) / len(best)
-    assert by_overlap / 40 < 0.4, "whoever looks for the sentence with the same words finds little"
+    assert by_overlap / 40 < 0.4, "searching the sentence with the same words is useless"
     passages = Counter(row["passage"] for row in rows_of(task))
     assert len(passages) == 20 and {*passages.values()} == {2}
     assert len({(row["text"], row["passage"]) for row in rows_of(task)}) == 20
 
 
 @pytest.mark.parametrize("task", [*READING, *CLOZE])
-def test_what_the_passage_names_first_or_last_is_right_as_often_as_the_others(task: str) -> None:
+def test_first_or_last_mentioned_choice_is_not_correct_more_often(task: str) -> None:
     places = Counter[int]()
     for row in rows_of(task):
         passage, right = row["passage"].casefold(), row["choices"][row["answer"]].casefold()
@@ -107,19 +107,19 @@ def test_what_the_passage_names_first_or_last_is_right_as_often_as_the_others(ta
 
 
 @pytest.mark.parametrize(("task", "text"), NOT_THERE.items())
-def test_a_quarter_of_the_answers_does_not_stand_in_the_text(task: str, text: str) -> None:
+def test_a_quarter_of_the_answers_is_not_in_the_text(task: str, text: str) -> None:
     rows = rows_of(task)
     assert sum(row["choices"][row["answer"]] == text for row in rows) == len(rows) / 4
 
 
-def test_dutch_and_english_have_the_right_answers_in_the_same_places() -> None:
+def test_dutch_and_english_have_equal_answer_positions() -> None:
     for dutch, english in (READING[:2], READING[2:]):
         places = [[row["answer"] for row in rows_of(task)] for task in (dutch, english)]
         assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("task", PAIRS)
-def test_pairs_differ_in_the_group_alone_and_each_group_is_as_often_the_stereotype(task: str) -> None:
+def test_pairs_differ_only_in_the_group_and_groups_are_balanced(task: str) -> None:
     rows, grounds, directions = rows_of(task), Counter[str](), Counter[tuple[str, str]]()
     for row in rows:
         before, after, one, other = parts(row)
@@ -146,7 +146,7 @@ def test_references_are_easier_than_official_sentences(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", SUMMARIES)
-def test_summaries_are_short_and_are_none_of_the_sentences(task: str) -> None:
+def test_summaries_are_short_and_not_copied_sentences(task: str) -> None:
     rows = rows_of(task)
     assert len(rows) == 20 == len({row["text"] for row in rows})
     for row in rows:
@@ -158,7 +158,7 @@ def test_summaries_are_short_and_are_none_of_the_sentences(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", SOURCES)
-def test_answers_stand_in_the_passage_that_is_named_and_a_third_in_none(task: str) -> None:
+def test_answers_occur_in_the_named_passage_and_a_third_in_none(task: str) -> None:
     rows = rows_of(task)
     assert len(rows) == 30 == len({row["question"] for row in rows})
     places = Counter(row["passage"] for row in rows)
@@ -174,13 +174,13 @@ def test_answers_stand_in_the_passage_that_is_named_and_a_third_in_none(task: st
         assert bool(row["answers"]) == bool(row["passage"])
 
 
-def test_dutch_and_english_sources_are_the_same() -> None:
+def test_dutch_and_english_sources_are_equal() -> None:
     places = [[(row["passage"], len(row["passages"])) for row in rows_of(task)] for task in SOURCES]
     assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("task", [*SIMPLE, *SUMMARIES, *SOURCES])
-def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
+def test_examples_have_the_format_of_items_and_are_not_items(task: str) -> None:
     content = read_task_config(TASKS / "use_cases" / f"{task}.yaml")
     shots = read_data_rows(TASKS / "use_cases" / str(read_fewshot_file_name(TASKS, content)))
     rows = rows_of(task)
@@ -191,7 +191,7 @@ def test_examples_are_of_the_same_kind_and_none_of_the_items(task: str) -> None:
     )
 
 
-def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) -> None:
+def test_passage_questions_are_scored(milestone: Path, tmp_path: Path) -> None:
     suite = KNOWN_SUITES["use_cases"].model_copy(update={"limit": 12})
     rows = evaluate(milestone, tmp_path / "results.json", suite)["tasks"]
     assert {(row["task"], row["language"]) for row in rows} == set(
@@ -201,7 +201,7 @@ def test_questions_about_passages_are_judged(milestone: Path, tmp_path: Path) ->
     assert all((row["verdict"] is None) == (row["metric"] == ANSWER_BITS) for row in rows)
 
 
-def test_a_bias_stands_beside_its_aim_and_is_never_better(milestone: Path, tmp_path: Path) -> None:
+def test_bias_is_shown_with_its_target_and_is_never_better(milestone: Path, tmp_path: Path) -> None:
     (folder := tmp_path / "base" / "7").mkdir(parents=True)
     rows = evaluate(milestone, folder / "results.json", KNOWN_SUITES["safety"])["tasks"]
     assert [(row["task"], row["language"]) for row in rows] == [
@@ -219,7 +219,7 @@ def test_a_bias_stands_beside_its_aim_and_is_never_better(milestone: Path, tmp_p
     assert read_checkpoint_answers(folder / "results.parquet").right == {}, "no checkpoint is better in it than another"
 
 
-def test_an_aim_is_a_share(milestone: Path, tmp_path: Path) -> None:
+def test_target_is_between_zero_and_one(milestone: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(TASKS / "safety", tmp_path / "safety")
     file = folder / "polder_en_bias.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("aim: 0.5", "aim: 50"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A task that fails, in whatever way, is named with its reason, and changes nothing of what the others get."""
+"""A failing task is named with its reason, and does not change the results of the others."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ CASES = {
 def plain(milestone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, bytes]:
     """The results of the two tasks alone, and the bytes of their items."""
     folder = tmp_path_factory.mktemp("plain")
-    found = evaluate(milestone, folder / "results.json", own_suite(folder))
-    return found, (folder / "results.parquet").read_bytes()
+    result = evaluate(milestone, folder / "results.json", own_suite(folder))
+    return result, (folder / "results.parquet").read_bytes()
 
 
 def own_suite(folder: Path) -> Suite:
@@ -88,7 +88,7 @@ def own_suite(folder: Path) -> Suite:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_bad_task_is_named_and_the_others_get_the_same_bits(
+def test_failing_task_is_named_and_other_tasks_have_equal_results(
     milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], case: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, item, reason = CASES[case]
@@ -96,9 +96,9 @@ def test_one_bad_task_is_named_and_the_others_get_the_same_bits(
     good = [file for file in Path(str(own.folder)).iterdir()]
     add_task(Path(str(own.folder)), text)
     files = [*good, *(Path(str(own.folder)) / name for name in ("bad.yaml", "bad.jsonl"))]
-    found = evaluate(milestone, tmp_path / "results.json", own, files=files)
-    assert found["tasks"] == plain[0]["tasks"] and (tmp_path / "results.parquet").read_bytes() == plain[1]
-    (entry,) = found["not_asked"]
+    result = evaluate(milestone, tmp_path / "results.json", own, files=files)
+    assert result["tasks"] == plain[0]["tasks"] and (tmp_path / "results.parquet").read_bytes() == plain[1]
+    (entry,) = result["not_asked"]
     assert (entry["suite"], entry["task"]) == ("own", "bad")
     assert "bad" in entry["reason"] and item in entry["reason"] and reason in entry["reason"]
     assert "\n" not in entry["reason"] and "own: the task bad is not asked: " in capsys.readouterr().err
@@ -112,8 +112,8 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def failing(task: str, place: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a method of one task raise, as a task's own code may; of its sixth item where it scores items."""
-    from lm_eval.api.task import ConfigurableTask  # not sooner: it imports what reads that there is no network
+    """Make a method of one task raise, as a task's own code may; at its sixth item when scoring items."""
+    from lm_eval.api.task import ConfigurableTask  # not earlier: it imports what checks for a network
 
     plain, calls = getattr(ConfigurableTask, place), []
 
@@ -128,7 +128,7 @@ def failing(task: str, place: str, error: BaseException, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "reason"),
     [
         ("process_results", "polder_nl_kennis, item 5 (line 6 of its data): scoring it raises LookupError: lost"),
         ("apply_filters", "polder_nl_kennis: asking or scoring it raises LookupError: lost"),
@@ -136,20 +136,20 @@ def failing(task: str, place: str, error: BaseException, monkeypatch: pytest.Mon
         ("construct_requests", "polder_nl_kennis: asking or scoring it raises LookupError: lost"),
     ],
 )
-def test_code_of_a_task_that_raises_is_its_fault(
-    milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch, place: str, told: str
+def test_exception_in_task_code_fails_only_that_task(
+    milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch, place: str, reason: str
 ) -> None:
     failing("polder_nl_kennis", place, LookupError("lost"), monkeypatch)
-    found = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
-    assert [entry["reason"] for entry in found["not_asked"]] == [f"task {told}; correct the task or its data"]
+    result = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
+    assert [entry["reason"] for entry in result["not_asked"]] == [f"task {reason}; correct the task or its data"]
     own = [row for row in plain[0]["tasks"] if row["task"] == "polder_nl_grammatica"]
     corrected = ("p_value_corrected", "verdict")  # over fewer scores
-    assert [{**row, **dict.fromkeys(corrected)} for row in found["tasks"]] == [
+    assert [{**row, **dict.fromkeys(corrected)} for row in result["tasks"]] == [
         {**row, **dict.fromkeys(corrected)} for row in own
     ]
 
 
-def test_a_comparison_that_raises_is_told_of_its_task(
+def test_exception_in_a_baseline_comparison_is_attributed_to_its_task(
     milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = task_scores.compare_with_baselines
@@ -158,10 +158,10 @@ def test_a_comparison_that_raises_is_told_of_its_task(
         return {}[0] if len(items) == len(QUESTIONS) else compared(items, *given)
 
     monkeypatch.setattr(task_scores, "compare_with_baselines", other)
-    found = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
-    assert [entry["task"] for entry in found["not_asked"]] == ["polder_nl_kennis"]
-    assert "comparing it with baselines raises KeyError: 0" in found["not_asked"][0]["reason"]
-    assert {row["task"] for row in found["tasks"]} == {"polder_nl_grammatica"}
+    result = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
+    assert [entry["task"] for entry in result["not_asked"]] == ["polder_nl_kennis"]
+    assert "comparing it with baselines raises KeyError: 0" in result["not_asked"][0]["reason"]
+    assert {row["task"] for row in result["tasks"]} == {"polder_nl_grammatica"}
     items = pq.read_table(tmp_path / "results.parquet").column("task").to_pylist()
     assert {*items} == {"polder_nl_grammatica"}
 
@@ -189,7 +189,7 @@ def wrapped(cause: BaseException) -> RuntimeError:
     ],
     ids=lambda error: f"{type(error).__name__} {error}"[:40],
 )
-def test_what_is_no_tasks_fault_ends_the_evaluation(
+def test_errors_outside_a_task_end_the_evaluation(
     milestone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     assert not isinstance(error, Exception) or not is_task_error(error)
@@ -199,7 +199,7 @@ def test_what_is_no_tasks_fault_ends_the_evaluation(
     assert not isinstance(caught.value, InputError) and not (tmp_path / "results.json").exists()
 
 
-def test_where_every_task_fails_nothing_is_written(milestone: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_if_every_task_fails(milestone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     add_task(folder, CASES["a template at an item"][0])
@@ -208,7 +208,7 @@ def test_where_every_task_fails_nothing_is_written(milestone: Path, tmp_path: Pa
     assert not (tmp_path / "results.json").exists()
 
 
-def test_processes_agree_on_which_task_failed(tmp_path: Path) -> None:
+def test_processes_agree_on_the_failed_task(tmp_path: Path) -> None:
     python, variables = warm_python.start()
     words = [python, "-m", "tests.evaluate.agreeing"]
     environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}

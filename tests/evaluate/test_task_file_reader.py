@@ -25,17 +25,17 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_a_suites_files_are_its_tasks_what_they_include_and_their_data(tmp_path: Path):
+def test_suite_files_are_its_tasks_their_includes_and_data(tmp_path: Path):
     tasks, data = tmp_path / "tasks", tmp_path / "data"
     base = write(tasks, "_base", TASK.format(name="base", data="beside.jsonl"))
     one = write(tasks, "one.yaml", "include: _base\ntask: one\n")
     two = write(tasks, "two.yaml", TASK.format(name="two", data="far.jsonl.gz"))
-    beside = write(tasks, "beside.jsonl", "{}\n")
+    data_file = write(tasks, "beside.jsonl", "{}\n")
     far = write(data, "far.jsonl.gz", "")
     write(tasks, "README.md", "no input")
     write(data, "unused.jsonl", "no input")
     suite = Suite(name="s", language="nl", folder=str(tasks), data=str(data))
-    assert list_suite_files(suite) == sorted([base, one, two, beside, far])
+    assert list_suite_files(suite) == sorted([base, one, two, data_file, far])
     assert read_task_config(one)["task"] == "one"
     assert read_data_file_name(one, read_task_config(one)) == "beside.jsonl"
     far.unlink()
@@ -43,7 +43,7 @@ def test_a_suites_files_are_its_tasks_what_they_include_and_their_data(tmp_path:
         list_suite_files(suite)
 
 
-def test_a_mirror_needs_a_data_set(tmp_path: Path):
+def test_mirror_needs_a_data_set(tmp_path: Path):
     suite = Suite(name="s", language="nl", tasks=["x"], data=str(tmp_path))
     with pytest.raises(InputError, match=r"NAMESPACE/DATASET/README\.md"):
         list_suite_files(suite)
@@ -65,19 +65,19 @@ def test_a_mirror_needs_a_data_set(tmp_path: Path):
         ("task: a\ndataset_path: facebook/belebele\n", "dataset_path: json"),
     ],
 )
-def test_a_wrong_task_file_is_refused_by_name(tmp_path: Path, text: str, problem: str):
+def test_invalid_task_file_is_refused_by_name(tmp_path: Path, text: str, problem: str):
     path = write(tmp_path, "wrong.yaml", text)
     with pytest.raises(InputError, match=problem) as caught:
         read_data_file_name(path, read_task_config(path))
     assert str(path) in str(caught.value)
 
 
-def test_a_folder_without_tasks_is_refused(tmp_path: Path):
+def test_folder_without_tasks_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"there is no \*\.yaml"):
         list_suite_files(Suite(name="s", language="nl", folder=str(tmp_path)))
 
 
-def test_rows_are_read_plain_and_compressed_and_a_bad_line_is_named(tmp_path: Path):
+def test_rows_are_read_plain_and_compressed_and_an_invalid_line_is_named(tmp_path: Path):
     lines = '{"good": "Hij loopt.", "bad": "Hij lopen."}\n{"good": "é", "bad": "e"}\n'
     plain = write(tmp_path, "a.jsonl", lines)
     packed = tmp_path / "a.jsonl.gz"
@@ -98,7 +98,7 @@ def test_rows_are_read_plain_and_compressed_and_a_bad_line_is_named(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", sorted(name for name, suite in KNOWN_SUITES.items() if suite.folder))
-def test_the_task_files_of_the_project_are_well_formed(name: KnownSuite):
+def test_task_files_of_the_project_are_well_formed(name: KnownSuite):
     folder = Path(__file__).parents[2] / str(KNOWN_SUITES[name].folder)
     readme = (folder.parent / "README.md").read_text(encoding="utf-8")
     tasks = {path: read_task_config(path) for path in sorted(folder.glob("*.yaml"))}

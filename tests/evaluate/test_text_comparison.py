@@ -1,4 +1,4 @@
-"""NFC and NFD of one text score alike: what a model writes, references, choices, and the patterns of filters."""
+"""NFC and NFD of a text score equally: generated text, references, choices, and filter patterns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.evaluate.item_results import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import score_text
 from pipeline.evaluate.trivial_baseline_tests import find_constant_answer, majority_credits, normalize_log_probabilities
-from tests.evaluate.test_baseline_answers import asked
+from tests.evaluate.test_baseline_answers import evaluate_with
 
 FORMS = ("NFC", "NFD")
 WRITES = """task: {name}
@@ -64,7 +64,7 @@ def of_form(form: Any, value: Any) -> Any:
 
 
 def answer(item: dict[str, Any]) -> str:
-    """Return a right answer of most items, another one of the rest, by a word of the item."""
+    """Return a correct answer for most items, another one for the rest, by a word of the item."""
     word = item["references"][0].split(": ", 1)[1]
     return (
         f"Een antwoord, cliënt: {word}" if len(normalize_nfc(word)) > 6 else f"cliënt: {normalize_nfc(word)[1:]} naïef"
@@ -72,10 +72,8 @@ def answer(item: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("metrics", [OWN_METRICS, SHIPPED])
-def test_scores_are_the_same_whichever_form_the_model_and_the_data_have(
-    milestone: Path, tmp_path: Path, metrics: str
-) -> None:
-    found = []
+def test_scores_do_not_depend_on_the_unicode_form(milestone: Path, tmp_path: Path, metrics: str) -> None:
+    results = []
     for form in FORMS:
         for of_data in FORMS:
             folder = tmp_path / f"{form}-{of_data}"
@@ -86,27 +84,27 @@ def test_scores_are_the_same_whichever_form_the_model_and_the_data_have(
             lines = (json.dumps(of_form(of_data, one), ensure_ascii=False) + "\n" for one in ITEMS)
             (folder / "items.jsonl").write_text("".join(lines), encoding="utf-8")
             suite = Suite(name="own", language="nl", folder=str(folder))
-            rows = asked(
+            rows = evaluate_with(
                 milestone,
                 folder,
                 suite,
                 lambda item, form=form: unicodedata.normalize(form, answer(normalize_nfc_recursively(item))),
             )
-            found.append(
+            results.append(
                 {
                     metric: (row["value"], row["low"], row["high"], row["baselines"], row["p_value"])
                     for metric, row in rows.items()
                 }
             )
-    assert all(one == found[0] for one in found)
-    values = {metric: each[0] for metric, each in found[0].items()}
+    assert all(one == results[0] for one in results)
+    values = {metric: each[0] for metric, each in results[0].items()}
     if metrics == SHIPPED:
         assert values["exact_match,whole"] == 0.0 and values["exact_match,answer"] == 0.0
     assert all(value is not None for value in values.values())
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_answers_that_a_filter_finds_are_right_in_either_form(milestone: Path, tmp_path: Path, form: str) -> None:
+def test_filtered_answers_are_correct_in_either_unicode_form(milestone: Path, tmp_path: Path, form: str) -> None:
     folder = tmp_path / form
     folder.mkdir()
     task = WRITES.format(name="written").replace("references[0]", "answer") + SHIPPED
@@ -116,12 +114,14 @@ def test_answers_that_a_filter_finds_are_right_in_either_form(milestone: Path, t
         "".join(json.dumps(of_form("NFD", one), ensure_ascii=False) + "\n" for one in items), encoding="utf-8"
     )
     suite = Suite(name="own", language="nl", folder=str(folder))
-    rows = asked(milestone, folder, suite, lambda item: unicodedata.normalize(form, f"Ja, cliënt: {item['answer']}"))
+    rows = evaluate_with(
+        milestone, folder, suite, lambda item: unicodedata.normalize(form, f"Ja, cliënt: {item['answer']}")
+    )
     assert rows["exact_match,answer"]["value"] == 1.0 and rows["exact_match,whole"]["value"] == 0.0
 
 
 @pytest.mark.parametrize("metric", sorted({*text_metrics.OWN_METRICS} - {"squad_em", "squad_f1", "chrf3pp"}))  # above
-def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
+def test_own_metrics_do_not_depend_on_the_unicode_form(metric: str) -> None:
     fields = {
         "references": ["Eén coöperatie met ideeën.", "De reünie."],
         "source": "Er is één coöperatie, die ideeën heeft.",
@@ -130,17 +130,17 @@ def test_own_metrics_do_not_tell_the_forms_apart(metric: str) -> None:
         "passage": 1,
     }
     for text in ("Eén coöperatie heeft ideeën.", "De coöperatie [1]", "Géén idee."):
-        found = {
+        results = {
             score_text(
                 unicodedata.normalize(of_text, text), of_form(of_item, fields), [metric], {"abstention": "Géén idee."}
             )[metric]
             for of_text in FORMS
             for of_item in FORMS
         }
-        assert len(found) == 1
+        assert len(results) == 1
 
 
-def test_syllables_and_words_are_those_of_the_composed_text() -> None:
+def test_syllables_and_words_are_counted_in_composed_text() -> None:
     for word in WORDS:
         apart = unicodedata.normalize("NFD", word)
         assert text_metrics.count_dutch_syllables(apart) == text_metrics.count_dutch_syllables(word)
@@ -150,7 +150,7 @@ def test_syllables_and_words_are_those_of_the_composed_text() -> None:
 
 
 class Choosing:
-    """What `_right` asks of a task."""
+    """The parts of a task that `_right` needs."""
 
     multiple_input = False
 
@@ -161,7 +161,7 @@ class Choosing:
         return self.target
 
 
-def test_answers_are_matched_to_choices_in_any_form() -> None:
+def test_answers_match_choices_in_any_unicode_form() -> None:
     choices = [unicodedata.normalize("NFD", word) for word in WORDS[:3]]
     task: Any = Choosing("reünie")
     assert _find_right_choices(task, {}, choices) == {1} == _find_right_choices(task, {}, WORDS[:3])

@@ -1,4 +1,4 @@
-"""What a model writes is compared with references, or with the right passage, and each rule can be done by hand."""
+"""Generated text is compared with references, or with the correct passage, and each rule is checked by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THERE = {"answers": ["de Havenweg", "aan de Havenweg"], "passage": 2}
 NOWHERE: dict[str, Any] = {"answers": [], "passage": 0}
 
 
-def test_rouge_l_by_hand() -> None:
+def test_rouge_l_equals_a_hand_computed_value() -> None:
     # The longest common subsequence is "de kat sliep", 3 of 4 and 3 of 5 words: F1 = 2 * 3 / (4 + 5).
     assert rouge_l("De kat sliep lang.", ["de oude kat sliep diep"]) == pytest.approx(6 / 9)
     assert rouge_l("Ideeën!", ["ideeën"]) == 1, "letters with an accent are letters"
@@ -37,7 +37,7 @@ def test_rouge_l_by_hand() -> None:
     assert rouge_l("a b", ["x", "a b"]) == 1, "the best reference"
 
 
-def test_rouge_l_is_that_of_the_library() -> None:
+def test_rouge_l_equals_the_library() -> None:
     texts = [
         "the cat sat on the mat",
         "a cat lay on the mat today",
@@ -51,7 +51,7 @@ def test_rouge_l_is_that_of_the_library() -> None:
             assert rouge_l(text, [reference]) == pytest.approx(expected)
 
 
-def test_an_answer_is_compared_without_articles_signs_and_citations() -> None:
+def test_answers_are_compared_without_articles_punctuation_and_citations() -> None:
     assert normalize_answer(" De Havenweg, [2].") == "havenweg" == normalize_answer("havenweg")
     assert normalize_answer("the Hague") == "hague" and normalize_answer("") == ""
 
@@ -72,7 +72,9 @@ def test_an_answer_is_compared_without_articles_signs_and_citations() -> None:
         ("", THERE, (0, 0, 1)),
     ],
 )
-def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], expected: tuple[int, int, int]) -> None:
+def test_answer_citation_and_abstention_scores(
+    text: str, fields: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
     assert tuple(score_text(text, fields, CITED, METADATA).values()) == expected
 
 
@@ -85,7 +87,7 @@ def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], ex
         ("De milieustraat aan de Havenweg is vandaag, op zondag, gesloten.", 1),  # four of five words
         ("Zij sluit om 17 uur. Grofvuil wordt opgehaald.", 0.5),  # the number is another one
         ("Zij sluit om 16 uur. Grofvuil wordt opgehaald.", 1),
-        ("Op de Havenweg wordt grofvuil opgehaald.", 0),  # both passages say a part of it
+        ("Op de Havenweg wordt grofvuil opgehaald.", 0),  # both passages support a part of it
         ("17", 0),
         ("op", None),  # neither a number nor a word of four letters
         ("de de de de", None),
@@ -97,18 +99,18 @@ def test_answers_citations_and_abstentions(text: str, fields: dict[str, Any], ex
         ("[2]", None),
     ],
 )
-def test_a_claim_is_found_where_one_passage_has_its_words_and_numbers(text: str, expected: float | None) -> None:
+def test_claim_is_supported_if_one_passage_has_its_words_and_numbers(text: str, expected: float | None) -> None:
     passages = [
         "De milieustraat ligt aan de Havenweg, is op zondag gesloten en sluit om 16 uur.",
         "Grofvuil wordt opgehaald.",
     ]
-    found = supported_claims_share(text, passages, NOT_THERE)
-    assert math.isnan(found) if expected is None else found == expected
+    result = supported_claims_share(text, passages, NOT_THERE)
+    assert math.isnan(result) if expected is None else result == expected
     of_items = score_text(text, {"passages": passages}, ("claims_found",), METADATA)["claims_found"]
-    assert of_items == pytest.approx(found, nan_ok=True)
+    assert of_items == pytest.approx(result, nan_ok=True)
 
 
-def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
+def test_summary_claims_are_checked_against_its_text() -> None:
     assert score_text("Het regent.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {"claims_found": 1}
     assert score_text("Het regent al 4 dagen.", {"text": "Het regent al 3 dagen."}, ("claims_found",), {}) == {
         "claims_found": 0
@@ -116,7 +118,7 @@ def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "metrics", "metadata", "told"),
+    ("fields", "metrics", "metadata", "message"),
     [
         (THERE, CITED, {}, "metadata: {abstention: …} is missing"),
         ({"answers": [], "passage": 1}, CITED, METADATA, "write `passage`, a number or 0, and `answers`"),
@@ -133,13 +135,13 @@ def test_claims_of_a_summary_are_looked_for_in_its_text() -> None:
         ),
     ],
 )
-def test_what_an_item_lacks_is_told(
-    fields: dict[str, Any], metrics: tuple[str, ...], metadata: dict[str, Any], told: str
+def test_missing_item_field_is_reported(
+    fields: dict[str, Any], metrics: tuple[str, ...], metadata: dict[str, Any], message: str
 ) -> None:
-    assert told in (find_missing_field(fields, metrics, metadata) or "")
+    assert message in (find_missing_field(fields, metrics, metadata) or "")
 
 
-def test_an_item_with_all_that_is_needed_has_no_problem() -> None:
+def test_complete_item_has_no_problem() -> None:
     assert find_missing_field(THERE, CITED, METADATA) is find_missing_field(NOWHERE, CITED, METADATA) is None
     assert find_missing_field({"references": ["a"], "source": "b"}, ("sari", "chrf", "lix"), {}) is None
 
@@ -160,21 +162,21 @@ REFERENCES = [
         ("About 95 species are currently agreed .", 0.5071608864657479),
     ],
 )
-def test_sari_gives_what_the_program_of_its_authors_gives(text: str, published: float) -> None:
+def test_sari_equals_the_reference_implementation(text: str, published: float) -> None:
     assert sari(SOURCE, text, REFERENCES) == pytest.approx(100 * published)
     assert sari(SOURCE.upper(), text.replace(" .", "."), REFERENCES) == pytest.approx(100 * published), "as tokens"
 
 
-def test_sari_by_hand() -> None:
-    # Of single words: kept a and b, of which b is right, and b is all that is to be kept: 2 * 0.5 * 1 / 1.5 = 2/3;
+def test_sari_equals_a_hand_computed_value() -> None:
+    # Of single words: kept a and b, of which b is correct, and b is all that is to be kept: 2 * 0.5 * 1 / 1.5 = 2/3;
     # deleted c, rightly: 1; added x, wrongly: 0. Of pairs: kept ab, wrongly; deleted bc, rightly: 1; added bx, wrongly.
     # Of triples: deleted abc, rightly: 1. No four words in a row: 0. So (5/3 + 1 + 1) / 4 / 3.
     assert sari("a b c", "a b x", ["b y"]) == pytest.approx(100 * (5 / 3 + 1 + 1) / 12)
     assert sari("a b c d", "w x y z", ["w x y z"]) == pytest.approx(100 * (2 / 3)), "nothing was to be kept"
 
 
-def test_sari_of_a_copy_and_of_nothing() -> None:
-    """A copy rightly keeps something and does no more; who writes nothing deletes all, much of it rightly."""
+def test_sari_of_a_copy_and_of_empty_text() -> None:
+    """A copy keeps something correctly and does nothing else; empty text deletes all, much of it correctly."""
     source, references = "The tenant shall notify the landlord", ["The tenant must tell the landlord"]
     copy, nothing = sari(source, source, references), sari(source, "", references)
     assert 0 < copy < nothing < sari(source, references[0], references)
@@ -193,7 +195,7 @@ def test_sari_of_a_copy_and_of_nothing() -> None:
         ("pst", 1),
     ],
 )
-def test_dutch_syllables(word: str, syllables: int) -> None:
+def test_dutch_syllable_count(word: str, syllables: int) -> None:
     assert count_dutch_syllables(word) == syllables
 
 
@@ -204,11 +206,11 @@ def test_dutch_syllables(word: str, syllables: int) -> None:
         *(("the", 1), ("whales", 1), ("people", 2), ("application", 4), ("rhythm", 1), ("agreed", 2)),
     ],
 )
-def test_english_syllables(word: str, syllables: int) -> None:
+def test_english_syllable_count(word: str, syllables: int) -> None:
     assert count_english_syllables(word) == syllables
 
 
-def test_readability_by_hand() -> None:
+def test_readability_equals_a_hand_computed_value() -> None:
     # 6 words, 2 sentences, 7 syllables (mis-schien has two), 1 word of more than six letters.
     text = "De kat slaapt. Zij droomt misschien."
     assert flesch_douma(text) == pytest.approx(206.835 - 77 * 7 / 6 - 0.93 * 3)
@@ -218,7 +220,7 @@ def test_readability_by_hand() -> None:
     assert lix("no full stop here") == 4
 
 
-def test_easy_texts_are_called_easier() -> None:
+def test_easy_texts_score_as_easier() -> None:
     hard = "De toekenning van de subsidie geschiedt onder voorbehoud van beschikbaarstelling van begrotingsmiddelen."
     easy = "U krijgt het geld als wij genoeg hebben. Dat weten wij nog niet."
     assert flesch_douma(easy) > 80 > 45 > flesch_douma(hard) and lix(easy) < 30 < 60 < lix(hard)
@@ -226,6 +228,6 @@ def test_easy_texts_are_called_easier() -> None:
     assert flesch_kincaid("You get it if we have it.") < 3 < 15 < flesch_kincaid(hard)
 
 
-def test_a_text_without_words_has_no_readability() -> None:
+def test_text_without_words_has_no_readability() -> None:
     for measure in (lix, flesch_douma, flesch_kincaid):
         assert math.isnan(measure("")) and math.isnan(measure(" ... §"))

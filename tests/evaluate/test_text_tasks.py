@@ -1,4 +1,4 @@
-"""Bits per byte of given texts: a ruler that any model can be held to, beside what counters of words reach."""
+"""Bits per byte of given texts: a metric for any model, compared with n-gram baselines."""
 
 from __future__ import annotations
 
@@ -50,13 +50,11 @@ def measured(evaluation: Evaluation, milestone: Path, folder: Path, others: list
         results=folder / "results.json",
         answers=folder / "items.parquet",
     )
-    found: list[dict[str, Any]] = json.loads((folder / "results.json").read_text())["tasks"]
-    return found
+    result: list[dict[str, Any]] = json.loads((folder / "results.json").read_text())["tasks"]
+    return result
 
 
-def test_bits_per_byte_are_those_of_the_models_own_forward_pass(
-    evaluation: Evaluation, milestone: Path, tmp_path: Path
-) -> None:
+def test_bits_per_byte_equal_a_reference_forward_pass(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
     (row,) = measured(evaluation, milestone, tmp_path, [])
     nats = log_likelihoods(milestone, [row["text"] for row in TEXTS])
     sizes = [len(row["text"].encode()) for row in TEXTS]
@@ -70,16 +68,14 @@ def test_bits_per_byte_are_those_of_the_models_own_forward_pass(
     assert [part["part"] for part in row["parts"]] == ["law", "tale"]
     answers = pq.read_table(tmp_path / "items.parquet").to_pylist()
     assert [answer["log_probabilities"] for answer in answers] == [[pytest.approx(one, abs=1e-3)] for one in nats]
-    # The same counts by hand: a token of this tokenizer is a byte, each counted once more than it stands in the text.
+    # The same counts by hand: a token of this tokenizer is a byte, counted once more than it occurs in the text.
     assert set(row["baselines"]) == {"unigram", "bigram"}
     unigram = [answer["unigram_log_probabilities"][0] for answer in answers]
     assert row["baselines"]["unigram"] == pytest.approx(-sum(unigram) / math.log(2) / sum(sizes))
-    assert row["verdict"] == "not better", "random weights know less than who counts"
+    assert row["verdict"] == "not better", "random weights are worse than counting"
 
 
-def test_a_model_stands_beside_another_on_the_same_texts(
-    evaluation: Evaluation, milestone: Path, tmp_path: Path
-) -> None:
+def test_other_model_is_a_baseline_on_the_same_texts(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
     asked = evaluation.resolve_suites(str(tmp_path))
     (tmp_path / "itself").mkdir()
     files = [tmp_path / "itself" / name for name in ("items.parquet", "results.json")]
@@ -99,9 +95,9 @@ def rolling(number: int, nats: float) -> TaskItem:
     return TaskItem(number, str(number), (), (("", "x" * 40),), frozenset(), (nats,), {})
 
 
-def test_better_in_bits_is_what_wins_text_by_text() -> None:
+def test_better_verdict_in_bits_is_a_paired_test_over_texts() -> None:
     random = np.random.default_rng(3)
-    hard = random.uniform(40, 90, 60)  # nats of texts, much unlike one another
+    hard = random.uniform(40, 90, 60)  # nats of very different texts
     better = [rolling(n, -each + 2 + random.normal(0, 2)) for n, each in enumerate(hard)]
     row = compare_bits_with_baselines(better, {"unigram": -hard, "worse": -hard - 1}) | {"constant_answer": None}
     add_verdicts([row])
@@ -110,13 +106,13 @@ def test_better_in_bits_is_what_wins_text_by_text() -> None:
     false_alarms = 0
     for _ in range(1000):
         same = [rolling(n, -each + random.normal(0, 2)) for n, each in enumerate(hard[:20])]
-        found = compare_bits_with_baselines(same, {"unigram": -hard[:20]}) | {"constant_answer": None}
-        add_verdicts([found])
-        false_alarms += found["verdict"] == "better"
-    assert false_alarms <= 65, "5 of 100, and what 1,000 rounds may add"
+        result = compare_bits_with_baselines(same, {"unigram": -hard[:20]}) | {"constant_answer": None}
+        add_verdicts([result])
+        false_alarms += result["verdict"] == "better"
+    assert false_alarms <= 65, "5 of 100, and the allowance for 1,000 rounds"
 
 
-def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path: Path) -> None:
+def test_evaluation_text_is_decontaminated(evaluation: Evaluation, tmp_path: Path) -> None:
     (suite,) = evaluation.resolve_suites(str(tmp_path))
     assert list_item_files(suite) == [ItemFile("tales", tmp_path / "tales.jsonl.gz")]
     raw = yaml.safe_load((Path(__file__).parents[2] / "config/micro.yaml").read_text())
@@ -127,7 +123,7 @@ def test_a_text_of_the_ruler_leaves_the_corpus(evaluation: Evaluation, tmp_path:
     assert ItemFile("tales", tmp_path / "tales.jsonl.gz") in list_decontamination_item_files(config, "main")
 
 
-def test_mistakes_are_told(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
+def test_invalid_settings_are_reported(evaluation: Evaluation, milestone: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: its path .* add --config data=FOLDER"):
         evaluation.resolve_suites(None)
     with pytest.raises(InputError, match=r"evaluation\.texts\.tales: there is no file .*tales\.jsonl\.gz"):

@@ -1,4 +1,4 @@
-"""Prompts that lose their start are counted as the tokenizer alone counts them, and their scores are not judged."""
+"""Truncated prompts are counted by the tokenizer alone, and their scores have no verdict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def short_milestone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_suite(folder: Path, **tasks: dict[str, str]) -> Suite:
-    """Write tasks whose questions have so many letters, which are so many tokens of the byte-level tokenizer."""
+    """Write tasks with questions of the given letters, which are as many tokens of the byte-level tokenizer."""
     folder.mkdir()
     rows = [{"question": "v" * size, "answer": "hond", "right": 1} for size in SIZES]
     for name, fields in tasks.items():
@@ -50,7 +50,7 @@ def write_suite(folder: Path, **tasks: dict[str, str]) -> Suite:
     return Suite(name="own", language="nl", folder=str(folder))
 
 
-def test_prompts_that_lose_their_start_are_counted_for_each_kind_of_task(
+def test_truncated_prompts_are_counted_per_kind_of_task(
     short_milestone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choice = {"kind": "multiple_choice", "target": "{{right}}", "delimiter": " ", "more": CHOICE}
@@ -75,8 +75,8 @@ def test_prompts_that_lose_their_start_are_counted_for_each_kind_of_task(
     behind_shots = [tokens(before + "v" * size + " hond") - 1 > LENGTH for size in SIZES]
     written = [tokens("v" * size) + 16 > LENGTH for size in SIZES]
     assert 0 < sum(alone) < sum(behind_shots) < len(SIZES) and 0 < sum(written) < len(SIZES)
-    of_likely = [tokens("v" * size + "hond") - 1 > LENGTH for size in SIZES]  # which has no delimiter
-    expected = {  # truncated, not asked
+    of_likely = [tokens("v" * size + "hond") - 1 > LENGTH for size in SIZES]  # it has no delimiter
+    expected = {  # truncated, not evaluated
         "choice": (sum(alone), 0),
         "likely": (sum(of_likely), 0),
         "few": (sum(behind_shots), 0),
@@ -95,7 +95,7 @@ def test_prompts_that_lose_their_start_are_counted_for_each_kind_of_task(
     assert verdicts["choice", "acc"] is not None and verdicts["few", "acc"] is None, "most prompts are truncated"
 
 
-def test_a_shipped_task_counts_them_too_and_windows_of_texts_do_not(short_milestone: Path, tmp_path: Path) -> None:
+def test_shipped_task_counts_truncated_prompts_and_text_windows_do_not(short_milestone: Path, tmp_path: Path) -> None:
     data_set = tmp_path / "mirror" / "facebook" / "belebele"
     (data_set / "data").mkdir(parents=True)
     (data_set / "README.md").write_text(
@@ -122,15 +122,13 @@ def test_a_shipped_task_counts_them_too_and_windows_of_texts_do_not(short_milest
     assert all(row["verdict"] is None and row["p_value"] is None for row in tasks if row["suite"] == "shipped")
 
 
-def test_an_answer_longer_than_the_model_reads_is_not_asked_of_its_likelihood(
-    short_milestone: Path, tmp_path: Path
-) -> None:
+def test_answer_longer_than_the_context_has_no_likelihood_request(short_milestone: Path, tmp_path: Path) -> None:
     likely = {"kind": "loglikelihood", "target": "{{answer}}", "delimiter": " ", "more": LIKELY}
     suite = write_suite(tmp_path / "own", likely=likely)
     data = tmp_path / "own" / "likely.jsonl"
     plain = evaluate(short_milestone, tmp_path / "plain.json", suite)["tasks"]
     with data.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"question": "v", "answer": "h" * 300, "right": 1}) + "\n")
-    found = evaluate(short_milestone, tmp_path / "results.json", suite)["tasks"]
-    protocols = {"protocol": None}  # that of the second covers an item more
-    assert [row | protocols for row in found] == [row | protocols | {"examples_too_long": 1} for row in plain]
+    result = evaluate(short_milestone, tmp_path / "results.json", suite)["tasks"]
+    protocols = {"protocol": None}  # the second one covers one more item
+    assert [row | protocols for row in result] == [row | protocols | {"examples_too_long": 1} for row in plain]

@@ -1,4 +1,4 @@
-"""Tasks that let the model write: asked whole or not at all, and told in either case."""
+"""Generation tasks: evaluated completely or not at all, and reported in either case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def suite_of(name: KnownSuite, data: Path) -> Suite:
 
 
 def reading(milestone: Path, tokens: int, folder: Path) -> Path:
-    """Return a copy of the model that reads so many tokens."""
+    """Return a copy of the model with the given context length."""
     made = shutil.copytree(milestone, folder / f"reads_{tokens}")
     config = made / "huggingface/config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": tokens}))
@@ -58,21 +58,19 @@ def reading(milestone: Path, tokens: int, folder: Path) -> Path:
         ("reasoning_open", {("gsm8k_en_test", "exact_match,last_number", "en")}),
     ],
 )
-def test_what_the_model_writes_is_scored(
+def test_generated_answers_are_scored(
     milestone: Path, tmp_path: Path, name: KnownSuite, expected: set[tuple[str, str, str]]
 ) -> None:
-    found = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", suite_of(name, tmp_path))
-    assert {(row["task"], row["metric"], row["language"]) for row in found["tasks"]} == expected
-    for row in found["tasks"]:
-        verdict = "not better" if row["suite"] == "translation" else None  # of the other no rule without understanding
+    result = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", suite_of(name, tmp_path))
+    assert {(row["task"], row["metric"], row["language"]) for row in result["tasks"]} == expected
+    for row in result["tasks"]:
+        verdict = "not better" if row["suite"] == "translation" else None  # the other one has no trivial rule
         assert (row["examples"], row["examples_too_long"], row["verdict"]) == (3, 0, verdict)
         assert (row["signature"] or "").startswith("nrefs:1|") == (row["metric"] in {"bleu", "chrf"})
-    assert found["not_asked"] == []
+    assert result["not_asked"] == []
 
 
-def test_right_answers_have_full_marks_and_the_examples_before_are_always_the_same(
-    milestone: Path, tmp_path: Path
-) -> None:
+def test_correct_answers_have_full_marks_and_few_shot_examples_are_fixed(milestone: Path, tmp_path: Path) -> None:
     prompts: list[str] = []
 
     def right(_: object, requests: list[Instance]) -> list[str]:
@@ -86,8 +84,8 @@ def test_right_answers_have_full_marks_and_the_examples_before_are_always_the_sa
 
     suites = [suite_of(name, tmp_path) for name in ("translation", "reasoning_open")]
     with mock.patch("lm_eval.models.huggingface.HFLM.generate_until", right):
-        found = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", *suites)
-    values = {row["metric"]: row["value"] for row in found["tasks"]}
+        result = evaluate(reading(milestone, 1024, tmp_path), tmp_path / "results.json", *suites)
+    values = {row["metric"]: row["value"] for row in result["tasks"]}
     assert values == {"bleu": pytest.approx(100), "chrf": pytest.approx(100), "exact_match,last_number": 1}
     answers = pq.read_table(tmp_path / "results.parquet").to_pylist()
     written = {row["written"] for row in answers if row["suite"] == "reasoning_open"}
@@ -98,23 +96,21 @@ def test_right_answers_have_full_marks_and_the_examples_before_are_always_the_sa
     assert len({prompt.rpartition("\n\n")[0] for prompt in prompts}) == 3
 
 
-def test_a_task_that_a_short_model_cannot_read_is_named_and_the_others_are_asked(
-    milestone: Path, tmp_path: Path
-) -> None:
+def test_task_too_long_for_the_model_is_named_and_others_are_evaluated(milestone: Path, tmp_path: Path) -> None:
     suites = [suite_of("translation", tmp_path), KNOWN_SUITES["use_cases"], KNOWN_SUITES["safety"]]
-    found = evaluate(reading(milestone, 128, tmp_path), tmp_path / "results.json", *suites)
-    assert {row["suite"] for row in found["tasks"]} == {"safety"}
-    assert {one["task"] for one in found["not_asked"]} == {
+    result = evaluate(reading(milestone, 128, tmp_path), tmp_path / "results.json", *suites)
+    assert {row["suite"] for row in result["tasks"]} == {"safety"}
+    assert {one["task"] for one in result["not_asked"]} == {
         *("tatoeba_nl_en_to_dutch", "tatoeba_nl_en_to_english", "polder_nl_lezen", "polder_nl_antwoorden"),
         *("polder_en_reading", "polder_en_answers", "polder_nl_eenvoudig", "polder_en_simple"),
         *("polder_nl_invullen", "polder_en_cloze"),
         *("polder_nl_samenvatting", "polder_en_summary", "polder_nl_bronnen", "polder_en_sources"),
     }
-    assert {one["sequence_length"] for one in found["not_asked"]} == {128}
-    assert all(one["tokens_needed"] > 128 for one in found["not_asked"])
+    assert {one["sequence_length"] for one in result["not_asked"]} == {128}
+    assert all(one["tokens_needed"] > 128 for one in result["not_asked"])
 
 
-def test_an_example_is_asked_where_its_prompt_and_64_tokens_more_just_fit(milestone: Path, tmp_path: Path) -> None:
+def test_item_is_evaluated_if_prompt_plus_64_tokens_fit(milestone: Path, tmp_path: Path) -> None:
     prompts: list[str] = []
 
     def nothing(_: object, requests: list[Instance]) -> list[str]:
@@ -122,20 +118,20 @@ def test_an_example_is_asked_where_its_prompt_and_64_tokens_more_just_fit(milest
         return ["" for _ in requests]
 
     suite = suite_of("translation", tmp_path)
-    (told, *_) = evaluate(reading(milestone, 128, tmp_path), tmp_path / "short.json", suite)["not_asked"]
-    least = told["tokens_needed"]
+    (skipped, *_) = evaluate(reading(milestone, 128, tmp_path), tmp_path / "short.json", suite)["not_asked"]
+    least = skipped["tokens_needed"]
     with mock.patch("lm_eval.models.huggingface.HFLM.generate_until", nothing):
-        found = evaluate(reading(milestone, least, tmp_path), tmp_path / "results.json", suite)
-        assert {row["examples"] + row["examples_too_long"] for row in found["tasks"]} == {3}
-        assert told["task"] in {row["task"] for row in found["tasks"]}
+        result = evaluate(reading(milestone, least, tmp_path), tmp_path / "results.json", suite)
+        assert {row["examples"] + row["examples_too_long"] for row in result["tasks"]} == {3}
+        assert skipped["task"] in {row["task"] for row in result["tasks"]}
         assert 1 + max(len(prompt.encode()) for prompt in prompts) + 64 == least, (
             "a byte is a token, after begin-of-text"
         )
         shorter = evaluate(reading(milestone, least - 1, tmp_path), tmp_path / "shorter.json", suite)
-    assert told["task"] in {one["task"] for one in shorter["not_asked"]}
+    assert skipped["task"] in {one["task"] for one in shorter["not_asked"]}
 
 
-def test_a_model_that_always_writes_the_same_is_named(milestone: Path, tmp_path: Path) -> None:
+def test_model_with_constant_output_is_named(milestone: Path, tmp_path: Path) -> None:
     with mock.patch(
         "lm_eval.models.huggingface.HFLM.generate_until", lambda _, requests: ["The answer is 7." for _ in requests]
     ):

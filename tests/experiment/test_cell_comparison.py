@@ -1,4 +1,4 @@
-"""Differences between cells: by hand, against draws, and over many simulated experiments whose truth is known."""
+"""Differences between cells: by hand, against resampling, and over many simulated experiments of known truth."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def cells(grades_SI: Floats, model: str = "x", clusters: int | None = None) -> d
     return {seed: checkpoint(grades, model, clusters) for seed, grades in enumerate(grades_SI)}
 
 
-def test_two_seeds_and_two_items_by_hand() -> None:
+def test_two_seeds_and_two_items_equal_a_hand_computed_value() -> None:
     lead_SC = np.array([[0.5, 0.1], [0.3, 0.1]])
     # By seed 0.3 and 0.2, so 0.005 / 2 of seeds; by item 0.4 and 0.1, so 2 x 0.045 / 4 of items; of both 0.0025.
-    found = mean_difference(lead_SC, np.ones(2))
-    assert found.value == pytest.approx(0.25)
-    assert found.error == pytest.approx(0.15)  # of 0.0025 + 0.0225 - 0.0025
-    assert found.freedom == pytest.approx(0.0225**2 / (0.0025**2 + 0.0225**2))
+    result = mean_difference(lead_SC, np.ones(2))
+    assert result.value == pytest.approx(0.25)
+    assert result.error == pytest.approx(0.15)  # of 0.0025 + 0.0225 - 0.0025
+    assert result.freedom == pytest.approx(0.0225**2 / (0.0025**2 + 0.0225**2))
 
 
-def test_the_variance_is_that_of_drawing_seeds_and_then_items() -> None:
+def test_variance_is_that_of_resampling_seeds_then_items() -> None:
     random = np.random.default_rng(3)
     seeds, items, draws = 5, 40, 20_000
     units_C = random.uniform(1, 3, items)
@@ -49,13 +49,13 @@ def test_the_variance_is_that_of_drawing_seeds_and_then_items() -> None:
     mean_C = lead_SC.mean(axis=0)
     by_items = mean_C[of_items].sum(axis=1) / units_C[of_items].sum(axis=1)
     drawn = by_seed[of_seeds].mean(axis=1).var() * seeds / (seeds - 1) + by_items.var() * items / (items - 1)
-    # Nothing of the lead is of a seed with an item alone, so that both draws together are the whole variance.
+    # The lead has no seed-item interaction, so both resamplings together give the whole variance.
     assert mean_difference(lead_SC, units_C).error ** 2 == pytest.approx(drawn, rel=0.06)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("noise", [(0.0, 0.0, 0.5), (0.05, 0.2, 0.5), (0.1, 0.0, 0.1), (0.0, 0.5, 0.1)])
-def test_intervals_hold_the_true_difference(seeds: int, noise: tuple[float, float, float]) -> None:
+def test_intervals_cover_the_true_difference(seeds: int, noise: tuple[float, float, float]) -> None:
     random = np.random.default_rng(1)
     of_seed, of_item, of_both = noise
     truth, items, times, held = 0.1, 60, 400, 0
@@ -68,7 +68,7 @@ def test_intervals_hold_the_true_difference(seeds: int, noise: tuple[float, floa
     assert held / times >= (0.89 if seeds == 2 else 0.925)
 
 
-def test_the_family_of_comparisons_errs_in_five_of_a_hundred_experiments_at_most() -> None:
+def test_family_wise_error_is_at_most_five_percent() -> None:
     random = np.random.default_rng(2)
     seeds, items, times, wrong = 3, 40, 400, 0
     for _ in range(times):
@@ -85,9 +85,9 @@ def test_the_family_of_comparisons_errs_in_five_of_a_hundred_experiments_at_most
     assert wrong / times <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
 
 
-def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
+def test_detectable_difference_is_found_in_80_percent_of_experiments() -> None:
     random = np.random.default_rng(4)
-    seeds, items, times, found = 5, 50, 400, 0
+    seeds, items, times, result = 5, 50, 400, 0
     noise = 0.05, 0.2, 0.4
     error = (noise[0] ** 2 / seeds + noise[1] ** 2 / items + noise[2] ** 2 / seeds / items) ** 0.5
     lead_SC = noise[0] * random.normal(size=(seeds, 1)) + noise[2] * random.normal(size=(seeds, items))
@@ -97,7 +97,7 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
     assert 2 * row["error"] < row["detectable_difference"] < 6 * row["error"]
     single = [dict(row)]
     add_corrected_cell_p_values(single, 0.05)
-    assert single[0]["detectable_difference"] < row["detectable_difference"], "among fewer, less is found"
+    assert single[0]["detectable_difference"] < row["detectable_difference"], "fewer seeds detect less"
     truth = 3.4 * error  # Student's reach and power at about 8 degrees of freedom, of one comparison
     for _ in range(times):
         lead_SC = truth + noise[0] * random.normal(size=(seeds, 1)) + noise[1] * random.normal(size=items)
@@ -105,11 +105,11 @@ def test_what_is_called_detectable_is_found_in_80_of_100_experiments() -> None:
             cells(lead_SC + noise[2] * random.normal(size=(seeds, items))), cells(np.zeros((seeds, items)))
         )
         add_corrected_cell_p_values([row], 0.05)
-        found += row["better"] == "a"
-    assert 0.7 < found / times < 0.92
+        result += row["better"] == "a"
+    assert 0.7 < result / times < 0.92
 
 
-def test_seeds_that_one_side_lacks_are_left_out_and_one_seed_is_compared_by_items_alone() -> None:
+def test_unpaired_seeds_are_dropped_and_one_seed_is_compared_by_items() -> None:
     random = np.random.default_rng(5)
     one, other = random.normal(size=(3, 30)), random.normal(size=(3, 30))
     first, second = cells(one), cells(other, "y")
@@ -128,7 +128,7 @@ def test_seeds_that_one_side_lacks_are_left_out_and_one_seed_is_compared_by_item
     assert compare_cells(first, second) == []
 
 
-def test_items_that_are_alike_count_as_one_and_metrics_can_be_named() -> None:
+def test_grouped_items_count_once_and_metrics_can_be_selected() -> None:
     random = np.random.default_rng(6)
     lead_SI = np.repeat(random.normal(size=(3, 10)), 6, axis=1)[:, np.argsort(np.tile(np.arange(6), 10), kind="stable")]
     grouped, alone = (
@@ -141,24 +141,24 @@ def test_items_that_are_alike_count_as_one_and_metrics_can_be_named() -> None:
     assert len(compare_cells(cells(lead_SI), cells(lead_SI), ["task/sari"])) == 1
 
 
-def test_where_nothing_varies_nothing_is_found() -> None:
+def test_constant_values_have_no_significant_difference() -> None:
     (row,) = compare_cells(cells(np.ones((2, 4))), cells(np.zeros((2, 4))))
     add_corrected_cell_p_values([row], 0.05)
     assert (row["difference"], row["p_value"], row["better"], row["detectable_difference"]) == (1.0, 1.0, None, None)
-    assert compare_cells(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "of one item nothing can be told"
+    assert compare_cells(cells(np.ones((2, 1))), cells(np.zeros((2, 1)))) == [], "one item is not informative"
 
 
-def test_the_level_is_the_one_that_is_asked_for() -> None:
+def test_significance_level_is_the_requested_one() -> None:
     row = {"p_value": 0.03, "difference": 1.0, "higher_is_better": True, "detectable_difference": None}
-    found = []
+    results = []
     for alpha in (0.01, 0.05, 0.07):
         rows = [dict(row), {**row, "p_value": 0.9}]
         add_corrected_cell_p_values(rows, alpha)
-        found.append([one["better"] for one in rows])
-    assert found == [[None, None], [None, None], ["a", None]], "0.03 of two is 0.06"
+        results.append([one["better"] for one in rows])
+    assert results == [[None, None], [None, None], ["a", None]], "0.03 of two is 0.06"
 
 
-def test_shares_differ_by_one_at_most() -> None:
+def test_proportions_differ_by_at_most_one() -> None:
     keys = [("dutch", "task", number, str(number)) for number in range(6)]
 
     def answers(*right: int) -> EvaluatedCheckpoint:
@@ -174,7 +174,7 @@ def test_shares_differ_by_one_at_most() -> None:
     assert (row["low"], row["high"], row["detectable_difference"]) == (-1.0, 1.0, 1.0)
 
 
-def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
+def test_lower_bits_are_better_and_bytes_are_the_units() -> None:
     keys = [("dutch", "text", number, str(number)) for number in range(4)]
 
     def reader(nats: list[float]) -> EvaluatedCheckpoint:
@@ -190,6 +190,6 @@ def test_fewer_bits_are_better_and_bytes_are_the_units() -> None:
     assert row["better"] == "a" and not row["higher_is_better"] and row["difference"] < 0
 
 
-def test_undominated_rows_are_those_of_the_front() -> None:
+def test_undominated_rows_form_the_pareto_front() -> None:
     assert find_pareto_front([(1, 5), (2, 4), (2, 3), (0, 6), (2, 4)]) == [True, True, False, True, True]
     assert find_pareto_front([]) == []

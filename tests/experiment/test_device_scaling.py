@@ -1,4 +1,4 @@
-"""Strong and weak scaling of the runs below a folder, whose speeds are known."""
+"""Strong and weak scaling of the runs below a folder, with known speeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTH = 100
 def write(
     results: Path, run: str, devices: int, batch: int, seconds: float, joules: float | None, **changes: Any
 ) -> None:
-    """Write a run of one model whose steps took so long, each but the first, which took a minute."""
+    """Write a run of one model with the given step times, except the first step, which took a minute."""
     folder, nodes = results / run, [f"node{number}" for number in range(-(-devices // 4))]
     (folder / "provenance/records").mkdir(parents=True)
     (folder / "models/base").mkdir(parents=True)
@@ -40,7 +40,7 @@ def write(
         }
         (folder / f"provenance/records/pretrain.segment.base.{step}.json").write_text(json.dumps(content))
     ends = [60 + step * seconds for step in range(4)]
-    # A branch from step 2: the joules are of its own four steps, and so are the tokens that they are told by.
+    # A branch from step 2: joules and tokens cover its own four steps.
     lines = [{"step": step, "loss": 2.0, "ended_unix_seconds": end} for step, end in enumerate(ends, start=3)]
     (folder / "models/base/metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     figures = [figure("model.base.tokens_seen", 6 * batch * LENGTH, "tokens", "counted")]
@@ -49,18 +49,18 @@ def write(
 
 
 def rows(lines: list[str], way: str) -> dict[str, list[str]]:
-    """Return the cells of a table by run, from its head on to an empty line."""
+    """Return the cells of a table by run, from its header to an empty line."""
     start = next(number for number, line in enumerate(lines) if line.startswith(f"{way} scaling"))
     table = [line for line in lines[start + 1 : [*lines, ""].index("", start)] if line]
     return {line.split()[0]: line.split()[1:] for line in table}
 
 
-def test_one_batch_on_more_devices_is_strong_and_one_that_grows_weak(
+def test_fixed_batch_is_strong_scaling_and_growing_batch_is_weak_scaling(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, "one", 4, 80, 8.0, 64_000.0)
     write(tmp_path, "two", 8, 80, 5.0, 80_000.0)  # 1.6 times as fast on twice as many
-    write(tmp_path, "wide", 8, 160, 8.0, None)  # as much each device, in the same time
+    write(tmp_path, "wide", 8, 160, 8.0, None)  # the same work per device in equal time
     assert main(["scaling", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert rows(lines, "strong") == {
@@ -74,25 +74,25 @@ def test_one_batch_on_more_devices_is_strong_and_one_that_grows_weak(
     assert "80 sequences of all devices" in lines[0] and any("20 sequences of a device" in line for line in lines)
 
 
-def test_several_on_the_fewest_devices_are_their_mean(tmp_path: Path) -> None:
+def test_repeated_runs_on_the_fewest_devices_are_averaged(tmp_path: Path) -> None:
     for name, seconds in (("a", 8.0), ("b", 4.0)):
         write(tmp_path, name, 1, 8, seconds, None)
     write(tmp_path, "c", 2, 8, 4.0, None)  # 200 tokens a second, where one device has 150
-    found = rows(format_scaling(list(read_measurements(tmp_path))), "strong")
-    assert found["c/base"][3:5] == ["100", "66.7"] and found["a/base"][4] == "66.7" and found["b/base"][4] == "133.3"
+    result = rows(format_scaling(list(read_measurements(tmp_path))), "strong")
+    assert result["c/base"][3:5] == ["100", "66.7"] and result["a/base"][4] == "66.7" and result["b/base"][4] == "133.3"
 
 
 @pytest.mark.parametrize(
     "changes", [{"strategy": "no_shard"}, {"micro_batch_size": 3}, {"sampling": {"mask_documents": True}}]
 )
-def test_another_training_is_not_set_beside_it(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_different_trainings_are_not_compared(tmp_path: Path, changes: dict[str, Any]) -> None:
     write(tmp_path, "one", 4, 80, 8.0, None)
     write(tmp_path, "two", 8, 80, 5.0, None, **changes)
     with pytest.raises(InputError, match="no two models of the 2 that were timed are the same training"):
         format_scaling(list(read_measurements(tmp_path)))
 
 
-def test_what_changes_no_step_s_work_may_differ_and_what_was_not_timed_is_left_out(tmp_path: Path) -> None:
+def test_settings_that_do_not_change_step_work_may_differ(tmp_path: Path) -> None:
     write(tmp_path, "one", 4, 80, 8.0, None)
     write(tmp_path, "two", 8, 80, 5.0, None, learning_rate=0.1, warmup_steps=3, steps=400)
     write(tmp_path, "three", 16, 80, 5.0, None)
@@ -100,7 +100,7 @@ def test_what_changes_no_step_s_work_may_differ_and_what_was_not_timed_is_left_o
     assert rows(format_scaling(list(read_measurements(tmp_path))), "strong").keys() == {"one/base", "two/base"}
 
 
-def test_another_platform_is_not_set_beside_it(tmp_path: Path) -> None:
+def test_different_platforms_are_not_compared(tmp_path: Path) -> None:
     for name, devices, platform in (("one", 4, "snellius"), ("two", 8, "lumi")):
         write(tmp_path, name, devices, 80, 8.0, None)
         started = tmp_path / name / "provenance/frozen/1.json"
@@ -111,7 +111,7 @@ def test_another_platform_is_not_set_beside_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_real_run_is_read(finished: Project) -> None:
-    (found,) = read_measurements(finished.results)
-    assert (found.model, found.devices, found.nodes, found.batch_size) == ("micro/base", 2, 1, 4)
-    assert 10 < found.tokens_per_second < 1e6 and found.token_joules
+def test_scaling_of_a_real_run_is_read(finished: Project) -> None:
+    (result,) = read_measurements(finished.results)
+    assert (result.model, result.devices, result.nodes, result.batch_size) == ("micro/base", 2, 1, 4)
+    assert 10 < result.tokens_per_second < 1e6 and result.token_joules

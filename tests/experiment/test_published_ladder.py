@@ -1,4 +1,4 @@
-"""Of a published ladder the fit predicts what its authors predict, and so two finished models of far more compute.
+"""The fit reproduces the authors' predictions of a published ladder, and predicts two models of far more compute.
 
 OLMo's ladder: Bhagia et al. 2024 (Establishing Task Scaling Laws via Compute-Efficient Model Ladders, arXiv
 2412.04403), https://github.com/allenai/OLMo-ladder (Apache-2.0), commit 67a3f44, src/scripts/paper/data/ladder-runs.
@@ -17,7 +17,7 @@ from scipy.optimize import curve_fit
 from pipeline.experiment.scaling_fit import ScalingFit, ScalingPoint, fit_scaling_law
 
 # Parameters without the input embedding, tokens, and the losses of `MEASURES`: each the mean of the last five
-# evaluations of a run, as its authors take it; of the 7B model one is published. MMLU is the mean of its four parts,
+# evaluations of a run, as in the paper; of the 7B model one is published. MMLU is the mean of its four parts,
 # weighted by their questions.
 SMALL = (
     (190354176, 3812622336, 3.60517, 1.51891, 0.98271, 1.37993, 1.21071, 1.27299, 1.56521, 1.39707, 1.81431),
@@ -41,7 +41,7 @@ LARGE = (
     (6887575552, 3945065873408, 2.48292, 0.77702, 0.67319, 0.74244, 0.53298, 0.90884, 0.80694, 0.96287, 1.26826),
     (13202396160, 5000088518656, 2.43788, 0.74883, 0.66093, 0.71572, 0.51139, 0.89879, 0.81158, 0.95685, 1.26320),
 )
-# What the authors' own fit predicts of the 13B model, and by how many percent it errs of 7B and 13B: src/scripts/paper/
+# The authors' predictions of the 13B model, and their errors in percent for 7B and 13B: src/scripts/paper/
 # figures, step1_c4_main.csv and .pdf, step1_main.csv and .png. C4 is in nats per token, the others in bits per byte.
 MEASURES = {
     "C4": (2.3444, 2.0, 3.8),
@@ -73,7 +73,7 @@ def by_law(measure: str, parameters: float, tokens: float) -> float:
 
 
 def last(measure: str, parameters: float, tokens: float) -> float:
-    """The loss of the ladder's model of most compute."""
+    """The loss of the ladder's model with the most compute."""
     return points(SMALL, measure)[-1].loss
 
 
@@ -92,24 +92,24 @@ def by_compute_with_constant(measure: str, parameters: float, tokens: float) -> 
     def law(compute: np.ndarray, E: float, A: float, alpha: float) -> np.ndarray:
         return E + A * compute**-alpha
 
-    found, _ = curve_fit(law, N * D / unit, losses, p0=[losses.min() / 2, losses.min() / 2, 0.1], bounds=(0, np.inf))
-    return float(law(np.array(parameters * tokens / unit), *found))
+    result, _ = curve_fit(law, N * D / unit, losses, p0=[losses.min() / 2, losses.min() / 2, 0.1], bounds=(0, np.inf))
+    return float(law(np.array(parameters * tokens / unit), *result))
 
 
 def errors(method: Callable[[str, float, float], float], measure: str) -> list[float]:
-    """Return by how many percent a method errs of the two large models."""
+    """Return the errors of a method for the two large models, in percent."""
     return [100 * abs(method(measure, N, D) / loss - 1) for N, D, loss in points(LARGE, measure)]
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_the_published_predictions_are_found_again(measure: str) -> None:
+def test_published_predictions_are_reproduced(measure: str) -> None:
     published, *off = MEASURES[measure]
     assert by_law(measure, *LARGE[1][:2]) == pytest.approx(published, rel=3e-4)
     assert errors(by_law, measure) == pytest.approx(off, abs=0.07), "published with one decimal"
 
 
 @pytest.mark.parametrize("measure", ["C4", "MMLU", "HellaSwag"])
-def test_two_models_of_a_hundred_times_the_compute_are_predicted(measure: str) -> None:
+def test_two_models_with_a_hundred_times_the_compute_are_predicted(measure: str) -> None:
     of_7b, of_13b = errors(by_law, measure)
     assert of_7b < 2.5 and of_13b < 4.5
     for trivial in (last, by_compute):
@@ -117,7 +117,7 @@ def test_two_models_of_a_hundred_times_the_compute_are_predicted(measure: str) -
         assert other_7b > 1.5 * of_7b and other_13b > 1.5 * of_13b
 
 
-def test_over_all_measures_only_a_law_of_compute_with_a_constant_errs_less() -> None:
+def test_only_a_compute_law_with_a_constant_has_lower_errors() -> None:
     means = {
         method: [fmean(of_model) for of_model in zip(*(errors(method, measure) for measure in MEASURES), strict=True)]
         for method in (by_law, by_compute_with_constant, by_compute, last)
@@ -130,7 +130,7 @@ def test_over_all_measures_only_a_law_of_compute_with_a_constant_errs_less() -> 
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_the_intervals_hold_what_the_two_models_measure() -> None:
+def test_intervals_cover_the_measured_values_of_both_models() -> None:
     held, reaches = 0, []
     for measure in MEASURES:
         for N, D, loss in points(LARGE, measure):

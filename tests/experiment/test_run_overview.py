@@ -1,4 +1,4 @@
-"""All runs of a folder side by side: what is set otherwise, what came out, and nothing hidden by a damaged one."""
+"""All runs of a folder side by side: differing settings, results, and nothing hidden by a damaged one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 
 
 def write(folder: Path, configuration: dict[str, Any], figures: list[dict[str, Any]] | None, jobs: int = 2) -> None:
-    """Write what a run leaves behind: records, what it was at its start, and the figures of its report."""
+    """Write the files of a run: records, its initial snapshot, and the figures of its report."""
     for name in ("provenance/records", "provenance/frozen", "report"):
         (folder / name).mkdir(parents=True)
     for number in range(jobs):
         (folder / f"provenance/records/{number}.json").write_text("{}")
     (folder / "provenance/records/.partial-node1.7-0.json").write_text("{")  # of a job that was killed
-    for number, seed in ((9, 1), (10, configuration["run"]["seed"])):  # the tenth start is the last
+    for number, seed in ((9, 1), (10, configuration["run"]["seed"])):  # the tenth invocation is the last
         started = {**configuration, "run": {**configuration["run"], "seed": seed}}
         (folder / f"provenance/frozen/{number}.json").write_text(json.dumps({"configuration": started}))
     if figures is not None:
@@ -48,12 +48,12 @@ def results(tmp_path: Path) -> Path:
     write(tmp_path / "deeper/b", {"run": {"name": "b", "seed": 8}, "sources": [EN, NL]}, [energy(123.5), price], jobs=1)
     write(tmp_path / "c", {"run": {"name": "c", "seed": 7}, "sources": [NL]}, None)
     (tmp_path / "a/scratch/provenance/records").mkdir(parents=True)  # no run within a run
-    (tmp_path / "deeper/above").symlink_to(tmp_path)  # and no way in a circle
+    (tmp_path / "deeper/above").symlink_to(tmp_path)  # no cycle
     return tmp_path
 
 
 def cells(lines: list[str]) -> dict[str, list[str]]:
-    """Return the cells of each row by its first one; empty ones by the places where the head begins."""
+    """Return the cells of each row by its first one; empty ones by the columns of the header."""
     starts = [lines[0].index(word) for word in lines[0].split()]
     ends = [*starts[1:], None]
     return {
@@ -61,7 +61,7 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
     }
 
 
-def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(results: Path) -> None:
+def test_run_column_shows_differing_settings_and_figures(results: Path) -> None:
     lines = format_runs(find_runs(results))
     assert lines[0].split() == ["a", "c", "deeper/b"]
     assert cells(lines) == {
@@ -72,10 +72,10 @@ def test_a_column_for_each_run_has_the_settings_that_differ_and_the_figures(resu
         "energy.total, Wh": ["7.22222 estimated", "", "0.0343056 estimated"],
         "score.base.8.quiz.acc": ["0.333333", "", ""],
         "cost.total, EUR": ["", "", "2.5 stated"],
-    }, "a source more moves no other one's keys"
+    }, "an added source changes no key of others"
 
 
-def test_a_row_for_each_model_has_its_figures_those_with_the_lowest_loss_first(tmp_path: Path) -> None:
+def test_model_rows_are_sorted_by_loss(tmp_path: Path) -> None:
     def model(name: str, loss: float, joules: float) -> list[dict[str, Any]]:
         return [
             figure(f"model.{name}.parameters", 1200, "parameters", "counted"),
@@ -98,45 +98,45 @@ def test_a_row_for_each_model_has_its_figures_those_with_the_lowest_loss_first(t
     assert format_models({name: run._replace(figures={}) for name, run in runs.items()}) == []
 
 
-def test_a_damaged_run_hides_no_other_one_and_a_name_is_no_command_to_a_terminal(results: Path) -> None:
+def test_damaged_run_is_listed_and_names_are_escaped(results: Path) -> None:
     (results / "a/report/figures.json").write_text('[{"figure": 1}]')
     (results / "c/provenance/frozen/10.json").write_text("{")
     (results / "c").rename(results / "c\x1b[31m")
-    told = cells(lines := format_runs(find_runs(results)))
+    columns = cells(lines := format_runs(find_runs(results)))
     assert lines[0].split()[1] == "c\\x1b[31m"
-    assert told["state"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "with a report"]
-    assert told["run.seed"] == ["7", "", "8"] and told["energy.total, Wh"] == ["", "", "0.0343056 estimated"]
+    assert columns["state"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "with a report"]
+    assert columns["run.seed"] == ["7", "", "8"] and columns["energy.total, Wh"] == ["", "", "0.0343056 estimated"]
 
 
-def test_a_long_text_makes_no_column_wide(results: Path) -> None:
+def test_long_text_does_not_widen_a_column(results: Path) -> None:
     for name, letter in (("d", "x"), ("e", "y")):
         write(results / name, {"run": {"name": name, "seed": 7}, "sources": [NL], "use": letter * 5000}, None)
     assert max(map(len, format_runs(find_runs(results)))) < 300
-    told = cells(format_runs(find_runs(results)))["use"]
-    assert [cell for cell in told if cell] == [f'"{letter * 58}…' for letter in "xy"]
+    columns = cells(format_runs(find_runs(results)))["use"]
+    assert [cell for cell in columns if cell] == [f'"{letter * 58}…' for letter in "xy"]
 
 
-def test_the_command_prints_one_run_or_all_of_a_folder(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_one_run_or_all_runs_of_a_folder(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(results / "a")]) == 0
     printed = capsys.readouterr().out
-    assert printed.split()[0] == "a" and "run.seed" not in printed, "one run differs from none"
+    assert printed.split()[0] == "a" and "run.seed" not in printed, "one run has no differences"
     assert "7.22222 estimated" in printed and "without their intervals" in printed
 
 
-def test_no_run_and_no_folder_are_one_sentence(tmp_path: Path) -> None:
+def test_missing_run_or_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no run in"):
         find_runs(tmp_path)
     with pytest.raises(InputError, match="missing cannot be read: No such file"):
         find_runs(tmp_path / "missing")
 
 
-def test_without_mlflow_one_sentence_says_how_to_install_it(
+def test_missing_mlflow_error_explains_its_installation(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it writes with MLflow, `tests/auditors/test_mlflow.py` reads with MLflow."""
+    """`tests/auditors/test_mlflow.py` reads the MLflow output with MLflow."""
     monkeypatch.setitem(sys.modules, "mlflow", None)
     for name in MLFLOW_VARIABLES:
-        monkeypatch.setenv(name, "")  # and not what the command sets, after the test
+        monkeypatch.setenv(name, "")  # and not the variables set by the command, after the test
     install = "nothing was written: `python -m pip install mlflow-skinny jinja2 pydantic typer`"
     with pytest.raises(InputError, match=install):
         main(["runs", str(results), "--mlflow", str(tmp_path / "store")])

@@ -1,4 +1,4 @@
-"""The ladder of the runs below a folder: which models are its rungs, what they cost, how the largest is predicted."""
+"""The ladder of the runs below a folder: its models, their cost, and the prediction of the largest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parameters(width: int, layers: int) -> int:
 
 
 def write(folder: Path, models: dict[str, tuple[int, int, int]], *, index: str = "1" * 64, **losses: float) -> None:
-    """Write what a run leaves behind of its models: the records of two segments each, and the figures of its report."""
+    """Write the files of a run with its models: the records of two segments each, and the figures of its report."""
     (folder / "provenance/records").mkdir(parents=True)
     (folder / "report").mkdir()
     figures = [figure("tokens.main.train", TRAIN_TOKENS, "tokens", "counted")]
@@ -72,7 +72,7 @@ def record(
     is_cell: bool = False,
     **settings: Any,
 ) -> None:
-    """Write the record of a segment, of a cell of an experiment or of another model."""
+    """Write the record of a segment, of an experiment cell or of another model."""
     training = {"steps": steps, "learning_rate": settings.pop("learning_rate", 0.01)}
     content = {
         "step": "pretrain.segment",
@@ -101,7 +101,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_models_of_several_runs_are_rungs_in_the_order_of_their_compute(results: Path) -> None:
+def test_models_of_several_runs_are_sorted_by_compute(results: Path) -> None:
     rungs, left_out = find_rungs(results)
     assert left_out == []
     assert [rung.model for rung in rungs] == [f"one/{n}" for n in "ab"] + [
@@ -115,7 +115,7 @@ def test_models_of_several_runs_are_rungs_in_the_order_of_their_compute(results:
     assert [rung.model for rung in alone] == ["one/a", "one/b", "one/c"]
 
 
-def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_joules(
+def test_largest_model_is_predicted_by_the_others_and_each_row_has_joules(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ladder", str(results), "--hold-out", "largest"]) == 0
@@ -124,13 +124,13 @@ def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_j
     measured = LAW.loss(parameters(128, 4), 5e6)
     assert rows["one/a"].endswith("32,000 J measured") and "0.3 " in rows["one/a"] and "15,456" in rows["one/a"]
     assert "(held out)" in rows["deeper/two/g"] and "(held out)" not in rows["deeper/two/f"]
-    found = re.search(
+    result = re.search(
         r"two/g, held out: predicted ([\d.]+) \(([\d.]+) to ([\d.]+)\), measured ([\d.]+): (\S+) %", printed
     )
-    assert found
-    predicted, low, high, told_measured, off = map(float, found.groups())
+    assert result
+    predicted, low, high, measured_text, off = map(float, result.groups())
     assert predicted == pytest.approx(measured, rel=2e-3) and low <= predicted <= high
-    assert told_measured == pytest.approx(measured, abs=5e-5)
+    assert measured_text == pytest.approx(measured, abs=5e-5)
     assert off == pytest.approx(100 * (predicted / measured - 1), abs=0.01)
     assert printed.count("outside of the fitted range: parameters 2 x above, tokens 2 x above\n") == 1
     assert "two/g read theirs over 4 times" in printed
@@ -138,7 +138,7 @@ def test_the_largest_is_predicted_by_the_others_and_each_model_stands_with_its_j
 
 
 def add_cell(folder: Path, name: str, rate: float, seed: int, loss: float, *, index: str = "1" * 64) -> None:
-    """Add a finished cell of the size and tokens of model f to a run."""
+    """Add a finished cell with the size and tokens of model f to a run."""
     width, layers, steps = MODELS["f"]
     architecture = {"width": width, "layers": layers, "heads": 4, "key_value_heads": 2, "feed_forward_width": 4 * width}
     record(folder, name, steps, architecture, steps, index, learning_rate=rate, seed=seed, is_cell=True)
@@ -150,7 +150,7 @@ def add_cell(folder: Path, name: str, rate: float, seed: int, loss: float, *, in
     (folder / "report/figures.json").write_text(json.dumps(figures))
 
 
-def test_cells_are_rungs_and_of_several_settings_the_best_count_with_all_their_seeds(
+def test_best_settings_with_all_their_seeds_count_as_ladder_rungs(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, own = results / "deeper/two", LAW.loss(parameters(128, 2), 1.2e6)
@@ -161,7 +161,7 @@ def test_cells_are_rungs_and_of_several_settings_the_best_count_with_all_their_s
         add_cell(folder, name, rate, seed, loss)
     rungs, left_out = find_rungs(results)
     names = {rung.model.rpartition("/")[2] for rung in rungs}
-    assert names == {*"abcdeg", "x-high-seed-1", "x-high-seed-2"}, "a lower mean, though one seed of it is worse"
+    assert names == {*"abcdeg", "x-high-seed-1", "x-high-seed-2"}, "a lower mean despite one worse seed"
     assert left_out == [
         "left out: deeper/two/e-same-seed-3 is the same training as deeper/two/f",
         "left out: deeper/two/f has the size and the tokens of deeper/two/x-high-seed-1, whose settings give a lower "
@@ -174,7 +174,7 @@ def test_cells_are_rungs_and_of_several_settings_the_best_count_with_all_their_s
     assert "fitted to 7 of these 8 models, 2 of them cells of experiments:" in printed
 
 
-def test_a_cell_on_other_tokens_is_left_out_and_moves_no_other_model(results: Path) -> None:
+def test_cell_with_other_tokens_is_left_out_and_changes_no_other_model(results: Path) -> None:
     before, _ = find_rungs(results)
     add_cell(results / "one", "0-first", 0.01, 1, 1.0, index="2" * 64)
     after, left_out = find_rungs(results)
@@ -182,7 +182,7 @@ def test_a_cell_on_other_tokens_is_left_out_and_moves_no_other_model(results: Pa
     assert left_out == ["left out: one/0-first was validated on other tokens than one/a"]
 
 
-def test_the_held_out_model_does_not_move_the_law(results: Path) -> None:
+def test_held_out_model_does_not_change_the_law(results: Path) -> None:
     rungs, _ = find_rungs(results)
     worse = [*rungs[:-1], rungs[-1]._replace(point=rungs[-1].point._replace(loss=9.0))]
     laws = [
@@ -193,7 +193,7 @@ def test_the_held_out_model_does_not_move_the_law(results: Path) -> None:
     assert "measured 9.0000" in format_ladder(worse, hold_out=True)[-2]
 
 
-def test_all_models_are_fitted_where_none_is_held_out_and_compute_is_split(results: Path) -> None:
+def test_all_models_are_fitted_without_hold_out_and_compute_is_split(results: Path) -> None:
     lines = format_ladder(find_rungs(results)[0], hold_out=False)
     assert not any("held out" in line for line in lines)
     (split,) = [line for line in lines if "spent best" in line]
@@ -201,7 +201,7 @@ def test_all_models_are_fitted_where_none_is_held_out_and_compute_is_split(resul
     assert flops == pytest.approx(6 * best_parameters * best_tokens, rel=0.02)
 
 
-def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(results: Path) -> None:
+def test_unfinished_models_and_runs_without_a_report_are_named(results: Path) -> None:
     (results / "one/provenance/records/pretrain.segment.a.300.json").unlink()
     (results / "deeper/two/report/figures.json").unlink()
     rungs, left_out = find_rungs(results)
@@ -212,7 +212,7 @@ def test_unfinished_models_and_runs_without_a_report_are_left_out_and_named(resu
         main(["ladder", str(results)])
 
 
-def test_models_without_their_tokens_are_left_out_and_named(results: Path) -> None:
+def test_models_without_token_records_are_named(results: Path) -> None:
     figures = results / "deeper/two/report/figures.json"
     figures.write_text(figures.read_text().replace('"tokens.', '"other.'))
     record = results / "one/provenance/records/pretrain.segment.a.300.json"
@@ -232,7 +232,7 @@ def test_models_with_experts_are_left_out(results: Path) -> None:
     assert not any(rung.model.endswith("/g") for rung in rungs) and any("has experts" in line for line in left_out)
 
 
-def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Path) -> None:
+def test_models_that_do_not_improve_with_size_give_no_optimal_split(results: Path) -> None:
     rungs, _ = find_rungs(results)
     flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
     assert (
@@ -241,20 +241,20 @@ def test_models_that_learn_nothing_by_their_size_give_no_best_split(results: Pat
     )
 
 
-def test_energy_that_is_not_known_is_said(results: Path) -> None:
+def test_unknown_energy_is_shown_as_not_known(results: Path) -> None:
     file = results / "one/report/figures.json"
     file.write_text(json.dumps([f for f in json.loads(file.read_text()) if not f["figure"].startswith("energy")]))
     lines = format_ladder(find_rungs(results)[0], hold_out=False)
     assert [line.endswith("not known") for line in lines[1:8]].count(True) == 3
 
 
-def test_losses_of_different_texts_are_of_no_one_law(results: Path) -> None:
+def test_losses_on_different_texts_are_not_fitted_together(results: Path) -> None:
     write(results / "three", {"h": (32, 1, 900)}, index="2" * 64)
     with pytest.raises(InputError, match=r"one/a and three/h were validated on different tokens.*share a token set"):
         find_rungs(results)
 
 
-def test_the_ladder_that_is_shipped_has_twelve_models_a_law_can_be_told_from() -> None:
+def test_shipped_ladder_has_twelve_models_that_determine_a_law() -> None:
     raw = yaml.safe_load(Path("config/ladder.yaml").read_text(encoding="utf-8"))
     models = parse_configuration({**raw, "data": "x"}).models.values()
     sizes = {parameter_count(model.architecture, 0) for model in models}

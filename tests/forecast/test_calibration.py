@@ -1,4 +1,4 @@
-"""The forecast of a run by two small runs that are made up, whose figures can be done by hand."""
+"""The forecast of a run by two simulated small runs, against hand-computed values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DATA = [step for step in WORKLOADS if not step.startswith(("opt_out.", "pretrain
 
 
 def raw(folder: Path, size: int, **sections: Any) -> dict[str, Any]:
-    """Return a configuration with one source, a file of so many bytes."""
+    """Return a configuration with one source, a file of the given bytes."""
     file = folder / "texts" / f"{size}.txt"
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(b"a" * size)
@@ -58,7 +58,7 @@ def write(path: Path, content: Any) -> Path:
 
 
 def seal(run: Path) -> None:
-    """Write the record of the report, with the hash of the account."""
+    """Write the record of the report, with the hash of the energy accounting."""
     sha256 = hashlib.sha256((run / "report/energy.json").read_bytes()).hexdigest()
     outputs = [{"path": "report/energy.json", "sha256": sha256}]
     read = [
@@ -71,7 +71,7 @@ def seal(run: Path) -> None:
 
 
 def made(folder: Path, size: int, *, spread: float = 1.0, steps: list[str] = DATA, **sections: Any) -> Path:
-    """Write a finished run: two jobs a step, together 1 s and 10 J and for 1,000 bytes as much again; one was lost."""
+    """Write a finished run: two jobs a step, together 1 s and 10 J plus as much for each 1,000 bytes; one was lost."""
     run = folder / f"pilot_{size}"
     write(run / "provenance/frozen/1.json", {"configuration": raw(folder, size, **sections)})
     files = [{"name": "a.txt", "bytes": size, "sha256": "0"}]
@@ -105,18 +105,18 @@ def pilots(tmp_path: Path) -> list[Path]:
     return [made(tmp_path, 1000), made(tmp_path, 10_000)]
 
 
-def test_a_step_takes_its_start_and_so_much_per_byte(tmp_path: Path, pilots: list[Path]) -> None:
+def test_step_forecast_has_a_startup_cost_and_a_cost_per_byte(tmp_path: Path, pilots: list[Path]) -> None:
     # 20 J and 2 s for 1,000 bytes, 110 J and 11 s for 10,000: 10 J + 0.01 J a byte, 1 s + 0.001 s a byte
     forecast = plan_of(planned(tmp_path, pilots))["forecast"]
-    told = forecast["steps"]["corpus.filter"]
-    assert forecast["label"] == "estimated" and told["unit"] == "bytes of raw text" and told["work"] == 100_000
-    assert told["joules"] == pytest.approx(1010) and told["seconds"] == pytest.approx(101)
+    step = forecast["steps"]["corpus.filter"]
+    assert forecast["label"] == "estimated" and step["unit"] == "bytes of raw text" and step["work"] == 100_000
+    assert step["joules"] == pytest.approx(1010) and step["seconds"] == pytest.approx(101)
     prediction = CostForecast.fit([(1000, 2, 20), (10_000, 11, 110)]).predict(100_000)
-    assert told["low_joules"] == pytest.approx(prediction.low) and told["low_joules"] < 1010 < told["high_joules"]
-    assert told["high_seconds"] == pytest.approx(prediction.seconds_high)
+    assert step["low_joules"] == pytest.approx(prediction.low) and step["low_joules"] < 1010 < step["high_joules"]
+    assert step["high_seconds"] == pytest.approx(prediction.seconds_high)
 
 
-def test_the_chain_is_the_sum_and_narrower_than_its_steps(tmp_path: Path, pilots: list[Path]) -> None:
+def test_chain_forecast_is_the_sum_and_narrower_than_its_steps(tmp_path: Path, pilots: list[Path]) -> None:
     forecast = plan_of(planned(tmp_path, pilots))["forecast"]
     steps, chain = forecast["steps"], forecast["chain"]
     not_asked = {"corpus.count_items", "corpus.equal_keys", "corpus.quality", "corpus.scores", "corpus.perplexity"}
@@ -126,7 +126,7 @@ def test_the_chain_is_the_sum_and_narrower_than_its_steps(tmp_path: Path, pilots
     assert chain["high_joules"] / chain["joules"] < step["high_joules"] / step["joules"]
 
 
-def test_what_the_account_does_not_know_widens_the_forecast(tmp_path: Path, pilots: list[Path]) -> None:
+def test_energy_uncertainty_widens_the_forecast(tmp_path: Path, pilots: list[Path]) -> None:
     (tmp_path / "vague").mkdir()
     vague = [made(tmp_path / "vague", 1000, spread=3.0), made(tmp_path / "vague", 10_000, spread=2.0)]
     sharp = plan_of(planned(tmp_path, pilots))["forecast"]["steps"]["tokens.shard"]
@@ -134,18 +134,18 @@ def test_what_the_account_does_not_know_widens_the_forecast(tmp_path: Path, pilo
     factor = math.exp(math.hypot(math.log(sharp["high_joules"] / 1010), math.log(3)))
     assert wide["steps"]["tokens.shard"]["high_joules"] == pytest.approx(1010 * factor)
     assert wide["steps"]["tokens.shard"]["low_joules"] == pytest.approx(1010 / factor)
-    assert wide["chain"]["high_joules"] > 3 * wide["chain"]["joules"], "the same model is wrong in all steps alike"
+    assert wide["chain"]["high_joules"] > 3 * wide["chain"]["joules"], "the same model error is in all steps"
 
 
-def test_one_size_is_refused_in_the_words_of_the_forecast(tmp_path: Path, pilots: list[Path]) -> None:
+def test_single_calibration_size_is_refused(tmp_path: Path, pilots: list[Path]) -> None:
     plan = plan_of(planned(tmp_path, pilots[:1]))
     assert all(
-        "joules" not in told and "all of one size" in told["refused"] for told in plan["forecast"]["steps"].values()
+        "joules" not in step and "all of one size" in step["refused"] for step in plan["forecast"]["steps"].values()
     )
     assert "there is none for any step" in plan["forecast"]["chain"]["refused"]
 
 
-def test_a_step_that_the_small_runs_did_not_do_has_no_forecast_nor_has_the_chain(tmp_path: Path) -> None:
+def test_step_missing_from_calibration_runs_has_no_forecast(tmp_path: Path) -> None:
     runs = [made(tmp_path, size, steps=["sources.manifest", "corpus.filter"]) for size in (1000, 10_000)]
     forecast = plan_of(planned(tmp_path, runs))["forecast"]
     assert "joules" in forecast["steps"]["corpus.filter"]
@@ -153,7 +153,7 @@ def test_a_step_that_the_small_runs_did_not_do_has_no_forecast_nor_has_the_chain
     assert "tokens.shard" in forecast["chain"]["refused"] and "joules" not in forecast["chain"]
 
 
-def test_a_job_of_unknown_energy_is_no_0_joules(tmp_path: Path, pilots: list[Path]) -> None:
+def test_job_with_unknown_energy_is_not_zero_joules(tmp_path: Path, pilots: list[Path]) -> None:
     path = pilots[0] / "report/energy.json"
     content = json.loads(path.read_text())
     content["jobs"]["corpus.filter.0.20260301T0700"] |= figure(0.0, 1.0)
@@ -164,15 +164,15 @@ def test_a_job_of_unknown_energy_is_no_0_joules(tmp_path: Path, pilots: list[Pat
     assert "joules" in forecast["steps"]["corpus.signatures"]
 
 
-def test_training_is_counted_in_the_plan_s_own_operations(tmp_path: Path, pilots: list[Path]) -> None:
+def test_training_work_is_counted_in_planned_operations(tmp_path: Path, pilots: list[Path]) -> None:
     plan = plan_of(planned(tmp_path, pilots, models={"base": MODEL}))
-    told = plan["forecast"]["steps"]
-    assert told["pretrain.segment"]["work"] == plan["totals"]["model_flops"]
-    assert told["pretrain.export"]["work"] == plan["models"]["base"]["parameters"]
+    steps = plan["forecast"]["steps"]
+    assert steps["pretrain.segment"]["work"] == plan["totals"]["model_flops"]
+    assert steps["pretrain.export"]["work"] == plan["models"]["base"]["parameters"]
 
 
 def trained(run: Path, seconds: float) -> Path:
-    """Write the metrics of a training whose steps took so long, and seal the run; return the metrics."""
+    """Write the metrics of a training with the given step times, and sign the run; return the metrics."""
     segment = record_content("pretrain.segment", counts={"world_size": 2})
     write(run / "provenance/records/pretrain.segment.base.8.json", segment)
     path = run / "models/base/metrics.jsonl"
@@ -183,35 +183,35 @@ def trained(run: Path, seconds: float) -> Path:
     return path
 
 
-def test_the_steps_of_finished_trainings_are_told_as_they_were_measured(tmp_path: Path) -> None:
+def test_measured_step_times_of_finished_trainings_are_read(tmp_path: Path) -> None:
     runs = [made(tmp_path, size, models={"base": MODEL}) for size in (1000, 10_000)]
     metrics = trained(runs[1], 0.25)
-    found = make_forecast_plan(planned(tmp_path, runs))
-    assert found and found.runs[0].trainings == {}, "it has no metrics"
-    (training,) = found.runs[1].trainings.values()
+    forecast_plan = make_forecast_plan(planned(tmp_path, runs))
+    assert forecast_plan and forecast_plan.runs[0].trainings == {}, "it has no metrics"
+    (training,) = forecast_plan.runs[1].trainings.values()
     assert training.step_seconds == 0.25 and training.processes == 2
     assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
     write(runs[1] / "provenance/records/pretrain.segment.base.8.json", record_content("pretrain.segment"))
     seal(runs[1])
     unknown = make_forecast_plan(planned(tmp_path, runs))
-    assert unknown and unknown.runs[1].trainings == {}, "nobody knows on how many processes"
+    assert unknown and unknown.runs[1].trainings == {}, "its number of processes is unknown"
     metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
     (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
     with pytest.raises(InputError, match=r"base/metrics\.jsonl changed after its report was written"):
         make_forecast_plan(planned(tmp_path, runs))
 
 
-def test_a_cut_file_counts_with_its_bytes_on_disk(tmp_path: Path, pilots: list[Path]) -> None:
+def test_truncated_file_counts_with_its_size_on_disk(tmp_path: Path, pilots: list[Path]) -> None:
     part = {"sha256": "0", "files": [{"name": "b.txt.gz", "bytes": 70_000, "sha256": "0"}]}
     path = pilots[1] / "sources/laws/manifest.json"
     write(path, {"units": {**json.loads(path.read_text())["units"], "4200000": part}})
     content = record_content("sources.split", inputs=[{"path": "data:b.txt.gz", "bytes": 40_000}])
     write(pilots[1] / "provenance/records/sources.split.laws.42.json", content)
-    found = make_forecast_plan(planned(tmp_path, pilots))
-    assert found and found.runs[1].steps["corpus.filter"].work == 50_000
+    forecast_plan = make_forecast_plan(planned(tmp_path, pilots))
+    assert forecast_plan and forecast_plan.runs[1].steps["corpus.filter"].work == 50_000
 
 
-def test_nobody_knows_the_bytes_of_a_data_set_before_it_is_fetched(tmp_path: Path, pilots: list[Path]) -> None:
+def test_unfetched_data_set_has_unknown_size(tmp_path: Path, pilots: list[Path]) -> None:
     source = raw(tmp_path, 1000)["sources"][0]
     del source["path"]
     dataset = {**source, "name": "web", "dataset": {"name": "some/thing", "split": "train", "revision": "0" * 40}}
@@ -219,11 +219,11 @@ def test_nobody_knows_the_bytes_of_a_data_set_before_it_is_fetched(tmp_path: Pat
     config = parse_configuration(
         {**content, "sources": [*content["sources"], dataset], "energy": {"calibration": [*map(str, pilots)]}}
     )
-    told = plan_of(config)["forecast"]["steps"]
-    assert told["corpus.filter"]["work"] is None and "data set (web)" in told["corpus.filter"]["refused"]
+    steps = plan_of(config)["forecast"]["steps"]
+    assert steps["corpus.filter"]["work"] is None and "data set (web)" in steps["corpus.filter"]["refused"]
 
 
-def test_another_calibration_plans_again_and_nothing_else(tmp_path: Path, pilots: list[Path]) -> None:
+def test_another_calibration_reruns_only_the_plan(tmp_path: Path, pilots: list[Path]) -> None:
     config = planned(tmp_path, pilots)
     before = {step: _settings(config, step) for step in ("plan.estimate", "sources.manifest", "report.page")}
     made(tmp_path, 1000, spread=1.5)
@@ -235,11 +235,11 @@ def _settings(config: Config, step: str) -> dict[str, Any]:
     return step_settings(config, step, {"source": "laws"}).result_settings()
 
 
-def test_without_calibration_runs_there_is_no_forecast(tmp_path: Path) -> None:
+def test_plan_without_calibration_runs_has_no_forecast(tmp_path: Path) -> None:
     assert plan_of(parse_configuration(raw(tmp_path, 1000)))["forecast"] is None
 
 
-def gone(run: Path) -> None:
+def move_run_away(run: Path) -> None:
     run.rename(run.with_name("elsewhere"))
 
 
@@ -276,7 +276,7 @@ def of_another_pipeline(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (gone, "there is no such folder"),
+        (move_run_away, "there is no such folder"),
         (unfinished, "the run is not finished"),
         (without_account, "it has no report/energy.json"),
         (altered, "changed after its report was written"),
@@ -287,7 +287,9 @@ def of_another_pipeline(run: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_folder_that_is_no_finished_run_is_named(tmp_path: Path, pilots: list[Path], damage: Any, words: str) -> None:
+def test_calibration_folder_without_a_finished_run_is_named(
+    tmp_path: Path, pilots: list[Path], damage: Any, words: str
+) -> None:
     damage(pilots[1])
     with pytest.raises(InputError) as error:
         make_forecast_plan(planned(tmp_path, pilots))
@@ -295,14 +297,14 @@ def test_a_folder_that_is_no_finished_run_is_named(tmp_path: Path, pilots: list[
     assert "\n" not in str(error.value)
 
 
-def test_a_run_is_no_calibration_of_itself_and_counts_once(tmp_path: Path, pilots: list[Path]) -> None:
+def test_run_cannot_calibrate_itself_and_counts_once(tmp_path: Path, pilots: list[Path]) -> None:
     with pytest.raises(InputError, match="the folder of this run"):
         make_forecast_plan(planned(tmp_path, [Path("results/of_100000")]))
     with pytest.raises(InputError, match="twice"):
         planned(tmp_path, [pilots[0], pilots[0]])
 
 
-def test_every_step_that_is_forecast_has_its_work() -> None:
+def test_every_forecast_step_has_a_work_measure() -> None:
     assert [*WORKLOADS] == [step for step in STEPS if STEPS[step].stage in REPORTED and step != "plan.estimate"]
     assert all(
         (work.unit == "bytes of raw text") == (step.split(".")[0] not in ("pretrain", "evaluate"))
@@ -310,7 +312,7 @@ def test_every_step_that_is_forecast_has_its_work() -> None:
     )
 
 
-def test_the_steps_of_a_plan_are_those_that_have_jobs(tmp_path: Path, pilots: list[Path]) -> None:
+def test_planned_steps_are_those_with_jobs(tmp_path: Path, pilots: list[Path]) -> None:
     config = planned(tmp_path, pilots, models={"base": MODEL})
-    found = make_forecast_plan(config)
-    assert found and [*found.work] == [step for step in WORKLOADS if STEPS[step].instances.jobs(config)]
+    forecast_plan = make_forecast_plan(config)
+    assert forecast_plan and [*forecast_plan.work] == [step for step in WORKLOADS if STEPS[step].instances.jobs(config)]

@@ -1,4 +1,4 @@
-"""What sources will give is told before any job: of small files exactly, of large ones by their beginnings."""
+"""The corpus size is estimated before any job: small files exactly, large ones by their beginnings."""
 
 from __future__ import annotations
 
@@ -58,43 +58,43 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
         path.write_bytes(gzip.compress(lines, mtime=0) if path.suffix == ".gz" else lines)
 
 
-def told(folder: Path, **keys: Any) -> CorpusSize:
-    found = estimate_corpus_size(listed(folder, **keys))
-    assert found is not None
-    return found
+def estimate(folder: Path, **keys: Any) -> CorpusSize:
+    corpus_size = estimate_corpus_size(listed(folder, **keys))
+    assert corpus_size is not None
+    return corpus_size
 
 
-def test_small_files_are_counted_whole(tmp_path: Path) -> None:
+def test_small_files_are_read_completely(tmp_path: Path) -> None:
     rows = prose(30)
     write(tmp_path / "a.jsonl", [*rows[:10], {"text": ""}, {"other": 1}])
     write(tmp_path / "b.jsonl.gz", rows[10:])
     (tmp_path / "c.jsonl").write_bytes(b"\n{broken\n")
-    found = told(tmp_path)
-    assert (found.files, found.units, found.sampled, found.documents) == (3, 1, 30, 30)
-    assert found.text_bytes == sum(len(row["text"].encode()) for row in rows)
-    assert found.raw_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+    result = estimate(tmp_path)
+    assert (result.files, result.units, result.sampled, result.documents) == (3, 1, 30, 30)
+    assert result.text_bytes == sum(len(row["text"].encode()) for row in rows)
+    assert result.raw_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
-def test_of_a_large_file_only_the_beginning_is_read(tmp_path: Path, name: str) -> None:
+def test_large_file_is_sampled_at_its_beginning(tmp_path: Path, name: str) -> None:
     rows = prose(3000)
     write(tmp_path / name, rows)
-    found = told(tmp_path)
-    assert 100 < found.sampled < 2900
-    assert found.documents == pytest.approx(3000, rel=0.1)
-    assert found.text_bytes == pytest.approx(sum(len(row["text"].encode()) for row in rows), rel=0.1)
+    result = estimate(tmp_path)
+    assert 100 < result.sampled < 2900
+    assert result.documents == pytest.approx(3000, rel=0.1)
+    assert result.text_bytes == pytest.approx(sum(len(row["text"].encode()) for row in rows), rel=0.1)
 
 
-def test_of_many_files_some_are_read_and_damaged_ones_are_passed_over(tmp_path: Path) -> None:
+def test_many_files_are_sampled_and_damaged_files_are_skipped(tmp_path: Path) -> None:
     for number in range(50):
         write(tmp_path / f"{number:02}.jsonl", prose(4, seed=number))
     (tmp_path / "00.jsonl").rename(tmp_path / "00.jsonl.gz")
-    found = told(tmp_path)
-    assert found.files == 50 and 60 <= found.sampled < 80
-    assert found.documents == pytest.approx(196, rel=0.25)
+    result = estimate(tmp_path)
+    assert result.files == 50 and 60 <= result.sampled < 80
+    assert result.documents == pytest.approx(196, rel=0.25)
 
 
-def test_what_cannot_be_known_is_not_told(tmp_path: Path) -> None:
+def test_unknown_corpus_size_is_not_estimated(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"")
     assert estimate_corpus_size(listed(tmp_path)) is None
     dataset = {"name": "someone/something", "revision": "0" * 40}
@@ -104,10 +104,10 @@ def test_what_cannot_be_known_is_not_told(tmp_path: Path) -> None:
         estimate_corpus_size(listed(tmp_path))
 
 
-def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
+def test_disk_estimate_equals_what_the_steps_write(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     write(tmp_path / "raw/a.jsonl", prose(2500))
-    found, settings = told(tmp_path / "raw"), SignatureSettings(bands=6)
+    result, settings = estimate(tmp_path / "raw"), SignatureSettings(bands=6)
     records = read_records(tmp_path / "raw/a.jsonl", "a.jsonl", listed(tmp_path / "raw").source.field_names(), 1 << 20)
     table = _to_final_schema(
         "s",
@@ -124,16 +124,16 @@ def test_disk_is_what_the_steps_write(tmp_path: Path) -> None:
             {"id": document_id, "characters": chance.randint(100, 3000), "ngrams": chance.randint(20, 500), **keys}
         )
     signed.close()
-    for name, size in found.disk_bytes(settings).items():
+    for name, size in result.disk_bytes(settings).items():
         if (tmp_path / name).is_file():
             assert size == pytest.approx((tmp_path / name).stat().st_size, rel=0.15), name
-    assert found.disk_bytes(settings)["filtered"] < found.disk_bytes(settings)["final"]
-    without = found.disk_bytes(SignatureSettings(minhash=False))["signatures"]
-    assert without > 2 * 8 * found.documents + found.stored_id_bytes > 2 * 8 * found.documents
-    assert found.disk_bytes(settings)["signatures"] - without == pytest.approx(6 * 8 * found.documents, rel=0.2)
+    assert result.disk_bytes(settings)["filtered"] < result.disk_bytes(settings)["final"]
+    without = result.disk_bytes(SignatureSettings(minhash=False))["signatures"]
+    assert without > 2 * 8 * result.documents + result.stored_id_bytes > 2 * 8 * result.documents
+    assert result.disk_bytes(settings)["signatures"] - without == pytest.approx(6 * 8 * result.documents, rel=0.2)
 
 
-def test_sources_add_up_and_memory_follows_from_documents() -> None:
+def test_sources_are_summed_and_memory_follows_from_documents() -> None:
     both = CorpusSize(1, 2, 3, 4, 5.0, 6.0, 7.0, 8.0, 9.0) + CorpusSize(10, 20, 30, 40, 50.0, 60.0, 70.0, 80.0, 90.0)
     assert both == CorpusSize(11, 22, 33, 44, 55.0, 66.0, 77.0, 88.0, 99.0)
     assert maximum_documents(4_000_000_000) == 83_333_333 and recommended_memory_bytes(1_000_000) == 96_000_000

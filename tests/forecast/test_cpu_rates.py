@@ -1,4 +1,4 @@
-"""A rate has a source: the records of a run, or the benchmark; what neither measured has none."""
+"""A rate has a source: the records of a run, or the benchmark; unmeasured rates are absent."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STEPS = {"corpus.filter": (2.0, 0.25), "corpus.signatures": (1.0, 0.1)}  # start
 
 
 def records(sizes: list[int], **changes: Any) -> list[dict[str, Any]]:
-    """Return records of two steps on units of so many megabytes, and of a step that has one job."""
+    """Return records of two steps on units of the given megabytes, and of a step that has one job."""
     common = {"settings": {}, "command": [], "inputs": [], "outputs": [], "code_version": "", "environment_version": ""}
     common |= {"started": "", "ended": "", "wall_seconds": 1.0, "peak_memory_bytes": 1, "host": "knoop"}
-    found = [
+    results = [
         {**common, "step": step, "instance": {"corpus": "main", "source": "s", "unit": str(unit)}}
         | {"cpu_seconds": start + each * size, "counts": {"bytes_in": size * 10**6}, **changes}
         for step, (start, each) in STEPS.items()
@@ -34,14 +34,14 @@ def records(sizes: list[int], **changes: Any) -> list[dict[str, Any]]:
     ]
     alone = {"step": "corpus.statistics", "instance": {"corpus": "main"}, "cpu_seconds": 9.0}
     hashed = {"step": "sources.fingerprint", "instance": {"source": "s", "unit": "0"}, "cpu_seconds": 9.0}
-    return [*found, {**common, **alone}, {**common, **hashed}]
+    return [*results, {**common, **alone}, {**common, **hashed}]
 
 
-def read(found: list[dict[str, Any]]) -> list[Record]:
-    return [Record.parse(json.dumps(one)) for one in found]
+def read(results: list[dict[str, Any]]) -> list[Record]:
+    return [Record.parse(json.dumps(one)) for one in results]
 
 
-def test_a_start_and_a_slope_are_told_apart() -> None:
+def test_startup_time_and_slope_are_separated() -> None:
     rates = fit_cpu_rates(read(records([1, 4, 7, 12])))
     assert rates.keys() == STEPS.keys()
     for step, (start, each) in STEPS.items():
@@ -61,16 +61,16 @@ def test_a_start_and_a_slope_are_told_apart() -> None:
         ([5, 6, 7], {"taken_over_from": {"record": "x", "attempt": None}}),
     ],
 )
-def test_too_little_gives_no_rate(sizes: list[int], changes: dict[str, Any]) -> None:
+def test_too_few_measurements_give_no_rate(sizes: list[int], changes: dict[str, Any]) -> None:
     assert fit_cpu_rates(read(records(sizes, **changes))) == {}
 
 
-def test_a_job_costs_its_start_and_its_work() -> None:
+def test_job_time_is_startup_plus_work() -> None:
     assert CpuRate(2.0, 0.1, 0.3).cpu_seconds(10e6) == pytest.approx((3.0, 5.0))
     assert CpuRate(2.0, 5.0, 5.0, of_documents=True).cpu_seconds(200_000) == pytest.approx((3.0, 3.0))
 
 
-def test_the_first_run_that_measured_enough_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_run_with_enough_measurements_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         corpus_forecast, "BENCHMARK_RATES", {"corpus.matches": CpuRate(1, 2, 3), "corpus.filter": CpuRate(9, 9, 9)}
     )
@@ -87,7 +87,7 @@ def test_the_first_run_that_measured_enough_is_named(tmp_path: Path, monkeypatch
     )
 
 
-def test_the_rates_of_the_benchmark_are_of_steps_that_there_are() -> None:
+def test_benchmark_rates_belong_to_existing_steps() -> None:
     from pipeline.workflow.steps import STEPS as ALL
 
     assert BENCHMARK_RATES.keys() - {JOIN_SHARES} <= ALL.keys() and "AMD EPYC" in BENCHMARK_SOURCE

@@ -1,4 +1,4 @@
-"""The share of evaluation, validation and checkpoints in a plan, recounted by hand from the files of the tasks."""
+"""The share of evaluation, validation and checkpoints in a plan, recounted from the task files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def text_of_tasks() -> tuple[int, int]:
     return len(lines), sum(len(text.encode()) for text in texts if isinstance(text, str))
 
 
-def test_the_share_by_hand() -> None:
+def test_evaluation_share_equals_a_hand_computed_value() -> None:
     items, size = text_of_tasks()
     model = planned({"checkpoints": "all", "untrained": True}, validation_tokens=512)["models"]["base"]
     assert model["evaluation_items"] == items == 160
@@ -52,12 +52,12 @@ def test_the_share_by_hand() -> None:
     assert model["validation_share"] == 2 * 512 / 3 / 2048 and model["checkpoint_writes"] == 2
     one = planned({"checkpoints": "final", "untrained": False})
     assert math.isclose(one["models"]["base"]["evaluation_share"], model["evaluation_share"] / 3)
-    assert one["models"]["base"]["validation_share"] is None, "held-out tokens are not known before the run"
+    assert one["models"]["base"]["validation_share"] is None, "held-out tokens are unknown before the run"
     assert any("by operations, because the time is unknown" in note for note in one["notes"]["base"])
     assert FORMULAS.items() <= one["formulas"].items()
 
 
-def test_where_the_time_is_known_the_share_is_of_device_hours_and_energy() -> None:
+def test_known_time_gives_device_hours_and_energy_of_evaluation() -> None:
     training = {"precision": "bf16", "validation_tokens": 512, "checkpoint_every": 2}
     plan = planned({"checkpoints": "final", "untrained": False}, "snellius", **training)
     model, platform = plan["models"]["base"], plan["platform"]
@@ -77,15 +77,15 @@ def step(seconds: float, joules: float) -> dict[str, Any]:
     return {"seconds": seconds, "low_seconds": seconds / 1.5, "high_seconds": seconds * 2, "joules": joules}
 
 
-def test_finished_runs_foretell_the_share_of_time_and_energy() -> None:
+def test_finished_runs_predict_the_share_of_time_and_energy() -> None:
     steps = {"evaluate.suites": step(30, 600), "evaluate.baselines": step(10, 200), "pretrain.segment": step(80, 3200)}
     plan: dict[str, Any] = {"forecast": {"steps": steps, "calibration": [{"folder": "results/small"}]}}
-    found = forecast_evaluation(plan)
-    assert (found["label"], found["time_share"], found["energy_share"]) == ("estimated", 0.5, 0.25)
+    result = forecast_evaluation(plan)
+    assert (result["label"], result["time_share"], result["energy_share"]) == ("estimated", 0.5, 0.25)
     down, up = math.log(1.5), math.log(2)
-    assert math.isclose(found["low_time_share"], 0.5 * math.exp(-math.hypot(down, up))), "and the training's upper end"
-    assert math.isclose(found["high_time_share"], 0.5 * math.exp(math.hypot(up, down)))
-    assert format_evaluation_forecast(found) == (
+    assert math.isclose(result["low_time_share"], 0.5 * math.exp(-math.hypot(down, up))), "and the training's upper end"
+    assert math.isclose(result["high_time_share"], 0.5 * math.exp(math.hypot(up, down)))
+    assert format_evaluation_forecast(result) == (
         "evaluation by finished runs (estimated): 50 % of the time of training jobs (95 %: 22.4 % to 112 %), 25 % of "
         "their energy; from results/small, with their suites"
     )
@@ -100,13 +100,13 @@ def test_finished_runs_foretell_the_share_of_time_and_energy() -> None:
         ({"evaluate.suites": {"refused": "no job"}, "pretrain.segment": step(1, 1)}, "no job"),
     ],
 )
-def test_without_finished_runs_of_both_the_plan_says_why(steps: dict[str, Any] | None, reason: str) -> None:
-    found = forecast_evaluation({"forecast": steps and {"steps": steps, "calibration": []}})
-    assert found["refused"].startswith(reason)
-    assert format_evaluation_forecast(found).startswith(f"evaluation by finished runs: unknown; {reason}")
+def test_plan_without_finished_runs_of_both_kinds_gives_the_reason(steps: dict[str, Any] | None, reason: str) -> None:
+    result = forecast_evaluation({"forecast": steps and {"steps": steps, "calibration": []}})
+    assert result["refused"].startswith(reason)
+    assert format_evaluation_forecast(result).startswith(f"evaluation by finished runs: unknown; {reason}")
 
 
-def test_a_suite_that_cannot_be_counted_makes_a_lower_bound(tmp_path: Path) -> None:
+def test_uncountable_suite_gives_a_lower_bound(tmp_path: Path) -> None:
     mirror = tmp_path / "mirror/org/set"
     mirror.mkdir(parents=True)
     (mirror / "README.md").write_text("# A data set")
@@ -114,12 +114,12 @@ def test_a_suite_that_cannot_be_counted_makes_a_lower_bound(tmp_path: Path) -> N
     shipped = {"name": "shipped", "language": "nl", "tasks": ["arc_nl"], "data": str(tmp_path / "mirror")}
     for suites, shown in ((["dutch", shipped], "at least "), ([shipped], None), (["dutch"], 0.01)):
         model = planned({"suites": suites, "checkpoints": "final", "untrained": False})["models"]["base"]
-        found = add_bound("evaluation_share", model, model["evaluation_share"])
-        assert found is None if shown is None else str(found).startswith("at least") == (shown == "at least ")
+        result = add_bound("evaluation_share", model, model["evaluation_share"])
+        assert result is None if shown is None else str(result).startswith("at least") == (shown == "at least ")
     assert add_bound("seconds", {"evaluation_lower_bound": True}, 3.0) == 3.0
 
 
-def test_a_limit_counts_and_what_is_not_known_is_named(tmp_path: Path) -> None:
+def test_limits_are_counted_and_unknown_suites_are_named(tmp_path: Path) -> None:
     whole = measure_suites([Suite(name="nl", language="nl", folder="config/tasks/dutch")])
     half = measure_suites([Suite(name="nl", language="nl", folder="config/tasks/dutch", limit=20)])
     assert (whole.items, half.items) == (80, 40) and abs(half.bytes - whole.bytes / 2) <= 1
@@ -133,7 +133,7 @@ def test_a_limit_counts_and_what_is_not_known_is_named(tmp_path: Path) -> None:
     assert known.items == 0 and [one.partition(":")[0] for one in known.unknown] == ["shipped", "gone"]
 
 
-def test_examples_in_a_prompt_are_no_items(tmp_path: Path) -> None:
+def test_few_shot_examples_are_not_items(tmp_path: Path) -> None:
     task = {
         "task": "own",
         "dataset_path": "json",

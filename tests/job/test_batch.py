@@ -1,4 +1,4 @@
-"""A batch does for each unit what one job would, and leaves alone what its record still says truly."""
+"""A batch does for each unit what one job would, and skips units with valid records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNITS = ("0", "1", "2")
 
 
 class Batch:
-    """Three units of one raw file each, which are hashed by one job."""
+    """Three units of one raw file each, hashed by one job."""
 
     def __init__(self, folder: Path) -> None:
         self.raw, self.run = folder / "raw", folder / "results/test"
@@ -55,7 +55,7 @@ class Batch:
         return self.run / "provenance/records" / f"sources.fingerprint.laws.{unit}.json"
 
     def start(self, settings: str = '{"source": "laws", "document_bytes": 20000000}') -> list[str]:
-        """Run the batch; return the units that were done."""
+        """Run the batch; return the executed units."""
         before = self.attempts().keys()
         options = ["sources", "fingerprint", "--settings", settings]
         options += ["--code", versions.code_version(MODULE)]
@@ -76,7 +76,7 @@ class Batch:
         return {file.name: file for file in FileStore(self.run).find_all(layout.ATTEMPT)}
 
     def read_record(self, unit: str) -> dict[str, Any]:
-        """Return the record of a unit, by itself or in an archive."""
+        """Return the record of a unit, unarchived or in an archive."""
         path = self.record(unit).relative_to(self.run).as_posix()
         return dict(json.loads(FileStore(self.run).find(path).read_bytes()))
 
@@ -112,7 +112,7 @@ def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> N
     assert listed == [{"path": path, "sha256": hash_file(store.find(path))} for path in paths]
 
 
-def test_records_attempts_and_readings_of_a_batch_are_one_file_with_their_bytes(batch: Batch, monkeypatch) -> None:
+def test_batch_archive_contains_records_attempts_and_readings_unchanged(batch: Batch, monkeypatch) -> None:
     seen: dict[str, bytes] = {}
     archive = FileStore.archive
 
@@ -136,7 +136,7 @@ def test_records_attempts_and_readings_of_a_batch_are_one_file_with_their_bytes(
     }
 
 
-def test_the_attempts_of_a_failed_start_come_into_the_archive_and_what_may_still_run_stays(batch: Batch) -> None:
+def test_attempts_of_a_failed_batch_are_archived_unless_still_running(batch: Batch) -> None:
     (batch.raw / "1.txt").rename(batch.raw / "away")
     with pytest.raises(InputError):
         batch.start()
@@ -153,7 +153,7 @@ def test_the_attempts_of_a_failed_start_come_into_the_archive_and_what_may_still
     assert len(batch.attempts()) == len(UNITS) + 3
 
 
-def test_a_start_that_was_killed_while_it_archived_is_continued(batch: Batch, monkeypatch) -> None:
+def test_batch_killed_while_archiving_is_resumed(batch: Batch, monkeypatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -166,7 +166,7 @@ def test_a_start_that_was_killed_while_it_archived_is_continued(batch: Batch, mo
     assert len(batch.attempts()) == len(UNITS)
 
 
-def test_a_damaged_archive_costs_its_own_units_alone(batch: Batch) -> None:
+def test_damaged_archive_reruns_only_its_own_units(batch: Batch) -> None:
     batch.start()
     (batch.raw / "1.txt").write_text("Artikel X")
     assert batch.start() == ["1"]
@@ -198,13 +198,13 @@ def test_every_second_of_the_job_is_counted_once(cores: str, tmp_path: Path) -> 
 
 
 def in_a_process(program: str, cores: str, folder: Path) -> str:
-    """Run a batch of a folder in a process of its own, of which nothing else is metered; return what it printed."""
+    """Run a batch of a folder in a new process that meters nothing else; return its output."""
     environment = {**os.environ, **dict.fromkeys(job.SINGLE_THREAD_VARIABLES, "1"), "SLURM_CPUS_PER_TASK": cores}
     words = [sys.executable, "-c", program, str(folder)]
     return subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def test_what_is_written_does_not_depend_on_how_many_run_side_by_side(tmp_path: Path, monkeypatch) -> None:
+def test_outputs_do_not_depend_on_the_number_of_parallel_units(tmp_path: Path, monkeypatch) -> None:
     written = []
     for cores in ("1", "2"):
         (tmp_path / cores).mkdir()
@@ -240,7 +240,7 @@ CHANGES: dict[str, tuple[Callable[[Batch], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda name: name.replace(" ", "-"))
-def test_only_a_unit_of_which_something_changed_is_done_again(batch: Batch, change: str) -> None:
+def test_only_changed_units_are_rerun(batch: Batch, change: str) -> None:
     batch.start()
     edit, expected = CHANGES[change]
     edit(batch)
@@ -248,14 +248,14 @@ def test_only_a_unit_of_which_something_changed_is_done_again(batch: Batch, chan
     assert batch.start() == []
 
 
-def test_a_unit_of_other_code_is_done_again(batch: Batch) -> None:
+def test_unit_of_changed_code_is_rerun(batch: Batch) -> None:
     batch.start()
     batch.record("1").write_text(json.dumps({**batch.read_record("1"), "code_version": "0" * 16}))
     assert batch.start() == ["1"]
     assert batch.start('{"source": "wetten"}') == [*UNITS]
 
 
-def test_files_of_one_name_in_two_folders_are_two_inputs(batch: Batch) -> None:
+def test_files_with_equal_names_in_two_folders_are_two_inputs(batch: Batch) -> None:
     for folder in ("x", "y"):
         (batch.raw / folder).mkdir()
         (batch.raw / folder / "f.txt").write_text(folder)
@@ -265,7 +265,7 @@ def test_files_of_one_name_in_two_folders_are_two_inputs(batch: Batch) -> None:
     assert batch.start() == []
 
 
-def test_after_a_failing_unit_those_that_were_done_are_kept(batch: Batch) -> None:
+def test_finished_units_are_kept_after_a_failing_unit(batch: Batch) -> None:
     (batch.raw / "1.txt").rename(batch.raw / "away")
     with pytest.raises(InputError, match=r"1\.txt does not exist"):
         batch.start()
@@ -303,14 +303,16 @@ def test_every_second_of_the_job_is_in_the_intervals_of_one_unit(cores: str, tmp
     used_by_unit = [sum(interval.job_cpu_seconds for interval in read_intervals(path)) for path in files]
     assert len(used_by_unit) == len(UNITS) and min(used_by_unit) > 0
     lines = read_job_intervals(files, [])
-    told = attribute([MeteredJob(name, "", {}, "finished", None, some) for name, some in lines.items()], [], GENERIC)
-    wrong = [sentence for sentence in told.problems if "silent" in sentence or "left out" in sentence]
-    assert wrong == [], "units that wait for one another are no fault of a meter"
-    ends = 0.09 * (len(UNITS) + 1)  # after its meter a process still writes its record, attests it and ends
+    attributed = attribute(
+        [MeteredJob(name, "", {}, "finished", None, some) for name, some in lines.items()], [], GENERIC
+    )
+    wrong = [sentence for sentence in attributed.problems if "silent" in sentence or "left out" in sentence]
+    assert wrong == [], "waiting units are no meter fault"
+    ends = 0.09 * (len(UNITS) + 1)  # a process still writes its record, attests it and exits after its meter
     assert sum(used_by_unit) == pytest.approx(float(printed.split()[-1]), rel=0.03, abs=ends)
 
 
-def test_what_reads_the_records_of_a_batch_waits_for_those_that_it_has_listed(batch: Batch) -> None:
+def test_reader_waits_for_the_records_listed_by_the_batch(batch: Batch) -> None:
     batch.start()
     reader = object.__new__(Job)
     reader.run_directory = batch.run

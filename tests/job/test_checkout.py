@@ -1,4 +1,4 @@
-"""The commit that records name: told in a colleague's checkout and without git, and never missing without a reason."""
+"""The recorded commit: in a colleague's checkout and without git, and never missing without a reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a repository with a commit, as working directory; the configuration of this machine does not count."""
+    """Return a repository with a commit, as working directory; the configuration of this machine is ignored."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
@@ -30,19 +30,19 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def git(*words: str) -> str:
-    """Return what git answers."""
+    """Return git's output."""
     return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def give_away(folder: Path) -> None:
-    """Let a colleague own a folder."""
+    """Make a colleague the owner of a folder."""
     if os.getuid() != 0:
         pytest.skip("only root can give files to another user")
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
 
 
-def test_a_clean_and_a_changed_checkout_are_told(repository: Path) -> None:
+def test_clean_and_dirty_checkouts_are_recorded(repository: Path) -> None:
     commit = git("rev-parse", "HEAD")
     assert execution_context()["git"] == {"commit": commit, "dirty": False}
     (repository / "untracked").touch()
@@ -51,7 +51,7 @@ def test_a_clean_and_a_changed_checkout_are_told(repository: Path) -> None:
     assert read_git_state() == {"commit": commit, "dirty": True}
 
 
-def test_the_checkout_of_a_colleague_is_told_as_well(repository: Path) -> None:
+def test_checkout_of_another_user_is_recorded(repository: Path) -> None:
     commit = git("rev-parse", "HEAD")
     give_away(repository)
     with pytest.raises(subprocess.CalledProcessError):
@@ -59,21 +59,17 @@ def test_the_checkout_of_a_colleague_is_told_as_well(repository: Path) -> None:
     assert read_git_state() == {"commit": commit, "dirty": False}
 
 
-def test_the_folder_above_of_somebody_else_is_not_trusted_but_read(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untrusted_parent_repository_is_read_without_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = git("rev-parse", "HEAD")
     give_away(repository)
     (repository / "mine").mkdir()
     monkeypatch.chdir(repository / "mine")
-    found = read_git_state()
-    assert found["commit"] == commit and found["dirty"] is None and "dubious ownership" in found["reason"]
+    git_state = read_git_state()
+    assert git_state["commit"] == commit and git_state["dirty"] is None and "dubious ownership" in git_state["reason"]
 
 
 @pytest.mark.parametrize("kind", ["branch", "packed", "detached", "worktree", "worktree, packed"])
-def test_without_git_the_commit_is_read_from_the_files(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_commit_is_read_from_files_without_git(repository: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     commit = git("rev-parse", "HEAD")
     if kind.startswith("worktree"):
         git("worktree", "add", "--quiet", "../other")
@@ -86,11 +82,11 @@ def test_without_git_the_commit_is_read_from_the_files(
     assert read_git_state() == {"commit": commit, "dirty": None, "reason": "there is no git"}
 
 
-def test_what_cannot_be_told_has_a_reason(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_commit_has_a_reason(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = execution_context()["git"]
-    assert found["commit"] is None and found["dirty"] is None and "not a git repository" in found["reason"]
-    assert str(tmp_path) not in found["reason"]
+    result = execution_context()["git"]
+    assert result["commit"] is None and result["dirty"] is None and "not a git repository" in result["reason"]
+    assert str(tmp_path) not in result["reason"]
     (tmp_path / "new").mkdir()
     monkeypatch.chdir(tmp_path / "new")
     git("init", "--quiet")

@@ -1,4 +1,4 @@
-"""What was done under another name is taken over where all that it depended on is the same, and else made again."""
+"""Results under another name are reused if all their dependencies are equal, and recomputed otherwise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find(path: Path, instance: dict[str, str], **changes: Any) -> identical_job_
 
 
 class Done:
-    """A run in which a unit of the corpus `a` was done, and the job of the same unit of `b`."""
+    """A run with a finished unit of the corpus `a`, and the job of the same unit of `b`."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         identical_job_reuse.index_records.cache_clear()
@@ -58,18 +58,18 @@ class Done:
 
 
 @pytest.mark.parametrize("linked", [True, False])
-def test_outputs_are_taken_over_under_their_own_names(tmp_path: Path, linked: bool) -> None:
+def test_reused_outputs_get_their_own_names(tmp_path: Path, linked: bool) -> None:
     done = Done(tmp_path)
-    found = done.find()
-    assert found is not None and found.record.counts == {"documents": 3}
-    assert found.result == ("corpus.decontaminate.a.s.0.json", "computed.json")
-    assert found.copy_outputs(tmp_path, done.outputs, done.partial, linked=linked)
+    result = done.find()
+    assert result is not None and result.record.counts == {"documents": 3}
+    assert result.result == ("corpus.decontaminate.a.s.0.json", "computed.json")
+    assert result.copy_outputs(tmp_path, done.outputs, done.partial, linked=linked)
     assert done.partial["file"].read_bytes() == b"what the step wrote"
     assert done.partial["file"].samefile(tmp_path / "corpus/a/final/s.0.parquet") == linked
     assert (done.partial["folder"] / "x.json").samefile(tmp_path / "corpus/a/found/s.0/x.json")
 
 
-def test_a_training_that_did_not_reach_its_end_is_no_twin(tmp_path: Path) -> None:
+def test_unfinished_training_is_not_reused(tmp_path: Path) -> None:
     assert Done(tmp_path / "a").find() is not None
     assert Done(tmp_path / "b", counts={"outcome": {"status": "diverged"}}).find() is None
 
@@ -86,36 +86,36 @@ def test_a_training_that_did_not_reach_its_end_is_no_twin(tmp_path: Path) -> Non
     ],
     ids=["settings", "code", "environment", "bytes", "no-input", "another-file"],
 )
-def test_nothing_is_a_twin_of_which_anything_differs(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_job_with_any_difference_is_not_reused(tmp_path: Path, other: dict[str, Any]) -> None:
     done = Done(tmp_path)
     assert done.find() is not None
     assert done.find(**other) is None
 
 
 @pytest.mark.parametrize("name", ["corpus.decontaminate.b.s.1.json", "corpus.filter.b.s.0.json"])
-def test_another_unit_or_step_is_no_twin(tmp_path: Path, name: str) -> None:
+def test_job_of_another_unit_or_step_is_not_reused(tmp_path: Path, name: str) -> None:
     assert Done(tmp_path).find(name) is None
 
 
-def test_a_step_of_a_source_has_none(tmp_path: Path) -> None:
+def test_source_step_is_not_reused(tmp_path: Path) -> None:
     done = Done(tmp_path)
     assert find(done.records / "corpus.decontaminate.b.s.0.json", {"source": "s", "unit": "0"}) is None
 
 
-def test_where_a_file_of_the_twin_is_gone_it_is_made_again(tmp_path: Path) -> None:
+def test_missing_output_file_prevents_reuse(tmp_path: Path) -> None:
     done = Done(tmp_path)
     (tmp_path / "corpus/a/found/s.0/x.json").unlink()
-    found = done.find()
-    assert found is not None and not found.copy_outputs(tmp_path, done.outputs, done.partial, linked=True)
+    result = done.find()
+    assert result is not None and not result.copy_outputs(tmp_path, done.outputs, done.partial, linked=True)
 
 
-def test_a_torn_record_is_no_twin(tmp_path: Path) -> None:
+def test_truncated_record_is_not_reused(tmp_path: Path) -> None:
     done = Done(tmp_path)
     (done.records / "corpus.decontaminate.a.s.0.json").write_text('{"settings": ')
     assert done.find() is None
 
 
-def test_the_twin_of_a_twin_names_who_computed_it(tmp_path: Path) -> None:
+def test_reused_result_names_the_attempt_that_computed_it(tmp_path: Path) -> None:
     first = {"record": "corpus.decontaminate.c.s.0.json", "attempt": "first.json"}
-    found = Done(tmp_path, taken_over_from=first).find()
-    assert found is not None and found.result.attempt == "first.json"
+    result = Done(tmp_path, taken_over_from=first).find()
+    assert result is not None and result.result.attempt == "first.json"

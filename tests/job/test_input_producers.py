@@ -1,4 +1,4 @@
-"""The record of an input is found by its path, and only what fits is read."""
+"""The record of an input is found by its path, and only matching ones are read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pipeline.job.input_producers import find_producers
 from tests.core.test_job_records import write_record
 
 
-def test_the_record_of_a_file_is_found_by_the_words_in_its_path(tmp_path: Path) -> None:
+def test_producer_record_is_found_by_the_wildcards_in_a_path(tmp_path: Path) -> None:
     for source in ("nl", "en"):
         outputs = [{"path": f"corpus/main/filtered/{source}.0.parquet"}]
         write_record(tmp_path, f"corpus.filter.main.{source}.0", outputs=outputs)
-    found = find_producers(tmp_path, ["corpus/main/filtered/en.0.parquet", "corpus/main/filtered/en.1.parquet"])
-    ((path, (record, output)),) = found.items()
+    producers = find_producers(tmp_path, ["corpus/main/filtered/en.0.parquet", "corpus/main/filtered/en.1.parquet"])
+    ((path, (record, output)),) = producers.items()
     assert path == output.path == "corpus/main/filtered/en.0.parquet" and record.name == "corpus.filter.main.en.0"
 
 
-def test_a_record_that_goes_while_the_folder_is_read_is_passed_over(tmp_path: Path) -> None:
-    # Snakemake removes the record of a job that it starts: a name that leads nowhere is such a one, always.
+def test_record_deleted_during_the_listing_is_skipped(tmp_path: Path) -> None:
+    # Snakemake removes the record of a job that it starts: a dangling link always looks like that.
     folder = tmp_path / layout.RECORDS
     write_record(tmp_path, "corpus.publish.main", outputs=[{"path": "corpus/main/final.json"}])
     (folder / "corpus.describe.main.json").symlink_to(tmp_path / "gone")

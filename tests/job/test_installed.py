@@ -1,4 +1,4 @@
-"""What is installed is read from its own metadata and compared with the lock: versions at a start, files on demand."""
+"""Installed packages are read from their metadata and compared with the lock: versions at startup, files on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def forget() -> None:
 
 
 def install(site: Path, name: str, version: str, *requires: str, text: str = "x = 1\n", script: str = "#!/a\n") -> Path:
-    """Lay a distribution of one module and one script into a folder of modules, as pip does; return its metadata."""
+    """Write a distribution of one module and one script into a folder of modules, as pip does; return its metadata."""
     folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
     folder.mkdir(parents=True)
     head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
@@ -53,7 +53,7 @@ def install(site: Path, name: str, version: str, *requires: str, text: str = "x 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder of modules that is looked at alone, with a lock `toy` of what is below."""
+    """Return a folder of modules that is inspected alone, with a lock `toy` of the packages below."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.setattr(sys, "path", [str(folder)])
@@ -67,34 +67,34 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget()
 
 
-def found(*imports: str) -> installed.Closure:
+def resolve_packages(*imports: str) -> installed.Closure:
     forget()
     return installed.closure(frozenset(imports), "toy")
 
 
-def test_what_the_lock_says_has_no_difference_and_other_markers_do_not_count(site: Path) -> None:
+def test_locked_packages_have_no_difference_and_other_markers_are_ignored(site: Path) -> None:
     install(site, "alpha", "1.0", "Beta>=1", "windows", "extra-one; extra == 'x'")
     install(site, "beta", "3.0")
     install(site, "torch", "2.13.0+cpu")
-    closure = found("alpha", "torch")
+    closure = resolve_packages("alpha", "torch")
     assert closure.packages == {"alpha": "1.0", "beta": "3.0", "torch": "2.13.0+cpu"}
     assert closure.locked == {"alpha": "1.0", "beta": "3.0", "torch": "2.13.0"}
     assert closure.differences == ()
 
 
-def test_another_version_a_missing_one_and_one_that_no_lock_names_are_told(site: Path) -> None:
+def test_changed_missing_and_unlocked_packages_are_reported(site: Path) -> None:
     install(site, "alpha", "1.1", "beta", "gamma", "delta ; sys_platform == 'win32'", "epsilon")
     install(site, "beta", "3.0")
     install(site, "delta", "1.0")
     install(site, "epsilon", "5.0")
-    closure = found("alpha")
+    closure = resolve_packages("alpha")
     assert closure.packages == {"alpha": "1.1", "beta": "3.0", "epsilon": "5.0"}
     assert [tuple(one) for one in closure.differences] == [("alpha", "1.0", "1.1"), ("gamma", "4.0", None)]
     sentence = closure.differences[0].sentence("corpus.filter", "toy")
     assert "corpus.filter needs alpha 1.0 by envs/toy.lock, but 1.1 is installed: run `sh envs/setup.sh" in sentence
 
 
-def test_the_local_part_of_a_version_is_another_environment(site: Path) -> None:
+def test_local_version_part_is_another_environment(site: Path) -> None:
     install(site, "torch", "2.13.0+cpu")
     forget()
     before = versions.version_of(frozenset(["torch"]), "toy")
@@ -102,11 +102,11 @@ def test_the_local_part_of_a_version_is_another_environment(site: Path) -> None:
     metadata = site / "torch-2.13.0+cu130.dist-info/METADATA"
     metadata.write_text(metadata.read_text().replace("+cpu", "+cu130"))
     forget()
-    assert found("torch").differences == ()
+    assert resolve_packages("torch").differences == ()
     assert versions.version_of(frozenset(["torch"]), "toy") != before
 
 
-def test_the_hash_is_that_of_the_wheel_and_not_of_where_it_was_installed(site: Path) -> None:
+def test_hash_is_that_of_the_wheel_and_not_of_its_location(site: Path) -> None:
     def hash_of(**content: str) -> str | None:
         forget()
         folder = install(site, "alpha", "1.0", **content)
@@ -121,7 +121,7 @@ def test_the_hash_is_that_of_the_wheel_and_not_of_where_it_was_installed(site: P
     assert first != hash_of(text="x = 2\n")
 
 
-def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
+def test_platform_allows_its_listed_packages_but_no_missing_one(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
@@ -139,7 +139,7 @@ def test_a_platform_allows_what_its_file_names_and_nothing_that_is_missing(
         package_environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
 
 
-def test_a_step_refuses_another_version_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_with_a_wrong_package_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw, run = tmp_path / "laws.jsonl", tmp_path / "results/test"
     raw.write_text('{"text": "Artikel 1"}\n')
     words = options(run, raw)

@@ -64,12 +64,12 @@ def raw(tmp_path: Path) -> Path:
 
 
 def left(run: Path) -> list[Path]:
-    """Return the files of a run, without what its meters have read and what is attested."""
+    """Return the files of a run, without meter readings and attestations."""
     files = [path for path in run.rglob("*") if path.is_file() and path.parent.name != "readings"]
     return [path for path in files if path != run / layout.ATTESTATION_LOG]
 
 
-def test_a_step_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw: Path) -> None:
+def test_step_writes_its_output_record_and_attempt(tmp_path: Path, raw: Path) -> None:
     run = tmp_path / "results/test"
     assert job.main(options(run, raw)) == 0
     record = json.loads((run / "provenance/records/sources.fingerprint.laws.0.json").read_text())
@@ -107,7 +107,7 @@ def test_a_step_leaves_its_output_its_record_and_its_attempt(tmp_path: Path, raw
         ),
     ],
 )
-def test_a_step_refuses_in_one_sentence_and_writes_no_output(
+def test_refused_step_has_one_sentence_and_no_output(
     tmp_path: Path, raw: Path, changes: dict[str, str], words: list[str]
 ) -> None:
     run = tmp_path / "results/test"
@@ -120,20 +120,20 @@ def test_a_step_refuses_in_one_sentence_and_writes_no_output(
     assert json.loads(attempt.read_text())["status"] == "refused"
 
 
-def test_a_missing_input_is_named(tmp_path: Path, raw: Path) -> None:
+def test_missing_input_is_named(tmp_path: Path, raw: Path) -> None:
     arguments = options(tmp_path / "results/test", raw)
     raw.unlink()
     with pytest.raises(InputError, match=r"laws\.jsonl does not exist"):
         job.main(arguments)
 
 
-def test_an_unknown_step_is_named() -> None:
+def test_unknown_step_is_named() -> None:
     arguments = ["sources", "nothing", "--settings", "{}", "--code", "0", "--environment", "cpu-0", "--record", "r"]
     with pytest.raises(InputError, match=r"there is no step sources\.nothing: the stages are folders of pipeline/"):
         job.main(arguments)
 
 
-def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_step_leaves_no_partial_output(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: stage.Job) -> list[dict[str, object]]:
         raise OSError("disk full")
 
@@ -146,7 +146,9 @@ def test_a_failing_step_leaves_no_half_output(tmp_path: Path, raw: Path, monkeyp
     assert json.loads(attempt.read_text())["error"] == "OSError: disk full"
 
 
-def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_local_folder_is_filled_from_environment_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = step_settings(
         parse_configuration(MICRO), "pretrain.segment", {"model": "base", "step": "4"}
     ).model_dump_json()
@@ -177,7 +179,7 @@ def test_a_folder_of_the_node_is_named_by_the_job_s_variables(tmp_path: Path, mo
         stage.Job("pretrain.segment", arguments).bind_arguments()
 
 
-def test_what_a_killed_start_left_behind_is_removed_and_other_outputs_are_not(tmp_path: Path, raw: Path) -> None:
+def test_leftovers_of_a_killed_attempt_are_removed_and_other_outputs_kept(tmp_path: Path, raw: Path) -> None:
     run = tmp_path / "results/test"
     folder = run / "sources/laws/fingerprints"
     folder.mkdir(parents=True)
@@ -194,8 +196,8 @@ def end_to_write(pipe: Path) -> int | None:
     return None
 
 
-def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_record(tmp_path: Path, raw: Path) -> None:
-    """As on a node that Slurm has lost: the first start waits at a pipe, the next one finds a file in its place."""
+def test_superseded_attempt_keeps_the_outputs_and_record_of_the_later_one(tmp_path: Path, raw: Path) -> None:
+    """As on a node that Slurm has lost: the first process waits at a pipe, the next one finds a file in its place."""
     run, pipe = tmp_path / "results/test", tmp_path / "pipe"
     os.mkfifo(pipe)
     content = raw.read_bytes()
@@ -212,9 +214,9 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
         raw.write_bytes(content)
         late = subprocess.run(command, env=slurm | {"SLURM_RESTART_COUNT": "1"}, capture_output=True, text=True)
         assert late.returncode == 0, late.stderr
-        found = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (run / "sources").rglob("*.json")}
+        results = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (run / "sources").rglob("*.json")}
         record = run / "provenance/records/sources.fingerprint.laws.0.json"
-        found[record] = (record.read_bytes(), record.stat().st_mtime_ns)
+        results[record] = (record.read_bytes(), record.stat().st_mtime_ns)
         os.write(end, content)
         os.close(end)
         message = early.communicate(timeout=60)[1]
@@ -222,7 +224,7 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
         early.kill()
     assert early.returncode == 2
     assert message.startswith("error: a later start of this step has finished it (") and "restart 1" in message
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found} == found
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in results} == results
     assert not list((run / "sources").rglob(".partial*"))
     attempts = [json.loads(path.read_text()) for path in (run / "provenance/attempts").glob("[!.]*.json")]
     assert sorted(attempt["status"] for attempt in attempts) == ["failed", "finished"]
@@ -230,16 +232,14 @@ def test_an_earlier_start_that_ends_later_leaves_the_later_one_s_outputs_and_rec
 
 
 def of_corpus(corpus: str, run: Path, raw: Path) -> list[str]:
-    """Return the options of a job that a corpus names, whose twin is that of another corpus."""
+    """Return the options of a job of a corpus whose identical job belongs to another corpus."""
     words = options(run, raw, record=str(run / f"provenance/records/sources.fingerprint.{corpus}.0.json"))
     output = str(run / f"corpus/{corpus}/0.json")
     return [f"corpus={corpus}" if word == "source=laws" else word for word in words[:-1]] + [output]
 
 
 @pytest.mark.parametrize("altered", [False, True])
-def test_what_a_twin_wrote_is_taken_over_as_long_as_its_bytes_are_those(
-    tmp_path: Path, raw: Path, altered: bool
-) -> None:
+def test_outputs_of_an_identical_job_are_reused_if_their_bytes_match(tmp_path: Path, raw: Path, altered: bool) -> None:
     run = tmp_path / "results/test"
     job.main(of_corpus("a", run, raw))
     first, second = run / "corpus/a/0.json", run / "corpus/b/0.json"

@@ -1,4 +1,4 @@
-"""What a function can run is found without running it, and nothing that runs is missed."""
+"""The code that a function can run is found statically, and nothing that runs is missed."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 def reached(name: str = "run", apart: tuple[str, ...] = ()) -> set[str]:
-    """Return what the function `name` of the module `step` reaches: names that are bound, or the source."""
-    found = set()
+    """Return the definitions that the function `name` of the module `step` reaches: names or source."""
+    result = set()
     for file, statements in reach.Reach("pipeline.step", name, apart).statements():
         for statement in statements:
-            told = getattr(statement.node, "name", None) or ast.unparse(statement.node)
-            found.add(f"{file.stem}: {told}")
-    return found
+            definition = getattr(statement.node, "name", None) or ast.unparse(statement.node)
+            result.add(f"{file.stem}: {definition}")
+    return result
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def reached(name: str = "run", apart: tuple[str, ...] = ()) -> set[str]:
         ),
     ],
 )
-def test_what_is_reached(package: Callable[..., Path], step: str, expected: set[str]) -> None:
+def test_reachable_definitions(package: Callable[..., Path], step: str, expected: set[str]) -> None:
     package(
         step=step,
         other="def one(): pass\ndef two(): return X\nX = 1\n",
         program="def main(): pass\nif __name__ == '__main__':\n    main()\n",
     )
-    found = reached()
-    assert {name for name in found if "__name__" not in name} == expected
-    assert ("program: if __name__ == '__main__':\n    main()" in found) == ("program: main" in expected)
+    result = reached()
+    assert {name for name in result if "__name__" not in name} == expected
+    assert ("program: if __name__ == '__main__':\n    main()" in result) == ("program: main" in expected)
 
 
-def test_what_stands_apart_is_not_followed(package: Callable[..., Path]) -> None:
+def test_definitions_in_excluded_modules_are_not_followed(package: Callable[..., Path]) -> None:
     package(
         step="from pipeline.room import watch\nfrom pipeline.other import one, two\ndef run(): watch.x(); one(); two()",
         other="def one(): pass\ndef two(): pass\n",
@@ -102,7 +102,7 @@ def test_what_stands_apart_is_not_followed(package: Callable[..., Path]) -> None
 
 @contextmanager
 def noted(called: set[tuple[Path, int]]) -> Iterator[None]:
-    """Note every function of the package that is called: its file and its first line."""
+    """Record every called function of the package: its file and its first line."""
     package = str(reach.PACKAGE)
 
     def note(frame: FrameType, event: str, given: Any) -> None:
@@ -121,8 +121,8 @@ STEPS += tuple(f"corpus.{name}" for name in ("find_duplicates", "deduplicate", "
 STEPS += ("corpus.decontaminate", "corpus.statistics")
 
 
-def test_whatever_a_chain_of_steps_calls_is_reached(tmp_path: Path) -> None:
-    """Looked at from the other side: Python tells what it calls, and the trees have to know all of it."""
+def test_functions_called_by_a_chain_of_steps_are_reachable(tmp_path: Path) -> None:
+    """Inverse check: Python reports the calls, and the trees must contain all of them."""
 
     def work(chain: Chain) -> None:
         chain.filter("s", {"x.jsonl": json_lines(TEXTS)})
@@ -131,7 +131,7 @@ def test_whatever_a_chain_of_steps_calls_is_reached(tmp_path: Path) -> None:
         chain.statistics(["s"])
 
     chains = [Chain(tmp_path / name) for name in ("once", "again")]
-    work(chains[0])  # what is imported, compiled or read once is not what a step calls
+    work(chains[0])  # imported, compiled or cached code is not called by a step
     called: set[tuple[Path, int]] = set()
     with noted(called):
         work(chains[1])
@@ -141,10 +141,10 @@ def test_whatever_a_chain_of_steps_calls_is_reached(tmp_path: Path) -> None:
             for node in (statement.node for statement in statements):
                 first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
                 lines.setdefault(file, []).append(range(first, (node.end_lineno or first) + 1))
-    missed = [(file.name, line) for file, line in called if not any(line in found for found in lines.get(file, []))]
+    missed = [(file.name, line) for file, line in called if not any(line in result for result in lines.get(file, []))]
     assert len(called) > 150 and missed == []
 
 
-def test_the_search_for_garbage_goes_on_when_the_code_is_read() -> None:
+def test_garbage_collection_is_enabled_after_reading_the_code() -> None:
     reach.reach.__wrapped__("pipeline.plan.estimate")
     assert gc.isenabled()

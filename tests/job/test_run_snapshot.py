@@ -1,4 +1,4 @@
-"""A run as it was when it was started is written once, said to differ, and refused where it was altered."""
+"""The snapshot of a run is written once, compared, and refused if altered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VERSIONS = {"code": "c0de", "environment": "cpu-1"}
 
 
 def content(rate: float = 0.004, **versions: Any) -> dict[str, Any]:
-    """Return what a run is."""
+    """Return the content of a snapshot."""
     training = {"models": {"base": {"training": {"learning_rate": rate}}}}
     git = {"commit": "1" * 40, "dirty": False}
     return {"configuration": training, "versions": {"pretrain.segment": VERSIONS, **versions}, "git": git}
 
 
-def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_snapshot_is_not_rewritten(tmp_path: Path) -> None:
     first = run_snapshot.write_snapshot(tmp_path, content())
     assert run_snapshot.write_snapshot(tmp_path, content()) == first
     second = run_snapshot.write_snapshot(tmp_path, content(rate=0.04))
@@ -32,7 +32,7 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     assert json.loads((tmp_path / layout.FROZEN / "1.json").read_text()) == content()
 
 
-def test_taken_back_it_is_a_third_start_so_that_the_order_is_seen(tmp_path: Path) -> None:
+def test_reverted_configuration_is_a_third_snapshot(tmp_path: Path) -> None:
     for rate in (0.004, 0.04, 0.004):
         run_snapshot.write_snapshot(tmp_path, content(rate))
     assert (
@@ -40,17 +40,17 @@ def test_taken_back_it_is_a_third_start_so_that_the_order_is_seen(tmp_path: Path
     )
 
 
-def test_the_tenth_comes_after_the_ninth(tmp_path: Path) -> None:
+def test_tenth_snapshot_is_newer_than_the_ninth(tmp_path: Path) -> None:
     for number in range(11):
         run_snapshot.write_snapshot(tmp_path, content(rate=number / 1000))
     assert run_snapshot.read_newest_snapshot(tmp_path) == content(rate=0.01)
 
 
-def test_a_run_that_was_never_started_differs_in_nothing(tmp_path: Path) -> None:
+def test_run_without_snapshots_has_none_to_compare(tmp_path: Path) -> None:
     assert run_snapshot.read_newest_snapshot(tmp_path) is None
 
 
-def test_what_differs_is_told_by_its_key() -> None:
+def test_changes_are_listed_by_key() -> None:
     now = content(rate=0.04, **{"corpus.filter": VERSIONS})
     assert [*run_snapshot.list_changes(content(), now)] == [
         "configuration.models.base.training.learning_rate: 0.004 → 0.04",
@@ -58,7 +58,7 @@ def test_what_differs_is_told_by_its_key() -> None:
     ]
 
 
-def test_what_differs_in_a_list_is_told_by_its_name() -> None:
+def test_changes_in_a_list_are_listed_by_name() -> None:
     sources = [{"name": "laws", "license": "CC0-1.0"}, {"name": "letters", "license": "CC0-1.0"}]
     now = [{"license": "CC-BY-4.0", "name": "letters"}, sources[0]]
     assert [*run_snapshot.list_changes({"sources": sources}, {"sources": now})] == [
@@ -66,7 +66,7 @@ def test_what_differs_in_a_list_is_told_by_its_name() -> None:
     ]
 
 
-def test_a_list_of_which_one_thing_has_no_name_is_told_as_a_whole() -> None:
+def test_list_with_an_unnamed_item_is_shown_completely() -> None:
     assert [*run_snapshot.list_changes({"suites": ["nl"]}, {"suites": ["nl", {"name": "en"}]})] == [
         'suites: ["nl"] → ["nl", {"name": "en"}]'
     ]
@@ -77,22 +77,22 @@ def variables(tmp_path: Path) -> dict[str, str]:
     return {run_snapshot.SNAPSHOT_VARIABLE: run_snapshot.write_snapshot(tmp_path, content())}
 
 
-def test_a_job_names_what_it_was_planned_by(tmp_path: Path) -> None:
-    found = run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables=variables(tmp_path))
-    assert found is not None and found.file.path == "provenance/frozen/1.json" and len(found.file.sha256) == 64
-    assert found.git == {"commit": "1" * 40, "dirty": False}
+def test_job_records_the_snapshot_it_was_planned_with(tmp_path: Path) -> None:
+    job_plan = run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables=variables(tmp_path))
+    assert job_plan is not None and job_plan.file.path == "provenance/frozen/1.json" and len(job_plan.file.sha256) == 64
+    assert job_plan.git == {"commit": "1" * 40, "dirty": False}
 
 
-def test_a_step_that_somebody_runs_by_hand_names_nothing() -> None:
+def test_manually_executed_step_has_no_snapshot() -> None:
     assert run_snapshot.load_job_plan("pretrain.segment", **VERSIONS, variables={}) is None
 
 
-def test_a_job_of_other_code_than_was_planned_refuses(tmp_path: Path) -> None:
+def test_job_refuses_code_that_differs_from_the_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"plans pretrain\.segment with .* run snakemake again"):
         run_snapshot.load_job_plan("pretrain.segment", code="other", environment="cpu-1", variables=variables(tmp_path))
 
 
-def test_a_job_refuses_a_plan_that_was_altered_or_is_gone(tmp_path: Path) -> None:
+def test_job_refuses_an_altered_or_missing_plan(tmp_path: Path) -> None:
     given = variables(tmp_path)
     path = tmp_path / layout.FROZEN / "1.json"
     path.write_text(path.read_text().replace("0.004", "0.005"))

@@ -1,4 +1,4 @@
-"""What a job opens before its step begins, in a run with the records of thousands of units."""
+"""Files that a job opens before its step begins, in a run with the records of thousands of units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.job.test_batch import UNITS, Batch
 UNITS_OF_THE_RUN = 2000
 STEPS = ("sources.fingerprint", "corpus.filter.main", "corpus.signatures.main", "corpus.deduplicate.main")
 MODULE = "pipeline.sources.manifest"
-# Runs one job and prints the files that Python opens and the folders that it lists until the job ends.
+# Run one job and print the files that Python opens and the folders that it lists until the job ends.
 COUNTED = """
 import json, sys
 seen, events = [], ("open", "os.listdir", "os.scandir")
@@ -33,7 +33,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """Return a source of three units that are hashed, in a run in which other sources have two thousand."""
+    """Return a source of three hashed units, in a run with two thousand units of other sources."""
     made = Batch(tmp_path_factory.mktemp("start"))
     made.start()
     content = json.dumps(made.read_record("0"))
@@ -42,7 +42,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
         for path in paths:
             path.write_text(content)
         FileStore(made.run).archive(f"{step}.news.0", paths)
-    # Records of the same units by other steps, and one that no step has finished.
+    # Records of the same units by other steps, and an unfinished one.
     for unit in UNITS:
         (made.run / f"provenance/records/corpus.filter.main.laws.{unit}.json").write_text(content)
     (made.run / "provenance/records/.partial-sources.manifest.laws.json").write_text("{")
@@ -67,7 +67,7 @@ def opened(batch: Batch) -> list[Path]:
     return [Path(path) for path in json.loads(done.stdout)]
 
 
-def test_a_job_opens_the_records_of_its_inputs_alone(batch: Batch) -> None:
+def test_job_opens_only_the_records_of_its_inputs(batch: Batch) -> None:
     paths = [path.name for path in opened(batch) if path.parent.name in ("records", "archives")]
     assert [name for name in paths if name.endswith(".json") and "sources.manifest.laws" not in name] == []
     times = Counter(name.split(".", 2)[2].removesuffix(".zip") for name in paths if name.endswith(".zip"))
@@ -75,7 +75,7 @@ def test_a_job_opens_the_records_of_its_inputs_alone(batch: Batch) -> None:
     assert times == {**{f"{step}.news.0": 1 for step in STEPS}, "sources.fingerprint.laws.0": 2}
 
 
-def test_a_job_lists_the_records_once_and_reads_the_metadata_of_what_it_imports_alone(batch: Batch) -> None:
+def test_job_lists_records_once_and_reads_only_metadata_of_imported_packages(batch: Batch) -> None:
     paths = opened(batch)
     packages = versions.environment(MODULE, "cpu").packages
     metadata = [path for path in paths if path.parent.suffix == ".dist-info"]
@@ -91,13 +91,13 @@ def altered(batch: Batch) -> Iterator[Path]:
     path.write_bytes(content)
 
 
-def test_an_altered_input_is_known_by_its_record(batch: Batch, altered: Path) -> None:
+def test_altered_input_is_detected_by_its_record(batch: Batch, altered: Path) -> None:
     altered.write_bytes(altered.read_bytes().replace(b"unit", b"UNIT"))
     with pytest.raises(InputError, match=r"fingerprints/1\.json has other bytes than its record says"):
         job.main(joining(batch))
 
 
-def test_without_its_record_an_input_is_taken_as_it_is(batch: Batch, altered: Path) -> None:
+def test_input_without_a_record_is_accepted(batch: Batch, altered: Path) -> None:
     content = json.dumps(batch.read_record("1"))
     batch.forget_record("1")
     try:

@@ -1,4 +1,4 @@
-"""The code version changes with what a step runs, and with nothing else."""
+"""The code version changes with the code that a step runs, and with nothing else."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def version(folder: Path, kind: str, *arguments: str) -> str:
     ).stdout.strip()
 
 
-# Prints the versions of all steps, first of its folder as it is, then after each edit that it is given as a line: a
-# file and its text. What else was read of the package is kept from one edit to the next.
+# Print the versions of all steps, first for its folder, then after each edit that it reads as a line: a
+# file and its text. Other files of the package are cached between edits.
 VERSIONS = """
 import json, sys
 from pathlib import Path
@@ -73,7 +73,7 @@ FILTERING = {"corpus.filter", "opt_out.reserved"}
 
 @pytest.fixture(scope="module")
 def changed_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
-    """Return what edits a file of the package and returns the steps that have another version then."""
+    """Return a function that edits a file of the package and returns the steps with changed versions."""
     folder, pipe = tmp_path_factory.mktemp("package"), subprocess.PIPE
     shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     with subprocess.Popen([sys.executable, "-c", VERSIONS], cwd=folder, stdin=pipe, stdout=pipe, text=True) as process:
@@ -101,7 +101,7 @@ def changed_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
         ("job/job_execution.py", "SMALL_BYTES = 1_000_000", "SMALL_BYTES = 2_000_000", set()),
     ],
 )
-def test_an_edit_concerns_the_steps_that_run_what_was_edited(
+def test_code_edit_changes_the_versions_of_the_steps_that_run_it(
     changed_by: Changed, file: str, old: str, new: str, changed: set[str]
 ) -> None:
     text = (ROOT / "pipeline" / file).read_text()
@@ -128,7 +128,7 @@ def test_an_edit_concerns_the_steps_that_run_what_was_edited(
         ("report/page.py", "run", {"report.page"}),
     ],
 )
-def test_another_function_concerns_the_steps_that_run_it(
+def test_replaced_function_changes_the_versions_of_the_steps_that_run_it(
     changed_by: Changed, tmp_path: Path, file: str, function: str, changed: set[str]
 ) -> None:
     edited = Path(shutil.copy(ROOT / "pipeline" / file, tmp_path))
@@ -152,7 +152,7 @@ def test_another_function_concerns_the_steps_that_run_it(
         ),
     ],
 )
-def test_what_only_draws_or_logs_is_part_of_no_other_result(
+def test_drawing_and_logging_code_changes_no_other_version(
     monkeypatch: pytest.MonkeyPatch, distributions: list[str], changed: set[str]
 ) -> None:
     before = {step: versions.environment_version(f"pipeline.{step}", "cpu") for step in STEPS}
@@ -166,7 +166,7 @@ def test_what_only_draws_or_logs_is_part_of_no_other_result(
     assert {step for step in before if before[step] != after[step]} == changed
 
 
-def test_a_data_file_beside_the_module_counts(copy: Path) -> None:
+def test_data_file_next_to_a_module_changes_its_version(copy: Path) -> None:
     before = version(copy, "code_version", "pipeline.report.page")
     template = next((copy / "pipeline/report").glob("page.html*"))
     template.write_text(template.read_text() + " ")
@@ -174,7 +174,7 @@ def test_a_data_file_beside_the_module_counts(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(("module", "changes"), [("pipeline.tokenizer.train", True), ("pipeline.plan.estimate", False)])
-def test_a_library_in_the_lock_concerns_those_that_import_it(copy: Path, module: str, changes: bool) -> None:
+def test_locked_library_changes_the_environment_of_steps_that_import_it(copy: Path, module: str, changes: bool) -> None:
     before = version(copy, "environment_version", module, "cpu")
     lock = copy / "envs/cpu.lock"
     assert "tokenizers==" in lock.read_text()
@@ -182,31 +182,31 @@ def test_a_library_in_the_lock_concerns_those_that_import_it(copy: Path, module:
     assert (version(copy, "environment_version", module, "cpu") != before) is changes
 
 
-def test_a_dependency_of_a_library_counts(copy: Path) -> None:
+def test_dependency_of_a_library_changes_the_environment_version(copy: Path) -> None:
     before = version(copy, "environment_version", "pipeline.report.page", "cpu")
     lock = copy / "envs/cpu.lock"
     lock.write_text(lock.read_text().replace("markupsafe==", "markupsafe==9"))
     assert version(copy, "environment_version", "pipeline.report.page", "cpu") != before
 
 
-def test_distributions_are_those_that_provide_what_the_modules_import() -> None:
+def test_distributions_provide_the_imported_modules() -> None:
     provided = metadata.packages_distributions()
     imported = {name for step in STEPS for name in reach.reach(f"pipeline.{step}").foreign}
     assert {"yaml", "stdnum", "fasttext", "torch"} <= imported
     for name in imported & provided.keys():
-        found = versions.DISTRIBUTIONS.get(name, installed.canonical(name))
-        assert {found} == {installed.canonical(distribution) for distribution in provided[name]}
+        result = versions.DISTRIBUTIONS.get(name, installed.canonical(name))
+        assert {result} == {installed.canonical(distribution) for distribution in provided[name]}
 
 
 @pytest.mark.parametrize("distribution", ["torch", "spacy", "lm-eval", "pydantic", "datasets"])
-def test_requirements_are_those_of_the_metadata(distribution: str) -> None:
+def test_requirements_equal_the_installed_metadata(distribution: str) -> None:
     required = [entry for entry in metadata.requires(distribution) or [] if "extra ==" not in entry]
-    found = installed.find_distribution(distribution)
-    assert found is not None and found.version == metadata.version(distribution)
-    assert [name for name, _ in found.requires] == [installed.canonical(Requirement(entry).name) for entry in required]
+    result = installed.find_distribution(distribution)
+    assert result is not None and result.version == metadata.version(distribution)
+    assert [name for name, _ in result.requires] == [installed.canonical(Requirement(entry).name) for entry in required]
 
 
-def test_every_file_of_data_beside_the_code_counts_in_the_version_of_a_step() -> None:
+def test_every_data_file_in_the_package_is_part_of_a_step_version() -> None:
     counted = {
         path
         for step in STEPS
@@ -214,8 +214,8 @@ def test_every_file_of_data_beside_the_code_counts_in_the_version_of_a_step() ->
         for path in reach.data_files(file, statements)
     }
     kinds = (".jinja", ".css", ".js", ".json", ".yaml", ".txt", ".tsv")
-    beside = {path for path in reach.PACKAGE.rglob("*") if path.suffix in kinds}
-    beside -= {*(reach.PACKAGE / "scaffold").rglob("*")}  # no step reads them
+    data_files = {path for path in reach.PACKAGE.rglob("*") if path.suffix in kinds}
+    data_files -= {*(reach.PACKAGE / "scaffold").rglob("*")}  # no step reads them
     of_a_command = {reach.PACKAGE / "evaluate" / name for name in ("items.css", "items.html.jinja")}
     of_a_command |= {reach.PACKAGE / "report" / name for name in ("plan_page.html.jinja", "papers/criteria.yaml")}
-    assert beside - counted == of_a_command, "an edit of them would make nothing run again"
+    assert data_files - counted == of_a_command, "editing them reruns nothing"

@@ -1,4 +1,4 @@
-"""Pieces of work side by side: largest first, a failure begins no other, and nothing outlives who began it."""
+"""Parallel workers: largest first, a failure starts no other, and nothing outlives its parent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.energy import startup_counters
 from pipeline.job import batch
 from pipeline.job.batch import WorkerTask, run_in_parallel
 
-# Four pieces of ten minutes; each writes its process's number first.
+# Four workers of ten minutes; each writes its process id first.
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
@@ -51,14 +51,14 @@ def wait_for(folder: Path, number: int) -> None:
 
 
 def alive(process: int) -> bool:
-    """Return whether a process runs; one that nobody has waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path: Path) -> None:
+def test_largest_unit_runs_first_and_parallelism_is_limited_to_the_cores(tmp_path: Path) -> None:
     def note(name: str) -> None:
         with (tmp_path / "log").open("a") as log:
             log.write(f"{name}\n")
@@ -68,7 +68,7 @@ def test_the_largest_begins_first_and_no_more_run_than_there_are_cores(tmp_path:
     assert (tmp_path / "log").read_text().split() == ["b", "c", "d", "a"]
 
 
-def test_a_unit_reads_the_counters_as_its_first_act_and_those_of_no_gpu(tmp_path: Path) -> None:
+def test_unit_reads_counters_first_and_uses_no_gpu(tmp_path: Path) -> None:
     def note() -> None:
         sample = startup_counters.take_startup_sample()
         seen = sample is not None and sample.cpu_seconds <= time.process_time()
@@ -78,7 +78,7 @@ def test_a_unit_reads_the_counters_as_its_first_act_and_those_of_no_gpu(tmp_path
     assert (tmp_path / "seen").read_text() == "True ''"
 
 
-def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path) -> None:
+def test_failure_starts_no_new_unit_and_running_units_finish(tmp_path: Path) -> None:
     def fail() -> None:
         failing.send(os.getpid())
         raise InputError("laws.jsonl does not exist: give it back")
@@ -101,7 +101,7 @@ def test_after_a_failure_no_other_begins_and_those_under_way_end(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["slow"]
 
 
-def test_of_several_refusals_the_first_in_order_is_told() -> None:
+def test_first_of_several_errors_in_order_is_raised() -> None:
     def later() -> None:
         first = seen.recv()
         while alive(first):
@@ -119,12 +119,12 @@ def test_of_several_refusals_the_first_in_order_is_told() -> None:
 
 
 @pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: 1 / 0], ids=["killed", "error"])
-def test_a_process_that_dies_fails_the_whole(end) -> None:
+def test_worker_that_dies_fails_the_batch(end) -> None:
     with pytest.raises(RuntimeError, match=r"unit 3 ended with (-9|1)$"):
         run_in_parallel([WorkerTask("unit 3", 1, end), WorkerTask("unit 4", 1, lambda: None)], 2)
 
 
-def test_a_piece_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "24")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -136,7 +136,7 @@ def test_a_piece_has_one_thread_and_no_gpu(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["asked", "killed"])
-def test_no_piece_outlives_the_process_that_began_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_worker_does_not_outlive_its_parent(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], cwd=Path.cwd())
     wait_for(tmp_path, 2)
     begun = [int(path.read_text()) for path in tmp_path.iterdir()]
@@ -154,7 +154,7 @@ def test_no_piece_outlives_the_process_that_began_it(tmp_path: Path, number: sig
     assert len(stopped) == (2 if number == signal.SIGTERM else 0) and not (tmp_path / "c").exists()
 
 
-def test_a_piece_whose_process_was_killed_before_it_began_does_nothing(tmp_path: Path) -> None:
+def test_worker_whose_parent_was_killed_early_does_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     work, (_, ours) = WorkerTask("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
     nobody = 2**22  # Linux has no process of that number
@@ -164,7 +164,7 @@ def test_a_piece_whose_process_was_killed_before_it_began_does_nothing(tmp_path:
     assert piece.exitcode == -signal.SIGKILL and not (tmp_path / "a").exists()
 
 
-def test_a_piece_that_slurm_stops_stops_the_whole() -> None:
+def test_worker_stopped_by_slurm_stops_the_batch() -> None:
     def stop() -> None:
         raise Stopped("as asked by Slurm: start again to continue")
 
@@ -172,7 +172,7 @@ def test_a_piece_that_slurm_stops_stops_the_whole() -> None:
         run_in_parallel([WorkerTask("a", 1, stop)], 1)
 
 
-def test_cores_are_slurm_s_or_snakemake_s() -> None:
+def test_core_count_comes_from_slurm_or_snakemake() -> None:
     assert batch.available_cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
     assert batch.available_cores({"OMP_NUM_THREADS": "2"}) == 2
     assert batch.available_cores({}) == batch.available_cores({"OMP_NUM_THREADS": "2,1"}) == 1

@@ -1,4 +1,4 @@
-"""A tokenizer as small as the models of these tests, and a measure of memory."""
+"""A tokenizer as small as the models of these tests, and a memory measurement."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Path:
-    """Return tokenizer.json with 96 tokens; tokenizer_config.json lies beside it."""
+    """Return tokenizer.json with 96 tokens; tokenizer_config.json is next to it."""
     letters = {chr(33 + i): i for i in range(94)}
     made = Tokenizer(models.WordLevel({"<pad>": 94, "x": 95, **letters}, unk_token="!"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -35,13 +35,13 @@ def tokenizer(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def peak_bytes() -> Callable[[Callable[[], object]], int]:
-    """Return a function: the most that PyTorch's CPU allocator held at once during some work, beyond before it."""
+    """Return a function: the peak of PyTorch's CPU allocator during some work, beyond its state before."""
 
     def measure(work: Callable[[], object]) -> int:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as result:
             work()
-        assert found.profiler is not None
-        events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+        assert result.profiler is not None
+        events = [e for e in result.profiler.kineto_results.events() if e.name() == "[memory]"]
         return max(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))
 
     return measure

@@ -1,4 +1,4 @@
-"""Documents by their numbers, as a model is told of them."""
+"""Document numbers in the form of model inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def limits_of(document_BT: Tensor) -> Tensor:
-    """Return where in the joined rows each of these documents begins and the last one ends."""
+    """Return the document starts in the joined rows and the end of the last one."""
     begins_BT = torch.ones_like(document_BT, dtype=torch.bool)
     begins_BT[:, 1:] = document_BT[:, 1:] != document_BT[:, :-1]
     return F.pad(begins_BT.flatten().nonzero().flatten(), (0, 1), value=document_BT.numel()).to(torch.int32)

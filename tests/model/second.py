@@ -1,4 +1,4 @@
-"""A second architecture: attention and feed-forward read the same normalised input, side by side in each block."""
+"""A second architecture: attention and feed-forward read the same normalized input in parallel in each block."""
 
 from pipeline.model import llama_shape
 from pipeline.model.architectures import Shape

@@ -1,4 +1,4 @@
-"""The second architecture as training and exchange know it."""
+"""The second architecture for training and exchange."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

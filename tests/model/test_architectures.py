@@ -1,4 +1,4 @@
-"""An architecture is two modules and a line in two lists: nothing else of the package knows it by name."""
+"""An architecture is two modules and a line in two lists: nothing else of the package knows its name."""
 
 import ast
 import json
@@ -27,19 +27,19 @@ VOCABULARY = 96
 
 
 def reached(file: Path) -> set[str]:
-    """Return the modules that a file imports or names in a text."""
-    found: set[str] = set()
+    """Return the modules that a file imports or names in a string."""
+    result: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            result |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found
+            result.add(node.value)
+    return result
 
 
-def test_only_the_registries_and_other_architectures_reach_an_architecture() -> None:
+def test_only_registries_and_other_architectures_import_an_architecture() -> None:
     assert set(ARCHITECTURES) == set(NETWORKS)
     modules = {*ARCHITECTURES.values(), *NETWORKS.values()}
     files = {*(ROOT / "pipeline").rglob("*.py")} - {ROOT / f"{module.replace('.', '/')}.py" for module in modules}
@@ -51,7 +51,7 @@ def test_only_the_registries_and_other_architectures_reach_an_architecture() -> 
         assert inside == {ROOT / f"pipeline/model/{registry}.py"}, module
 
 
-def test_an_architecture_declares_what_the_registries_promise() -> None:
+def test_architecture_declares_what_the_registries_require() -> None:
     assert len(list_presets()) == sum(len(get_shape(name).presets) for name in ARCHITECTURES)  # no two have the same
     for name in ARCHITECTURES:
         small = Architecture(preset=next(iter(get_shape(name).presets)), layers=2, width=32, heads=4, key_value_heads=2)
@@ -62,7 +62,7 @@ def test_an_architecture_declares_what_the_registries_promise() -> None:
         assert parts == set(get_network(name).splits)
 
 
-def test_a_training_depends_on_the_network_and_a_plan_on_the_shape_only() -> None:
+def test_training_depends_on_the_network_and_a_plan_only_on_the_shape() -> None:
     steps = ("plan.estimate", "pretrain.segment")
     planned, trained = ({file for file, _ in reach(f"pipeline.{step}").statements()} for step in steps)
     shape_file, network_file = (ROOT / f"pipeline/model/{name}.py" for name in ("llama_shape", "llama_network"))
@@ -79,7 +79,7 @@ def test_planning_imports_no_torch() -> None:
 
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> Architecture:
-    """Return a shape of the second architecture, which is registered during the test."""
+    """Return a shape of the second architecture, registered during the test."""
     with pytest.raises(ValidationError, match="there is no preset 'second-tiny': choose one of "):
         Architecture(preset="second-tiny")
     monkeypatch.setitem(ARCHITECTURES, "second", "tests.model.second")
@@ -87,7 +87,7 @@ def second(monkeypatch: pytest.MonkeyPatch) -> Architecture:
     return Architecture(preset="second-tiny")
 
 
-def test_a_second_architecture_is_planned(second: Architecture) -> None:
+def test_second_architecture_is_planned(second: Architecture) -> None:
     training = {"sequence_length": 64, "batch_size": 8, "micro_batch_size": 1, "steps": 10}
     models = {
         preset: {"architecture": {**second.model_dump(), "preset": preset}, "training": training, "vocabulary_size": 96}
@@ -99,7 +99,7 @@ def test_a_second_architecture_is_planned(second: Architecture) -> None:
     assert plan["second-tiny"]["parameters"] == sum(size.numel() for size in parameter_shapes(second, 96).values())
 
 
-def test_a_second_architecture_goes_to_transformers_and_back(
+def test_second_architecture_round_trips_through_transformers(
     second: Architecture, tmp_path: Path, tokenizer: Path
 ) -> None:
     state = initial_state(second, VOCABULARY, 3)
@@ -107,8 +107,8 @@ def test_a_second_architecture_goes_to_transformers_and_back(
     huggingface.save_pretrained(state, second, VOCABULARY, 64, **places, folder=tmp_path / "out")
     assert json.loads((tmp_path / "out/config.json").read_text())["n_embd"] == 32
     assert "transformer.blocks.1.norm.weight" in load_file(tmp_path / "out/model.safetensors")
-    found, size, weights = huggingface.load_pretrained(tmp_path / "out")
-    assert (found.name, found.layers, size) == ("second", 2, VOCABULARY)
+    result, size, weights = huggingface.load_pretrained(tmp_path / "out")
+    assert (result.name, result.layers, size) == ("second", 2, VOCABULARY)
     assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
     config = {**json.loads((tmp_path / "out/config.json").read_text()), "model_type": "third"}
     (tmp_path / "out/config.json").write_text(json.dumps(config))

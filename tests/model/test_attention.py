@@ -1,4 +1,4 @@
-"""Attention turns heads in float32, reads a document the same by any kernel, and asks a GPU for no number."""
+"""Attention rotates heads in float32, reads a document equally in any kernel, and does not synchronize a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 
 
-def test_heads_in_half_precision_are_turned_as_precisely_as_they_can_be() -> None:
+def test_rotary_embedding_in_half_precision_has_minimal_error() -> None:
     architecture = Architecture(layers=1, width=64, heads=2)
     angles = rotary_angles(4096, architecture, torch.device("cpu"))
     draw = torch.Generator().manual_seed(3)
@@ -30,10 +30,10 @@ def test_heads_in_half_precision_are_turned_as_precisely_as_they_can_be() -> Non
 
 @pytest.mark.parametrize("window", [None, 7])
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_host_waits_for_no_number_of_a_gpu(packed: bool, window: int | None) -> None:
-    """Tensors that hold no data have none to tell: an operation whose result has a size by data, as nonzero, raises.
+def test_attention_does_not_synchronize_host_and_gpu(packed: bool, window: int | None) -> None:
+    """Meta tensors hold no data: an operation whose result size depends on data, such as nonzero, raises.
 
-    So does, in a PyTorch that was built for a CPU alone, all that it cannot work out without a GPU, as slices.
+    In a CPU build of PyTorch, operations that need a GPU raise too, such as slices.
     """
     with torch.device("meta"):
         model = Llama(Architecture(layers=2, width=64, heads=4, window=window), 96).bfloat16()
@@ -54,10 +54,10 @@ def document_by_document(
     window_size: tuple[int, int],
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Do on a CPU what `torch.nn.attention.varlen.varlen_attn` says that it does on a GPU."""
+    """Implement on a CPU the documented behavior of `torch.nn.attention.varlen.varlen_attn` on a GPU."""
     asks, reads = asking.diff().tolist(), read.diff().tolist()
     assert max(asks) <= longest[0] and max(reads) <= longest[1] and window_size[1] == 0
-    found = []
+    results = []
     of_documents = (
         x.transpose(0, 1).split(lengths, 1) for x, lengths in ((q_NHE, asks), (k_NKE, reads), (v_NKE, reads))
     )
@@ -66,8 +66,8 @@ def document_by_document(
         reads_TT = torch.ones(q_HTE.shape[1], k_KTE.shape[1], dtype=torch.bool).tril(before)
         if window_size[0] >= 0:
             reads_TT = reads_TT.triu(before - window_size[0])
-        found.append(F.scaled_dot_product_attention(q_HTE, k_KTE, v_KTE, reads_TT, enable_gqa=enable_gqa))
-    return torch.cat(found, 1).transpose(0, 1)
+        results.append(F.scaled_dot_product_attention(q_HTE, k_KTE, v_KTE, reads_TT, enable_gqa=enable_gqa))
+    return torch.cat(results, 1).transpose(0, 1)
 
 
 def without_groups(
@@ -79,14 +79,14 @@ def without_groups(
     *longest: int,
     window_size: tuple[int, int],
 ) -> Tensor:
-    """Do what torch 2.11 does: each query has keys and values of its own."""
+    """Implement torch 2.11: each query has its own keys and values."""
     return document_by_document(q_NHE, k_NHE, v_NHE, asking, read, *longest, window_size=window_size)
 
 
 @pytest.mark.parametrize("kernel", [document_by_document, without_groups])
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("groups", [2, 4])
-def test_the_kernel_of_documents_reads_what_a_mask_allows(
+def test_document_kernel_equals_masked_attention(
     groups: int, window: int | None, kernel: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "varlen_attn", kernel)
@@ -105,9 +105,7 @@ def test_the_kernel_of_documents_reads_what_a_mask_allows(
 
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("kind", ["whole rows", "mask", "kernel of documents"])
-def test_queries_of_some_positions_read_what_they_read_among_all(
-    kind: str, window: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_queries_equal_full_attention(kind: str, window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "varlen_attn", document_by_document)
     torch.manual_seed(3)
     architecture = Architecture(layers=1, width=32, heads=4, key_value_heads=2)

@@ -1,4 +1,4 @@
-"""What makes a model fast or small changes none of its numbers."""
+"""Execution options for speed or memory do not change the results."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def drawn(shape: Architecture = SHAPE, **switches: object) -> Llama:
 
 
 def batch(rows: int = 2, length: int = 40) -> tuple[Tensor, Tensor, Tensor]:
-    """Return tokens, targets of which some do not count, and documents of different lengths."""
+    """Return tokens, targets with ignored ones, and documents of different lengths."""
     draw = torch.Generator().manual_seed(1)
     tokens, target = (torch.randint(0, VOCABULARY, (rows, length), generator=draw) for _ in range(2))
     target[:, ::7] = -100
@@ -56,29 +56,29 @@ def loss_and_gradients(model: Llama, length: int = 40) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
-def test_a_switch_leaves_loss_and_gradients(switches: dict[str, object]) -> None:
-    expected, found = loss_and_gradients(drawn()), loss_and_gradients(drawn(**switches))
-    assert expected.keys() == found.keys() and len(found) == 1 + len(list(drawn().parameters()))
+def test_execution_options_do_not_change_loss_and_gradients(switches: dict[str, object]) -> None:
+    expected, result = loss_and_gradients(drawn()), loss_and_gradients(drawn(**switches))
+    assert expected.keys() == result.keys() and len(result) == 1 + len(list(drawn().parameters()))
     for name in expected:
         if "tiled_feed_forward" in switches:  # a weight's gradient is a sum over tiles
-            torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-6)
+            torch.testing.assert_close(result[name], expected[name], atol=1e-6, rtol=1e-6)
         else:
-            assert torch.equal(found[name], expected[name]), name
+            assert torch.equal(result[name], expected[name]), name
 
 
-def test_attention_with_all_scores_in_memory_computes_the_same_and_holds_them(
+def test_naive_attention_computes_the_same_and_stores_all_scores(
     peak_bytes: Callable[[Callable[[], object]], int],
 ) -> None:
-    expected, found = loss_and_gradients(drawn()), loss_and_gradients(drawn(flash_attention=False))
+    expected, result = loss_and_gradients(drawn()), loss_and_gradients(drawn(flash_attention=False))
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(result[name], expected[name], atol=1e-5, rtol=1e-5)
     models = [drawn(flash_attention=on) for on in (True, False)]
     without, with_scores = (peak_bytes(lambda model=m: model(*batch(length=256)[:2]).backward()) for m in models)
     scores = 4 * 2 * 256 * 256 * 4  # fp32, of two rows and four heads
     assert with_scores - without > 0.9 * SHAPE.layers * scores
 
 
-def test_recomputation_and_tiles_save_memory(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
+def test_recomputation_and_tiling_save_memory(peak_bytes: Callable[[Callable[[], object]], int]) -> None:
     shape = Architecture(layers=4, width=64, feed_forward_width=512, heads=4)
     models = [
         drawn(shape, **switches)
@@ -89,15 +89,15 @@ def test_recomputation_and_tiles_save_memory(peak_bytes: Callable[[Callable[[], 
 
 
 @pytest.mark.slow
-def test_compiled_blocks_compute_the_same() -> None:
+def test_compiled_blocks_equal_eager_blocks() -> None:
     shape = SHAPE.model_copy(update={"layers": 1})
     expected = loss_and_gradients(drawn(shape))
-    found = loss_and_gradients(drawn(shape, compile=True, recomputation="selective"))
+    result = loss_and_gradients(drawn(shape, compile=True, recomputation="selective"))
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(result[name], expected[name], atol=1e-5, rtol=1e-5)
 
 
-def test_a_document_reads_itself_only() -> None:
+def test_document_attends_only_to_itself() -> None:
     model = drawn()
     tokens, _, document = batch()
     with torch.no_grad():
@@ -110,26 +110,26 @@ def test_a_document_reads_itself_only() -> None:
                 torch.testing.assert_close(packed[row, inside], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_limits_of_documents() -> None:
+def test_document_limits_from_ids() -> None:
     tokens, expected = torch.zeros(2, 4), [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
-    for begins in ([0, 2, 4, 7, 8], [0, 0, 2, 4, 4, 4, 7, 8, 8]):  # an empty document is none
+    for begins in ([0, 2, 4, 7, 8], [0, 0, 2, 4, 4, 4, 7, 8, 8]):  # an empty document is ignored
         mask = make_attention_mask(tokens, torch.tensor(begins), None, torch.float32)
         assert mask is not None and mask[0, 0].tolist() == expected
         assert mask[1, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
 
 
-def test_float8_is_refused_where_it_cannot_be() -> None:
+def test_float8_is_refused_on_unsupported_hardware() -> None:
     with pytest.raises(InputError, match="float8 needs an NVIDIA GPU of compute capability"):
         drawn(float8=True)
 
 
-def test_a_cpu_leaves_the_choice_of_kernel_to_pytorch() -> None:
+def test_cpu_leaves_the_kernel_choice_to_pytorch() -> None:
     assert list_kernels(CPU) == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
+def test_gpu_attention_in_half_precision_equals_the_reference(masked: bool) -> None:
     device = torch.device("cuda")
     tokens, _, document = batch()
     model = drawn()
@@ -138,8 +138,8 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
         expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
         set_execution_options(half, device)
-        found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
-    assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
+        result = half(tokens.to(device), documents=None if documents is None else documents.to(device))
+    assert (result.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
 
 
 @pytest.fixture(autouse=True)
@@ -153,11 +153,11 @@ def as_before() -> Iterator[None]:
 
 
 def without_a_fixed_order() -> torch.Tensor:
-    """Return what one of the few operations gives that has no deterministic kernel on a CPU."""
+    """Return the result of an operation without a deterministic kernel on a CPU."""
     return torch.zeros(2).put_(torch.tensor([1]), torch.tensor([3.0]), accumulate=False)
 
 
-def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() -> None:
+def test_nondeterministic_kernel_is_refused_by_name_with_a_remedy() -> None:
     set_determinism(True)
     assert is_deterministic()
     match = r"put_ has no deterministic kernel .*: set training\.deterministic to false"
@@ -165,22 +165,22 @@ def test_a_kernel_without_fixed_results_is_refused_by_name_with_the_way_out() ->
         without_a_fixed_order()
 
 
-def test_any_kernel_is_taken_where_it_is_not_asked_for() -> None:
+def test_nondeterministic_kernel_is_allowed_without_determinism() -> None:
     set_determinism(False)
     assert not is_deterministic() and without_a_fixed_order().tolist() == [0, 3]
 
 
-def test_a_warning_alone_is_not_determinism() -> None:
+def test_warn_only_mode_is_not_deterministic() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     assert not is_deterministic()
 
 
-def test_another_error_stays_what_it_is() -> None:
+def test_other_errors_are_not_rewritten() -> None:
     with pytest.raises(RuntimeError, match="must match"), missing_kernel_as_input_error("training.deterministic"):
         torch.ones(2) + torch.ones(3)
 
 
-def test_a_newer_flash_attention_is_used_where_it_is_installed_for_the_gpu(
+def test_newer_flash_attention_is_used_if_installed_for_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert {name for name, _ in FLASH_ATTENTION.values()} <= {*list_flash_attention_impls()}
@@ -191,6 +191,6 @@ def test_a_newer_flash_attention_is_used_where_it_is_installed_for_the_gpu(
     assert [find_flash_attention(major) for major in (8, 9, 10)] == [None, None, None]
     (tmp_path / "flash_attn_interface.py").touch()
     (tmp_path / "flash_attn/cute.py").touch()
-    del sys.modules["flash_attn"]  # which the search for its part imported
+    del sys.modules["flash_attn"]  # imported by the search for its part
     assert [find_flash_attention(major) for major in (8, 9, 10)] == [None, "FA3", "FA4"]
     del sys.modules["flash_attn"]

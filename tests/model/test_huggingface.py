@@ -1,4 +1,4 @@
-"""Models go to Transformers' layout and come back unchanged."""
+"""Models are exported to Transformers' layout and imported unchanged."""
 
 import json
 import os
@@ -38,7 +38,7 @@ TOKENS = torch.arange(40).reshape(2, 20)
 
 
 class Lazy(Mapping[str, Tensor]):
-    """Weights that are made when they are asked for, and know how many were alive at most."""
+    """Weights made on demand, which record how many were alive at most."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture, self.shapes = architecture, parameter_shapes(architecture, VOCABULARY)
@@ -67,13 +67,15 @@ def logits(architecture: Architecture, state: Mapping[str, Tensor]) -> Tensor:
     model = Llama(architecture, VOCABULARY)
     model.load_state_dict(dict(state), strict=not architecture.tie_embeddings)
     with torch.no_grad():
-        found: Tensor = model(TOKENS)
-    return found
+        result: Tensor = model(TOKENS)
+    return result
 
 
 @pytest.mark.parametrize("largest_file_bytes", [5_000_000_000, 9_000])
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp_path: Path, tokenizer: Path) -> None:
+def test_export_and_import_preserve_the_model(
+    architecture: Architecture, largest_file_bytes: int, tmp_path: Path, tokenizer: Path
+) -> None:
     folder = tmp_path / "huggingface"
     state = export(architecture, tokenizer, folder, largest_file_bytes=largest_file_bytes)
     files = sorted(folder.glob("*.safetensors"))
@@ -90,17 +92,17 @@ def test_there_and_back(architecture: Architecture, largest_file_bytes: int, tmp
     encode = AutoTokenizer.from_pretrained(folder)
     assert encode.model_max_length == 64 == len(encode("x " * 99, truncation=True)["input_ids"]), "as long as the model"
     assert loaded.config.rope_parameters["rope_theta"] == architecture.rope_theta
-    found, vocabulary_size, weights = huggingface.load_pretrained(folder)
-    assert (found, vocabulary_size) == (
-        architecture.model_copy(update={"feed_forward_width": found.intermediate_width}),
+    result, vocabulary_size, weights = huggingface.load_pretrained(folder)
+    assert (result, vocabulary_size) == (
+        architecture.model_copy(update={"feed_forward_width": result.intermediate_width}),
         VOCABULARY,
     )
-    assert found.intermediate_width == architecture.intermediate_width and list(weights) == list(state.shapes)
+    assert result.intermediate_width == architecture.intermediate_width and list(weights) == list(state.shapes)
     assert all(torch.equal(weights[name], state[name]) for name in weights)
 
 
 @pytest.mark.parametrize("umask", [0o007, 0o027, 0o077])
-def test_the_umask_decides_who_may_read_the_weights(umask: int, tmp_path: Path, tokenizer: Path) -> None:
+def test_umask_sets_the_permissions_of_the_weights(umask: int, tmp_path: Path, tokenizer: Path) -> None:
     before = os.umask(umask)
     try:
         export(SHAPES[0], tokenizer, tmp_path / "huggingface", largest_file_bytes=9_000)
@@ -110,7 +112,7 @@ def test_the_umask_decides_who_may_read_the_weights(umask: int, tmp_path: Path, 
     assert len(modes) > 3 and set(modes.values()) == {0o666 & ~umask}, modes
 
 
-def test_what_transformers_wrote_is_read(tmp_path: Path) -> None:
+def test_model_written_by_transformers_is_read(tmp_path: Path) -> None:
     torch.manual_seed(4)
     config = LlamaConfig(
         hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
@@ -142,7 +144,7 @@ def test_what_transformers_wrote_is_read(tmp_path: Path) -> None:
         ({"vocab_size": None}, "config.json"),
     ],
 )
-def test_a_folder_of_another_model_is_refused(
+def test_unsupported_model_folder_is_refused(
     change: dict[str, object], message: str, tmp_path: Path, tokenizer: Path
 ) -> None:
     folder = tmp_path / "huggingface"
@@ -154,7 +156,7 @@ def test_a_folder_of_another_model_is_refused(
         huggingface.load_pretrained(folder)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
+def test_missing_model_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
     folder = tmp_path / "huggingface"
     export(SHAPES[0], tokenizer, folder, largest_file_bytes=9_000)
     next(iter(sorted(folder.glob("*.safetensors")))).unlink()
@@ -164,7 +166,7 @@ def test_a_missing_file_is_refused(tmp_path: Path, tokenizer: Path) -> None:
         huggingface.load_pretrained(tmp_path / "nowhere")
 
 
-def test_an_import_of_a_broken_model_leaves_nothing(
+def test_import_of_a_broken_model_leaves_nothing(
     tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export(SHAPES[2], tokenizer, tmp_path / "first", ends=[1])
@@ -175,7 +177,7 @@ def test_an_import_of_a_broken_model_leaves_nothing(
 
 
 @pytest.mark.parametrize("command", ["import", "export"])
-def test_a_folder_has_its_name_once_it_is_complete_and_is_removed_on_failure(
+def test_model_folder_is_renamed_when_complete_and_removed_on_failure(
     command: str, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, own = tmp_path / "first", tmp_path / "own"
@@ -184,7 +186,7 @@ def test_a_folder_has_its_name_once_it_is_complete_and_is_removed_on_failure(
     given, new = {"import": first, "export": own}[command], tmp_path / "deep/new"
 
     def fill_disk(*_: Any) -> None:
-        assert not new.exists(), "a process that is killed here leaves no folder of that name"
+        assert not new.exists(), "a process killed here leaves no folder of that name"
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -195,7 +197,9 @@ def test_a_folder_has_its_name_once_it_is_complete_and_is_removed_on_failure(
     assert main(["model", command, str(given), str(new)]) == 0 and len([*new.iterdir()]) > 2
 
 
-def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_and_export_commands_round_trip_a_model(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, own, second = (tmp_path / name for name in ("first", "own", "second"))
     export(SHAPES[2], tokenizer, first, ends=[5, 1, 9])
     for name in ("config.json", "generation_config.json"):
@@ -224,7 +228,7 @@ def test_the_commands_turn_a_model_round(tmp_path: Path, tokenizer: Path, capsys
         ([7, 7, -1], 7, [7]),
     ],
 )
-def test_every_token_that_ends_a_text_is_read_and_written(
+def test_every_end_of_text_token_is_read_and_written(
     generation: Any, config: Any, expected: list[int], tmp_path: Path, tokenizer: Path
 ) -> None:
     folder = tmp_path / "theirs"

@@ -40,7 +40,7 @@ def native(architecture: Architecture) -> Llama:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
+def test_logits_equal_transformers(architecture: Architecture) -> None:
     own = native(architecture)
     theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, VOCABULARY, 64)))
     state = {huggingface_name(name): p for name, p in own.named_parameters()}
@@ -52,7 +52,7 @@ def test_logits_equal_those_of_transformers(architecture: Architecture) -> None:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_parameter_count(architecture: Architecture) -> None:
+def test_parameter_count_equals_the_model(architecture: Architecture) -> None:
     model = native(architecture)
     theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, VOCABULARY, 64)))
     count = parameter_count(architecture, VOCABULARY)
@@ -60,7 +60,7 @@ def test_parameter_count(architecture: Architecture) -> None:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_flops_per_token_equal_the_counted_ones(architecture: Architecture) -> None:
+def test_flops_per_token_equal_counted_flops(architecture: Architecture) -> None:
     model = native(architecture)
     tokens = torch.zeros((2, 16), dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the others are not counted on a CPU
@@ -69,19 +69,19 @@ def test_flops_per_token_equal_the_counted_ones(architecture: Architecture) -> N
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_flops_with_recomputation_equal_the_counted_ones(architecture: Architecture) -> None:
+def test_flops_with_recomputation_equal_counted_flops(architecture: Architecture) -> None:
     model = native(architecture)
     set_execution_options(model, torch.device("cpu"), recomputation="full")
     tokens = torch.zeros((2, 16), dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(tokens).sum().backward()
     expected = flops_per_token(architecture, VOCABULARY, 16, recomputation=True) * tokens.numel()
-    # PyTorch stops computing again at the last thing it needs, which is before each block's last product.
+    # PyTorch stops recomputing at the last needed tensor, which is before each block's last product.
     unneeded = 2 * architecture.layers * architecture.intermediate_width * architecture.width * tokens.numel()
     assert counter.get_total_flops() == expected - unneeded
 
 
-def test_no_position_sees_a_later_one() -> None:
+def test_attention_is_causal() -> None:
     model = native(SHAPES[0])
     tokens = torch.randint(0, VOCABULARY, (1, 20), generator=torch.Generator().manual_seed(1))
     changed = tokens.clone()
@@ -102,7 +102,7 @@ def test_initial_weights_follow_the_seed_and_are_scaled() -> None:
     assert torch.all(first["norm.weight"] == 1)
 
 
-def test_a_parameter_is_made_alone() -> None:
+def test_single_parameter_is_initialized_independently() -> None:
     state = initial_state(SHAPES[0], VOCABULARY, seed=5)
     assert list(state) == list(parameter_shapes(SHAPES[0], VOCABULARY))
     for name, weight in state.items():
@@ -111,14 +111,14 @@ def test_a_parameter_is_made_alone() -> None:
     assert len({float(matrix[0, 0]) for matrix in matrices}) == len(matrices)
 
 
-def test_model_on_the_meta_device_takes_no_memory() -> None:
+def test_model_on_the_meta_device_uses_no_memory() -> None:
     with torch.device("meta"):
         model = Llama(SHAPES[0], VOCABULARY)
     assert all(p.is_meta for p in model.parameters()) and not list(model.buffers())
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_every_parameter_has_a_name_of_transformers(architecture: Architecture) -> None:
+def test_every_parameter_has_a_transformers_name(architecture: Architecture) -> None:
     theirs = LlamaForCausalLM(LlamaConfig(**huggingface_config(architecture, VOCABULARY, 64)))
     assert {huggingface_name(name) for name in parameter_shapes(architecture, VOCABULARY)} == {
         name for name, _ in theirs.named_parameters()
@@ -139,7 +139,7 @@ EIGHT = Architecture(layers=32, width=4096, feed_forward_width=14336, heads=32, 
 
 
 @pytest.mark.parametrize("head_width", [None, 32])
-def test_activations_are_those_that_the_model_keeps(head_width: int | None):
+def test_estimated_activations_equal_those_saved_by_autograd(head_width: int | None):
     """Count what autograd saves in the model itself, on a CPU and in fp32; no logits are saved."""
     shape = Architecture(layers=6, width=64, feed_forward_width=160, heads=4, key_value_heads=2, head_width=head_width)
     vocabulary, tokens = 512, 256
@@ -155,14 +155,14 @@ def test_activations_are_those_that_the_model_keeps(head_width: int | None):
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model(*torch.zeros(2, 1, tokens, dtype=torch.long))
-    found = sum(saved.values()) - 4 * vocabulary * shape.width  # the output weight's gradient is model state
+    result = sum(saved.values()) - 4 * vocabulary * shape.width  # the output weight's gradient is model state
     estimated = activation_bytes(shape, vocabulary, DeviceWork(tokens, "fp32"))
-    logits = 4 * vocabulary * tokens  # of fewer rows than are taken at once
+    logits = 4 * vocabulary * tokens  # fewer rows than are computed at once
     # Beyond the formula: intermediate results of norms and rotary embeddings that a compiled model does not keep.
-    assert 0.9 * (estimated - logits) <= found <= 2 * (estimated - logits)
+    assert 0.9 * (estimated - logits) <= result <= 2 * (estimated - logits)
 
 
-def test_the_loss_holds_a_part_of_the_logits_unless_tensor_parallel_devices_share_them():
+def test_loss_stores_part_of_the_logits_unless_tensor_parallel():
     def held(vocabulary: int, tokens: int = 1024, **options) -> float:
         return activation_bytes(EIGHT, vocabulary, DeviceWork(tokens, **options))
 
@@ -177,7 +177,7 @@ def test_the_loss_holds_a_part_of_the_logits_unless_tensor_parallel_devices_shar
     assert more == 1024 * 2 * 12 * 1024
 
 
-def test_recomputation_keeps_less():
+def test_recomputation_saves_fewer_activations():
     sizes = [activation_bytes(EIGHT, LLAMA3_VOCABULARY, DeviceWork(8192, "bf16", again)) for again in (True, False)]
     assert sizes[0] < sizes[1] / 5
 
@@ -202,7 +202,7 @@ def test_every_preset_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_size_is_the_published_one(name: str) -> None:
+def test_preset_size_equals_the_published_size(name: str) -> None:
     architecture = Architecture(preset=name)
     with torch.device("meta"):
         model = Llama(architecture, PRESETS_LLAMA3_VOCABULARY)
@@ -216,8 +216,8 @@ def test_size_is_the_published_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_logits_equal_those_of_transformers_at_two_layers(name: str) -> None:
-    """One group of heads wide; the head, its share of keys and values and the feed-forward ratio are the preset's."""
+def test_two_layer_preset_logits_equal_transformers(name: str) -> None:
+    """One group of heads wide; head size, key-value share and feed-forward ratio are the preset's."""
     full = Architecture(preset=name)
     heads, groups = full.heads // full.key_value_head_count, 1
     reduced = {"layers": 2, "heads": heads, "key_value_heads": groups, "width": heads * full.head_dimension}
@@ -232,19 +232,19 @@ def test_logits_equal_those_of_transformers_at_two_layers(name: str) -> None:
     theirs.load_state_dict(renamed, strict=not architecture.tie_embeddings)
     tokens = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        found, expected = own(tokens), theirs(tokens).logits
+        result, expected = own(tokens), theirs(tokens).logits
     assert expected.std() > 0.1
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_single_fields_override_a_preset() -> None:
+def test_explicit_fields_override_a_preset() -> None:
     small = Architecture.model_validate({"preset": "llama3-1b", "layers": 2, "rope_scaling": None})
     assert (small.layers, small.width, small.rope_scaling, small.tie_embeddings) == (2, 2048, None, True)
     assert Architecture.model_validate(small.model_dump()) == small
     assert Architecture.model_validate(Architecture(preset="llama3-3b").model_dump(mode="json")).rope_scaling
 
 
-def test_what_no_preset_fills_must_be_written() -> None:
+def test_fields_not_set_by_a_preset_are_required() -> None:
     with pytest.raises(ValidationError, match="layers"):
         Architecture(preset="llama3", width=32, heads=4)
     with pytest.raises(ValidationError, match="preset"):
@@ -252,6 +252,6 @@ def test_what_no_preset_fills_must_be_written() -> None:
     assert "required" not in Architecture.model_json_schema()
 
 
-def test_a_scaling_without_a_band_is_refused() -> None:
+def test_rope_scaling_without_a_band_is_refused() -> None:
     with pytest.raises(ValidationError, match="low_frequency_factor"):
         Architecture(preset="llama3-1b", rope_scaling={"factor": 8, "high_frequency_factor": 1})

@@ -37,7 +37,7 @@ def reference(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
 
 
 def reference_with_z_loss(x: Tensor, weight: Tensor, target: Tensor, z_loss: float) -> Tensor:
-    """Return the plain formula on all logits; it counts where the target does."""
+    """Return the plain formula on all logits, over unmasked targets."""
     logits = F.linear(x, weight).float().flatten(0, 1)
     z = torch.where(target.flatten() != -100, logits.exp().sum(-1).log(), 0.0)
     return F.cross_entropy(logits, target.flatten(), reduction="sum") + z_loss * z.square().sum()
@@ -54,46 +54,48 @@ def results(loss: object, x: Tensor, weight: Tensor, target: Tensor, scale: floa
 @given(
     st.integers(1, 3), st.integers(1, 50), st.integers(1, 9), st.integers(2, 70), st.integers(0, 99), st.floats(0.01, 2)
 )
-def test_equals_the_reference(rows: int, length: int, width: int, vocabulary: int, seed: int, scale: float) -> None:
+def test_loss_equals_the_reference(
+    rows: int, length: int, width: int, vocabulary: int, seed: int, scale: float
+) -> None:
     arguments = drawn(rows, length, width, vocabulary, seed)
     scale /= rows * length
-    for found, expected in zip(
+    for result, expected in zip(
         results(linear_cross_entropy, *arguments, scale), results(reference, *arguments, scale), strict=True
     ):
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(result, expected, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("z_loss", [1e-4, 0.3])
-def test_a_z_loss_is_in_the_gradients_and_not_in_the_loss(z_loss: float) -> None:
+def test_z_loss_changes_gradients_but_not_the_reported_loss(z_loss: float) -> None:
     arguments = drawn(3, 40, 9, 70, seed=4)
     loss, *gradients = results(partial(linear_cross_entropy, z_loss=z_loss), *arguments, 0.1)
     _, *expected = results(partial(reference_with_z_loss, z_loss=z_loss), *arguments, 0.1)
     plain, *others = results(linear_cross_entropy, *arguments, 0.1)
     assert torch.equal(loss, plain)
-    for found, right, other in zip(gradients, expected, others, strict=True):
-        torch.testing.assert_close(found, right, atol=1e-6, rtol=1e-5)
-        assert (found - other).norm() > z_loss * other.norm()
+    for result, right, other in zip(gradients, expected, others, strict=True):
+        torch.testing.assert_close(result, right, atol=1e-6, rtol=1e-5)
+        assert (result - other).norm() > z_loss * other.norm()
 
 
-def test_a_model_of_bf16_has_the_gradients_of_the_plain_formula_in_fp32() -> None:
+def test_bf16_model_gradients_equal_the_fp32_formula() -> None:
     x, weight, target = (t.bfloat16() if t.is_floating_point() else t for t in drawn(2, 256, 64, 1000))
     _, *gradients = results(partial(linear_cross_entropy, z_loss=0.01), x, weight, target, 1.0)
     _, *truth = results(partial(reference_with_z_loss, z_loss=0.01), x.float(), weight.float(), target, 1.0)
-    for found, expected in zip(gradients, truth, strict=True):
-        assert (found.float() - expected).norm() < 0.01 * expected.norm()
+    for result, expected in zip(gradients, truth, strict=True):
+        assert (result.float() - expected).norm() < 0.01 * expected.norm()
 
 
-def test_in_bf16_it_is_nearer_to_the_truth_than_bf16_logits() -> None:
+def test_bf16_loss_is_more_accurate_than_bf16_logits() -> None:
     x, weight, target = (t.bfloat16() if t.is_floating_point() else t for t in drawn(2, 256, 64, 1000))
     loss, x_gradient, weight_gradient = results(linear_cross_entropy, x, weight, target, 1.0)
     truth = results(reference, x.float(), weight.float(), target, 1.0)
     assert loss.dtype == torch.float32 and x_gradient.dtype == weight_gradient.dtype == torch.bfloat16
     torch.testing.assert_close(loss, truth[0], rtol=1e-3, atol=0)
-    for found, expected in ((x_gradient, truth[1]), (weight_gradient, truth[2])):
-        assert (found.float() - expected).norm() < 0.004 * expected.norm()
+    for result, expected in ((x_gradient, truth[1]), (weight_gradient, truth[2])):
+        assert (result.float() - expected).norm() < 0.004 * expected.norm()
 
 
-def test_extreme_logits_and_no_counting_target() -> None:
+def test_extreme_logits_and_ignored_targets() -> None:
     x, weight, target = drawn(1, 8, 4, 30)
     assert linear_cross_entropy(x * 1e4, weight, target).item() == pytest.approx(
         reference(x * 1e4, weight, target).item(), rel=1e-6
@@ -102,7 +104,7 @@ def test_extreme_logits_and_no_counting_target() -> None:
     assert all(not part.any() for part in nothing)
 
 
-def test_a_row_is_shifted_by_its_own_largest_logit() -> None:
+def test_each_row_is_shifted_by_its_largest_logit() -> None:
     x, weight, target = drawn(1, 64, 4, 30)
     unlike = x * torch.tensor([1.0, 1e4]).repeat(32)[:, None]  # in each part of rows
     torch.testing.assert_close(linear_cross_entropy(unlike, weight, target), reference(unlike, weight, target))
@@ -120,7 +122,7 @@ def test_memory_is_an_eighth_of_the_logits(peak_bytes: Callable[[Callable[[], ob
 
 
 @pytest.mark.parametrize(("least", "parts"), [(1, 16), (300, 4), (2048, 1)])
-def test_few_rows_are_taken_in_fewer_parts(least: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_split_into_fewer_parts(least: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_module, "LEAST_ROWS", least)
     rows: list[int] = []
     part = loss_module._compute_rows
@@ -136,7 +138,7 @@ def test_few_rows_are_taken_in_fewer_parts(least: int, parts: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
-def test_compiled_it_is_the_same(z_loss: float) -> None:
+def test_compiled_loss_equals_eager_loss(z_loss: float) -> None:
     torch._dynamo.reset()
     counters = torch._dynamo.utils.counters
     counters.clear()
@@ -153,7 +155,7 @@ def test_compiled_it_is_the_same(z_loss: float) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_it_is_compiled_where_that_is_asked_for(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_is_compiled_only_on_request(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     plain = loss_module._cross_entropy_of_logits
 
@@ -167,7 +169,7 @@ def test_it_is_compiled_where_that_is_asked_for(compiled: bool, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_model_gives_the_loss_of_its_logits(tied: bool) -> None:
+def test_model_returns_the_loss_of_its_logits(tied: bool) -> None:
     torch.manual_seed(2)
     model = Llama(Architecture(layers=1, width=32, heads=4, tie_embeddings=tied), 96)
     tokens = torch.randint(0, 96, (2, 30))
@@ -180,12 +182,12 @@ def test_the_model_gives_the_loss_of_its_logits(tied: bool) -> None:
         gradients.append(torch.autograd.grad(loss / 60, list(model.parameters())))
         losses.append(loss)
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
-    for found, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    for result, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
     assert model(tokens, target).dtype == torch.float32 and isinstance(model.output, nn.Linear)
 
 
-def test_a_second_backward_pass_is_refused() -> None:
+def test_second_backward_pass_is_refused() -> None:
     x, weight, target = drawn(1, 8, 4, 30)
     loss = linear_cross_entropy(x.requires_grad_(), weight.requires_grad_(), target)
     loss.backward(retain_graph=True)

@@ -1,4 +1,4 @@
-"""What stays the same while a model gets wider: the coordinate check of Yang et al. 2022, appendix D."""
+"""Width invariance: the coordinate check of Yang et al. 2022, appendix D."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings_of(width: int, base_width: int | None) -> SegmentSettings:
 
 
 def changes(width: int, base_width: int | None, seed: int) -> dict[str, float]:
-    """Return by how much a few steps change what each part of a model gives, per coordinate."""
+    """Return the change of each part's output after a few steps, per coordinate."""
     settings = settings_of(width, base_width)
     architecture = settings.architecture
     model = get_network(architecture.name).model(architecture, VOCABULARY)
@@ -52,21 +52,21 @@ def changes(width: int, base_width: int | None, seed: int) -> dict[str, float]:
 
 
 def growth(base_width: int | None) -> dict[str, float]:
-    """Return the power of the width that each change grows with: the slope of the logarithms."""
+    """Return the exponent of the width in each change: the slope of the logarithms."""
     logs = [math.log(width / BASE) for width in WIDTHS]
     middle = fmean(logs)
-    found = [[changes(width, base_width, seed) for seed in range(SEEDS)] for width in WIDTHS]
+    results = [[changes(width, base_width, seed) for seed in range(SEEDS)] for width in WIDTHS]
     slopes = {}
-    for name in found[0][0]:
-        values = [fmean(math.log(one[name]) for one in of_width) for of_width in found]
+    for name in results[0][0]:
+        values = [fmean(math.log(one[name]) for one in of_width) for of_width in results]
         slopes[name] = sum((log - middle) * value for log, value in zip(logs, values, strict=True))
         slopes[name] /= sum((log - middle) ** 2 for log in logs)
     return slopes
 
 
-def test_without_a_base_width_a_step_does_more_to_a_wider_model_and_with_one_as_much() -> None:
+def test_update_size_is_independent_of_width_only_with_a_base_width() -> None:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # of such small products, more threads only wait for one another
+    torch.set_num_threads(1)  # for such small products more threads only wait for each other
     try:
         standard, transferred = growth(None), growth(BASE)
     finally:
@@ -75,7 +75,7 @@ def test_without_a_base_width_a_step_does_more_to_a_wider_model_and_with_one_as_
     assert all(abs(power) < 0.4 for power in transferred.values()), transferred
 
 
-def test_four_times_the_width_halves_a_blocks_first_weights_and_quarters_the_outputs_and_their_rates() -> None:
+def test_four_times_the_width_scales_initialization_outputs_and_rates() -> None:
     shape, base = (Architecture(layers=2, width=128, heads=4, base_width=width) for width in (32, None))
     first, plain = initial_state(shape, VOCABULARY, 5), initial_state(base, VOCABULARY, 5)
     for name, weight in first.items():
@@ -85,14 +85,14 @@ def test_four_times_the_width_halves_a_blocks_first_weights_and_quarters_the_out
         assert learning_rate_factor(name, weight.dim(), shape) == rate, name
 
 
-def test_the_base_itself_is_the_ordinary_model() -> None:
+def test_base_width_model_is_the_ordinary_model() -> None:
     at_base = Architecture(layers=2, width=32, heads=2, base_width=32)
     ordinary = at_base.model_copy(update={"base_width": None})
     first, plain = (initial_state(shape, VOCABULARY, 5) for shape in (at_base, ordinary))
     assert all(torch.equal(first[name], plain[name]) for name in plain)
 
 
-def test_a_step_moves_a_weight_by_its_rate_and_decay_pulls_as_much_at_each_width() -> None:
+def test_update_follows_the_learning_rate_and_decay_is_equal_at_each_width() -> None:
     settings = settings_of(128, 32)
     names = {"embedding.weight": 2, "blocks.0.attention.query.weight": 2, "output.weight": 2, "norm.weight": 1}
     named = {name: torch.nn.Parameter(torch.full((4,) * dimensions, 0.5)) for name, dimensions in names.items()}
@@ -112,7 +112,7 @@ def test_a_step_moves_a_weight_by_its_rate_and_decay_pulls_as_much_at_each_width
 
 
 @pytest.mark.parametrize("base_width", [None, 32])
-def test_without_its_decay_the_embedding_moves_as_a_norm_does_and_the_other_matrices_as_before(
+def test_embedding_without_decay_is_updated_as_a_norm(
     base_width: int | None,
 ) -> None:
     settings = settings_of(128, base_width)
@@ -133,6 +133,6 @@ def test_without_its_decay_the_embedding_moves_as_a_norm_does_and_the_other_matr
     assert moved[False] == moved[True]
 
 
-def test_tied_embeddings_cannot_learn_at_two_rates() -> None:
+def test_tied_embeddings_are_refused_with_two_learning_rates() -> None:
     with pytest.raises(ValueError, match=r"base_width .* set tie_embeddings to false"):
         Architecture(layers=2, width=64, heads=4, base_width=32, tie_embeddings=True)

@@ -1,4 +1,4 @@
-"""Weights that are drawn in blocks are the same however a model is cut, and cost a process only what it holds."""
+"""Weights drawn in blocks do not depend on the sharding, and cost a process only its own part."""
 
 import hashlib
 import math
@@ -12,7 +12,7 @@ from pipeline.model import networks
 from pipeline.model.networks import initial_weight
 from pipeline.model.settings import Architecture
 
-BLOCK = 40  # the last block of the shapes below has 16 elements or more, or fewer, which torch draws in another way
+BLOCK = 40  # the last block of the shapes below has 16 elements or more, or fewer, which torch draws differently
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_the_rule(name: str, elements: int, deviation: float, seed: int) -> Tensor:
-    """Return a flattened parameter as docs/explanation/determinism.md says, block by block."""
+    """Return a flattened parameter by docs/explanation/determinism.md, block by block."""
     rows = []
     for number, length in enumerate(b - a for a, b in pairwise([*range(0, elements, BLOCK), elements])):
         words = f"{seed}/{name}/{number}" if number else f"{seed}/{name}"
@@ -31,7 +31,7 @@ def by_the_rule(name: str, elements: int, deviation: float, seed: int) -> Tensor
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (7, 9), (10, 15), (3, 14), (4, 6, 10), (121, 1)])
-def test_each_block_has_a_generator_of_its_own(shape: tuple[int, ...]) -> None:
+def test_each_block_has_its_own_random_generator(shape: tuple[int, ...]) -> None:
     expected = by_the_rule("a.weight", math.prod(shape), 0.3, 11)
     assert torch.equal(networks.draw_normal("a.weight", shape, 0.3, 11), expected.view(shape))
     assert len(expected) <= BLOCK or not torch.equal(expected[:10], expected[BLOCK : BLOCK + 10])
@@ -48,10 +48,10 @@ def test_each_block_has_a_generator_of_its_own(shape: tuple[int, ...]) -> None:
         (slice(9, 9), slice(0, 7), slice(0, 5)),
     ],
 )
-def test_a_part_is_what_the_whole_has_there(part: tuple[slice, ...]) -> None:
+def test_part_equals_the_slice_of_the_whole(part: tuple[slice, ...]) -> None:
     whole = networks.draw_normal("a", (9, 7, 5), 1.0, 3)
-    found = networks.draw_normal("a", (9, 7, 5), 1.0, 3, part)
-    assert torch.equal(found, whole[part]) and found.is_contiguous()
+    result = networks.draw_normal("a", (9, 7, 5), 1.0, 3, part)
+    assert torch.equal(result, whole[part]) and result.is_contiguous()
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_a_part_is_what_the_whole_has_there(part: tuple[slice, ...]) -> None:
     [
         ((slice(10, 14), slice(0, 20)), [5, 6]),
         ((slice(10, 15), slice(0, 20)), [5, 6, 7]),
-        ((slice(0, 100), slice(0, 10)), list(range(50))),  # columns meet all blocks, each once
+        ((slice(0, 100), slice(0, 10)), list(range(50))),  # columns overlap all blocks, each once
         ((slice(6, 6), slice(0, 20)), []),
     ],
 )
-def test_only_the_blocks_that_a_part_meets_are_drawn(
+def test_only_blocks_that_overlap_a_part_are_drawn(
     part: tuple[slice, ...], numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drew, block = [], networks._sample_normal_chunk
@@ -72,12 +72,12 @@ def test_only_the_blocks_that_a_part_meets_are_drawn(
     assert drew == numbers
 
 
-def test_all_elements_have_one_deviation() -> None:
-    found = networks.draw_normal("a", (400, 1000), 0.02, 1)
-    assert float(found.std()) == pytest.approx(0.02, rel=0.01) and abs(float(found.mean())) < 0.0002
+def test_all_elements_have_one_standard_deviation() -> None:
+    result = networks.draw_normal("a", (400, 1000), 0.02, 1)
+    assert float(result.std()) == pytest.approx(0.02, rel=0.01) and abs(float(result.mean())) < 0.0002
 
 
-def test_a_part_of_a_parameter_of_a_model_is_scaled_as_the_whole() -> None:
+def test_part_of_a_parameter_is_scaled_as_the_whole() -> None:
     shape = Architecture(layers=8, width=64, heads=4)
     for name, size in {"blocks.0.feed_forward.down.weight": (64, 256), "norm.weight": (64,)}.items():
         part = (slice(13, 14), *(slice(0, extent) for extent in size[1:]))

@@ -1,4 +1,4 @@
-"""The native Qwen3 with experts is Transformers' own: logits, gradients, load-balancing loss, names, sizes, folders."""
+"""The native Qwen3 with experts equals Transformers: logits, gradients, load-balancing loss, names, sizes, folders."""
 
 import json
 from functools import partialmethod
@@ -41,7 +41,7 @@ QWEN_VOCABULARY = 151_936
 
 
 def state_of(architecture: Architecture) -> dict[str, Tensor]:
-    """Return weights under which every norm tells and experts are chosen with unlike weights."""
+    """Return weights under which every norm matters and experts have different router weights."""
     draw = torch.Generator().manual_seed(5)
     state = initial_state(architecture, VOCABULARY, seed=3)
     return {name: 4 * w if w.dim() > 1 else w + torch.randn(w.shape, generator=draw) / 4 for name, w in state.items()}
@@ -74,16 +74,16 @@ def theirs_of(architecture: Architecture, tokenizer: Path, folder: Path) -> Qwen
 
 def stacked(theirs: Qwen3MoeForCausalLM, *, gradients: bool) -> dict[str, Tensor]:
     """Return parameters or gradients by our names: gate and up of all experts are one tensor in Transformers' model."""
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     for name, parameter in theirs.named_parameters():
         tensor = parameter.grad if gradients else parameter
         assert tensor is not None
         if name.endswith("gate_up_proj"):
             for part, half in zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True):
-                found[name.replace("gate_up_proj", f"*.{part}_proj.weight")] = half
+                results[name.replace("gate_up_proj", f"*.{part}_proj.weight")] = half
         else:
-            found[name.replace("experts.down_proj", "experts.*.down_proj.weight")] = tensor
-    return found
+            results[name.replace("experts.down_proj", "experts.*.down_proj.weight")] = tensor
+    return results
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -98,9 +98,7 @@ def gradients(model: Qwen3Moe, *parts: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_logits_and_gradients_equal_those_of_transformers(
-    architecture: Architecture, tmp_path: Path, tokenizer: Path
-) -> None:
+def test_logits_and_gradients_equal_transformers(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
     own, theirs = native(architecture), theirs_of(architecture, tokenizer, tmp_path / "out")
     read, target = batch()
     logits = theirs(read).logits
@@ -114,17 +112,15 @@ def test_logits_and_gradients_equal_those_of_transformers(
     assert not expected
 
 
-def test_the_gradient_of_the_load_balancing_loss_is_that_of_transformers_function(
-    tmp_path: Path, tokenizer: Path
-) -> None:
-    """Theirs of one layer and one sequence at a time; the loss that is returned stays the cross-entropy."""
+def test_load_balancing_gradient_equals_transformers(tmp_path: Path, tokenizer: Path) -> None:
+    """Transformers' function for one layer and one sequence at a time; the returned loss is the cross-entropy."""
     weight, (read, target) = 0.3, batch()
     own, theirs = native(SHAPES[0]), theirs_of(SHAPES[0], tokenizer, tmp_path / "out")
     plain, loss = gradients(own, read, target), own(read, target)
     for block in own.blocks:
         block.feed_forward.router.balance = weight
     assert torch.equal(own(read, target), loss)
-    found = gradients(own, read, target)
+    result = gradients(own, read, target)
     total = torch.zeros(())
     for row in read:
         logits = theirs(row[None], output_router_logits=True).router_logits
@@ -133,12 +129,12 @@ def test_the_gradient_of_the_load_balancing_loss_is_that_of_transformers_functio
     for parameter in theirs.parameters():
         parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     expected = stacked(theirs, gradients=True)
-    assert (found["blocks.1.feed_forward.router.weight"] - plain["blocks.1.feed_forward.router.weight"]).norm() > 1
-    for name, gradient in found.items():
+    assert (result["blocks.1.feed_forward.router.weight"] - plain["blocks.1.feed_forward.router.weight"]).norm() > 1
+    for name, gradient in result.items():
         torch.testing.assert_close(gradient - plain[name], expected[huggingface_name(name)], atol=1e-3, rtol=1e-3)
 
 
-def test_the_load_balancing_loss_does_not_depend_on_how_a_batch_is_divided() -> None:
+def test_load_balancing_loss_does_not_depend_on_micro_batches() -> None:
     read, target = batch()
     model = balanced(SHAPES[0])
     whole = gradients(model, read, target)
@@ -148,54 +144,54 @@ def test_the_load_balancing_loss_does_not_depend_on_how_a_batch_is_divided() -> 
 
 
 @pytest.mark.parametrize("switches", [{"recomputation": "selective"}, {"recomputation": "full"}])
-def test_recomputation_changes_no_bit(switches: dict[str, Any]) -> None:
+def test_recomputation_is_bitwise_equal(switches: dict[str, Any]) -> None:
     plain, again = balanced(SHAPES[0]), balanced(SHAPES[0], **switches)
     read, target = batch()
     document = (torch.arange(50) >= 20).long().expand(3, -1)
-    expected, found = (gradients(model, read, target, document) for model in (plain, again))
-    assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
+    expected, result = (gradients(model, read, target, document) for model in (plain, again))
+    assert all(torch.equal(result[name], gradient) for name, gradient in expected.items())
     for layer, visits_N in plain.visits.items():
         assert visits_N.sum() == read.numel() * CHOSEN and torch.equal(visits_N, again.visits[layer])
     assert len(plain.visits) == SHAPES[0].layers
 
 
 @pytest.mark.parametrize("recomputation", ["none", "selective", "full"])
-def test_the_blocks_are_one_graph_without_breaks(recomputation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each layer runs the graph of the first one; code is not generated, which takes long."""
+def test_blocks_compile_to_one_graph_without_breaks(recomputation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer runs the graph of the first one; no code is generated, which is slow."""
     monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="aot_eager"))
     torch.compiler.reset()
     counters.clear()
     model = balanced(SHAPES[0], recomputation=recomputation, compile=True).to(torch.bfloat16)
     model.output.compiled = False
     plain, (read, target) = balanced(SHAPES[0]).to(torch.bfloat16), batch()
-    expected, found = (gradients(one, read, target) for one in (plain, model))
+    expected, result = (gradients(one, read, target) for one in (plain, model))
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
     assert all(torch.equal(model.visits[layer], visits_N) for layer, visits_N in plain.visits.items())
-    assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
+    assert all(torch.equal(result[name], gradient) for name, gradient in expected.items())
 
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_compiled_blocks_compute_the_same() -> None:
-    """In bf16, in which a token may choose another expert, they are as near to the gradients in fp32."""
+def test_compiled_blocks_equal_eager_blocks() -> None:
+    """In bf16, where a token may choose another expert, gradients are as close to fp32."""
     read, target = batch()
-    exact, expected, found = (
+    exact, expected, result = (
         gradients(balanced(SHAPES[0], compile=compiled).to(precision), read, target)
         for compiled, precision in ((False, torch.float32), (False, torch.bfloat16), (True, torch.bfloat16))
     )
     for name, gradient in expected.items():
         apart = 2 * (gradient - exact[name]).norm()
-        assert (found[name] - exact[name]).norm() < max(apart, 0.1 * exact[name].norm()), name
+        assert (result[name] - exact[name]).norm() < max(apart, 0.1 * exact[name].norm()), name
 
 
-def test_half_precision_is_near() -> None:
+def test_half_precision_is_close_to_fp32() -> None:
     read, target = batch()
     half = native(SHAPES[0]).to(torch.bfloat16)
     assert half(read, target).item() == pytest.approx(native(SHAPES[0])(read, target).item(), rel=0.01)
     assert all(gradient.isfinite().all() for gradient in gradients(half, read, target).values())
 
 
-def test_a_router_in_half_precision_has_the_weights_of_a_softmax_in_float32() -> None:
+def test_half_precision_router_uses_a_float32_softmax() -> None:
     router = native(SHAPES[0]).blocks[0].feed_forward.router.to(torch.bfloat16)
     x_BTD = torch.randn(3, 50, 32, generator=torch.Generator().manual_seed(2)).bfloat16()
     weight_BTC, expert_BTC, _ = router(x_BTD)
@@ -203,26 +199,26 @@ def test_a_router_in_half_precision_has_the_weights_of_a_softmax_in_float32() ->
     assert torch.equal(weight_BTC, (chosen_BTC / chosen_BTC.sum(-1, keepdim=True)).bfloat16())
 
 
-def test_visits_of_a_validation_do_not_count() -> None:
+def test_validation_does_not_count_expert_visits() -> None:
     model = native(SHAPES[0])
     with torch.no_grad():
         model(*batch())
     assert not model.visits
 
 
-def test_an_expert_without_tokens_computes_nothing() -> None:
+def test_expert_without_tokens_computes_nothing() -> None:
     model = native(SHAPES[0])
     with torch.no_grad():
         model.blocks[0].feed_forward.router.weight[1:] = 0
         model.blocks[0].feed_forward.router.weight[0] = 0
     read, target = batch()
-    found = gradients(model, read, target)["blocks.0.feed_forward.gate.weight"]
-    visited = found.flatten(1).any(1)
-    assert visited.sum() == CHOSEN and found.isfinite().all()  # of equal probabilities the same experts, always
+    result = gradients(model, read, target)["blocks.0.feed_forward.gate.weight"]
+    visited = result.flatten(1).any(1)
+    assert visited.sum() == CHOSEN and result.isfinite().all()  # the same experts for equal probabilities
 
 
-def test_experts_of_which_none_gets_a_token_have_no_gradient() -> None:
-    """As on a process whose share of the experts nobody visits."""
+def test_experts_without_any_tokens_have_zero_gradient() -> None:
+    """As on a process with a share of unvisited experts."""
     experts, nobody = native(SHAPES[0]).blocks[0].feed_forward, torch.zeros(0, dtype=torch.long)
     x_RD = torch.zeros(0, 32, requires_grad=True)
     y_RD = permute_rows(
@@ -233,7 +229,7 @@ def test_experts_of_which_none_gets_a_token_have_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_parameters_and_operations_are_the_counted_ones(architecture: Architecture) -> None:
+def test_parameters_and_flops_equal_counted_ones(architecture: Architecture) -> None:
     model = native(architecture)
     count = parameter_count(architecture, VOCABULARY)
     assert count == sum(p.numel() for p in model.parameters())
@@ -249,16 +245,16 @@ def test_parameters_and_operations_are_the_counted_ones(architecture: Architectu
         set_execution_options(model, torch.device("cpu"), recomputation="full" if recomputed else "none")
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
             model(tokens).sum().backward()
-        told = flops_per_token(architecture, VOCABULARY, 6, recomputation=recomputed)
-        assert told * tokens.numel() == counter.get_total_flops()
+        flops = flops_per_token(architecture, VOCABULARY, 6, recomputation=recomputed)
+        assert flops * tokens.numel() == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("recomputation", ["none", "full"])
 @pytest.mark.parametrize(("precision", "norm_bytes"), [("fp32", 4), ("bf16", 6)])
-def test_a_block_keeps_what_is_counted(precision: Any, norm_bytes: int, recomputation: Any) -> None:
+def test_saved_activations_of_a_block_equal_the_estimate(precision: Any, norm_bytes: int, recomputation: Any) -> None:
     """Count what autograd saves, on a CPU, where a norm is not one kernel.
 
-    It keeps its result before its weight too, and in bf16 its input in float32.
+    It saves its result before the weight too, and in bf16 its input in float32.
     """
     shape = {**SHAPE, "layers": 3, "width": 64, "head_width": 32, "feed_forward_width": 48}
     architecture, again = Architecture.model_validate(shape), recomputation == "full"
@@ -267,20 +263,20 @@ def test_a_block_keeps_what_is_counted(precision: Any, norm_bytes: int, recomput
         model = Qwen3Moe(a, VOCABULARY).to(torch.bfloat16 if precision == "bf16" else torch.float32)
         set_execution_options(model, torch.device("cpu"), recomputation=recomputation)
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-        found: dict[int, int] = {}
+        expected: dict[int, int] = {}
 
-        def pack(tensor: Tensor, weights: set[int] = weights, found: dict[int, int] = found) -> Tensor:
+        def pack(tensor: Tensor, weights: set[int] = weights, expected: dict[int, int] = expected) -> Tensor:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in weights:
-                found[storage.data_ptr()] = storage.nbytes()
+                expected[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             model(*torch.zeros(2, 1, 128, dtype=torch.long))
-        saved.append(sum(found.values()))
+        saved.append(sum(expected.values()))
         estimated.append(activation_bytes(a, VOCABULARY, DeviceWork(128, precision, again)))
     norms = 0 if again else 128 * norm_bytes * 2 * (2 * 64 + (4 + 2) * 32)
-    # What makes the router's weights sum to 1 and the norms' numbers are not counted: some 50 bytes of a token.
+    # The normalization of router weights and the norm statistics are not counted: some 50 bytes of a token.
     assert saved[0] - saved[1] - norms == pytest.approx(estimated[0] - estimated[1], abs=2 * 128 * 53)
     assert not again or saved[0] - saved[1] == estimated[0] - estimated[1]
 
@@ -300,17 +296,17 @@ def test_presets_have_the_published_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
+def test_export_and_import_preserve_the_model(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
     state = state_of(architecture)
     theirs = theirs_of(architecture, tokenizer, tmp_path / "out")
     written = load_file(tmp_path / "out/model.safetensors")
     assert written["model.layers.0.mlp.experts.5.up_proj.weight"].shape == (24, 32)
-    # It tells layers with a window from others, of which this architecture has none.
+    # It distinguishes layers with a window, of which this architecture has none.
     assert "max_window_layers" not in json.loads((tmp_path / "out/config.json").read_text())
     theirs.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
-        found, size, weights = huggingface.load_pretrained(tmp_path / folder)
-        assert (found, size, found.name) == (architecture, VOCABULARY, "qwen3_moe")
+        result, size, weights = huggingface.load_pretrained(tmp_path / folder)
+        assert (result, size, result.name) == (architecture, VOCABULARY, "qwen3_moe")
         assert weights.keys() == state.keys() and not weights.list_unused()
         assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
 
@@ -326,7 +322,9 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
         ({"moe_intermediate_size": 25}, r"experts.0.gate_proj.weight has shape \(24, 32\), not \(25, 32\)"),
     ],
 )
-def test_what_is_not_computed_is_refused(change: dict[str, Any], message: str, tmp_path: Path, tokenizer: Path) -> None:
+def test_unsupported_configuration_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path, tokenizer: Path
+) -> None:
     export(SHAPES[0], tokenizer, tmp_path / "out")
     file = tmp_path / "out/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
@@ -344,12 +342,12 @@ def test_what_is_not_computed_is_refused(change: dict[str, Any], message: str, t
         ({"window": 4, "full_attention_layers": [1]}, "whose models have one window"),
     ],
 )
-def test_impossible_shapes_are_refused(change: dict[str, Any], message: str) -> None:
+def test_impossible_expert_shapes_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Architecture.model_validate({**SHAPE, **change})
 
 
-def test_first_weights_are_those_of_any_matrix() -> None:
+def test_initial_expert_weights_follow_those_of_any_matrix() -> None:
     wide = Architecture.model_validate({**SHAPE, "layers": 8, "width": 64, "feed_forward_width": 96})
     state = initial_state(wide, VOCABULARY, seed=1)
     assert parameter_shapes(wide, VOCABULARY)["blocks.0.feed_forward.down.weight"] == (EXPERTS, 64, 96)

@@ -1,4 +1,4 @@
-"""The native Qwen3 is Transformers' own: logits, gradients, names, sizes and folders."""
+"""The native Qwen3 equals Transformers: logits, gradients, names, sizes and folders."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ QWEN_VOCABULARY = 151_936
 
 
 def state_of(architecture: Architecture) -> dict[str, Tensor]:
-    """Return weights under which every norm tells."""
+    """Return weights under which every norm matters."""
     draw = torch.Generator().manual_seed(5)
     state = initial_state(architecture, VOCABULARY, seed=3)
     return {name: 4 * w if w.dim() > 1 else w + torch.randn(w.shape, generator=draw) / 4 for name, w in state.items()}
@@ -52,7 +52,7 @@ def of_transformers(architecture: Architecture) -> Qwen3ForCausalLM:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_logits_and_gradients_equal_those_of_transformers(architecture: Architecture) -> None:
+def test_logits_and_gradients_equal_transformers(architecture: Architecture) -> None:
     own, theirs = native(architecture), of_transformers(architecture)
     tokens = torch.randint(0, VOCABULARY, (3, 51), generator=torch.Generator().manual_seed(1))
     read, target = tokens[:, :-1], tokens[:, 1:]
@@ -69,7 +69,7 @@ def test_logits_and_gradients_equal_those_of_transformers(architecture: Architec
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_parameters_and_operations_are_the_counted_ones(architecture: Architecture) -> None:
+def test_parameters_and_flops_equal_counted_ones(architecture: Architecture) -> None:
     model = native(architecture)
     count = parameter_count(architecture, VOCABULARY)
     assert count == sum(p.numel() for p in model.parameters())
@@ -80,7 +80,7 @@ def test_parameters_and_operations_are_the_counted_ones(architecture: Architectu
     assert flops_per_token(architecture, VOCABULARY, 16) * tokens.numel() == counter.get_total_flops()
 
 
-def test_a_block_keeps_its_queries_and_keys_once_more_than_a_llamas() -> None:
+def test_block_saves_queries_and_keys_once_more_than_a_llama() -> None:
     """Count what autograd saves in both models, on a CPU and in fp32."""
     shape = {"layers": 3, "width": 64, "heads": 4, "key_value_heads": 2, "head_width": 32}
     saved, estimated = [], []
@@ -88,21 +88,21 @@ def test_a_block_keeps_its_queries_and_keys_once_more_than_a_llamas() -> None:
         architecture = Architecture(preset=preset, **shape)
         model = get_network(architecture.name).model(architecture, VOCABULARY)
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-        found: dict[int, int] = {}
+        results: dict[int, int] = {}
 
-        def pack(tensor: Tensor, weights: set[int] = weights, found: dict[int, int] = found) -> Tensor:
+        def pack(tensor: Tensor, weights: set[int] = weights, results: dict[int, int] = results) -> Tensor:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in weights:
-                found[storage.data_ptr()] = storage.nbytes()
+                results[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             model(*torch.zeros(2, 1, 128, dtype=torch.long))
-        saved.append(sum(found.values()))
+        saved.append(sum(results.values()))
         estimated.append(activation_bytes(architecture, VOCABULARY, DeviceWork(128, "fp32")))
     more = estimated[1] - estimated[0]
     assert more == 128 * 4 * 3 * (4 + 2) * 32
-    # Beyond the formula: a norm that is not one kernel keeps its result before the weight too.
+    # Beyond the formula: a norm that is not one kernel saves its result before the weight too.
     assert more <= saved[1] - saved[0] <= 2.1 * more
 
 
@@ -124,7 +124,7 @@ def test_presets_have_the_published_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
+def test_export_and_import_preserve_the_model(architecture: Architecture, tmp_path: Path, tokenizer: Path) -> None:
     state = state_of(architecture)
     places = {"tokenizer": tokenizer, "tokenizer_configuration": tokenizer.with_name("tokenizer_config.json")}
     huggingface.save_pretrained(state, architecture, VOCABULARY, 64, **places, folder=tmp_path / "out")
@@ -136,9 +136,9 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
         torch.testing.assert_close(loaded(tokens).logits, native(architecture)(tokens), atol=1e-5, rtol=1e-5)
     loaded.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
-        found, size, weights = huggingface.load_pretrained(tmp_path / folder)
+        result, size, weights = huggingface.load_pretrained(tmp_path / folder)
         expected = architecture.model_copy(update={"feed_forward_width": architecture.intermediate_width})
-        assert (found, size, found.name) == (expected, VOCABULARY, "qwen3")
+        assert (result, size, result.name) == (expected, VOCABULARY, "qwen3")
         assert weights.keys() == state.keys()
         assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
 
@@ -150,14 +150,14 @@ def test_there_and_back(architecture: Architecture, tmp_path: Path, tokenizer: P
         ({"attention_bias": True}, "attention_bias True"),
     ],
 )
-def test_what_is_not_computed_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_unsupported_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     config = {**huggingface_config(SHAPES[0], VOCABULARY, 64), **change}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
         huggingface.read_architecture(tmp_path)
 
 
-def test_norms_begin_with_one_and_a_base_width_leaves_them() -> None:
+def test_norms_are_initialized_to_one_at_any_base_width() -> None:
     wide = Architecture(preset="qwen3", layers=2, width=64, heads=4, base_width=32)
     norms = {name: shape for name, shape in parameter_shapes(wide, VOCABULARY).items() if name.endswith("_norm.weight")}
     assert sum(shape == (16,) for shape in norms.values()) == 2 * 2

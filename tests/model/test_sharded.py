@@ -1,4 +1,4 @@
-"""The switches and the loss inside the model under FSDP2: two processes compute what one does."""
+"""Execution options and the loss inside the model under FSDP2: two processes equal one."""
 
 from pathlib import Path
 
@@ -37,8 +37,8 @@ def batch(first: int = 0, last: int = 4) -> tuple[Tensor, Tensor, Tensor]:
 
 def gradients(model: nn.Module, parts: tuple[Tensor, ...]) -> dict[str, Tensor]:
     (model(*parts) / 120).backward()
-    found = {name: p.grad for name, p in model.named_parameters()}
-    return {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in found.items() if g is not None}
+    results = {name: p.grad for name, p in model.named_parameters()}
+    return {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in results.items() if g is not None}
 
 
 def worker(rank: int, folder: str) -> None:
@@ -61,15 +61,15 @@ def worker(rank: int, folder: str) -> None:
                 with torch.no_grad():
                     for name, parameter in model.named_parameters():
                         parameter.copy_(distribute_tensor(state[name], mesh, parameter.placements))
-                found = gradients(model, batch(2 * rank, 2 * rank + 2))
-                assert found.keys() == expected.keys()
+                result = gradients(model, batch(2 * rank, 2 * rank + 2))
+                assert result.keys() == expected.keys()
                 for name in expected:  # FSDP averages over the processes
-                    difference = (2 * found[name] - expected[name]).norm() / expected[name].norm()
+                    difference = (2 * result[name] - expected[name]).norm() / expected[name].norm()
                     limit = 1e-5 if precision == torch.float32 else 0.03
                     assert difference < limit, (tied, precision, switches, name, difference)
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
+def test_two_processes_equal_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(worker, args=(str(tmp_path),), nprocs=2)

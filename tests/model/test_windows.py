@@ -1,4 +1,4 @@
-"""Attention to a window of tokens is that of Transformers' models, within documents too."""
+"""Window attention equals Transformers' models, also within documents."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def drawn_tokens(rows: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_transformers_loads_it_and_computes_the_same(name: str, tmp_path: Path, tokenizer: Path) -> None:
+def test_transformers_loads_the_model_and_computes_the_same(name: str, tmp_path: Path, tokenizer: Path) -> None:
     architecture = Architecture.model_validate({**SHAPE, **KINDS[name]})
     export(architecture, tokenizer, tmp_path / "out")
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
@@ -72,10 +72,10 @@ def test_transformers_loads_it_and_computes_the_same(name: str, tmp_path: Path, 
         torch.testing.assert_close(parameter.grad, theirs_of_it, atol=1e-4, rtol=1e-4)
     theirs.save_pretrained(tmp_path / "theirs")  # as Transformers writes it
     for folder in ("out", "theirs"):
-        found, _, weights = huggingface.load_pretrained(tmp_path / folder)
-        expected_shape = {"feed_forward_width": architecture.intermediate_width, "head_width": found.head_width}
-        assert found == architecture.model_copy(update=expected_shape)
-        assert found.head_dimension == architecture.head_dimension
+        result, _, weights = huggingface.load_pretrained(tmp_path / folder)
+        expected_shape = {"feed_forward_width": architecture.intermediate_width, "head_width": result.head_width}
+        assert result == architecture.model_copy(update=expected_shape)
+        assert result.head_dimension == architecture.head_dimension
         assert all(torch.equal(weights[name], tensor) for name, tensor in state_of(architecture).items())
 
 
@@ -88,7 +88,7 @@ def test_transformers_loads_it_and_computes_the_same(name: str, tmp_path: Path, 
         ("qwen3, some layers", {"use_sliding_window": False}, "layer_types 'sliding_attention' and no window"),
     ],
 )
-def test_what_is_not_computed_is_refused(
+def test_unsupported_configuration_is_refused(
     name: str, change: dict[str, Any], message: str, tmp_path: Path, tokenizer: Path
 ) -> None:
     export(Architecture.model_validate({**SHAPE, **KINDS[name]}), tokenizer, tmp_path / "out")
@@ -98,8 +98,8 @@ def test_what_is_not_computed_is_refused(
         huggingface.read_architecture(tmp_path / "out")
 
 
-def test_what_config_json_leaves_out_is_what_transformers_takes(tmp_path: Path, tokenizer: Path) -> None:
-    """Qwen3's first 28 layers see all; a Mistral's window is 4,096, and one without is a Llama."""
+def test_missing_config_json_keys_use_the_transformers_defaults(tmp_path: Path, tokenizer: Path) -> None:
+    """Qwen3's first 28 layers have full attention; a Mistral's window is 4,096, and one without is a Llama."""
     cases: list[tuple[str, dict[str, Any], tuple[str, ...], int | None, list[int]]] = [
         ("qwen3", {"num_hidden_layers": 30}, ("max_window_layers",), WINDOW, [*range(28)]),
         ("qwen3", {}, ("max_window_layers",), None, []),
@@ -111,12 +111,12 @@ def test_what_config_json_leaves_out_is_what_transformers_takes(tmp_path: Path, 
         export(Architecture.model_validate({**SHAPE, **KINDS[name]}), tokenizer, folder)
         config = {**json.loads((folder / "config.json").read_text()), **change}
         (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k not in removed}))
-        found, _, _ = huggingface.read_architecture(folder)
-        assert (found.window, list(found.full_attention_layers)) == (window, full), name
+        result, _, _ = huggingface.read_architecture(folder)
+        assert (result.window, list(result.full_attention_layers)) == (window, full), name
 
 
 @pytest.mark.parametrize("switches", [{}, {"recomputation": "selective"}, {"recomputation": "full"}])
-def test_a_packed_row_equals_its_documents_one_by_one(switches: dict[str, Any]) -> None:
+def test_packed_row_equals_its_documents_one_by_one(switches: dict[str, Any]) -> None:
     model, tokens = native(ARCHITECTURES[1], **switches), drawn_tokens(2)[:, :-1]
     document = torch.tensor([[0] * 20 + [1] * 30, [0] * 5 + [1] * 45])
     packed = model(tokens, documents=limits_of(document))
@@ -127,7 +127,7 @@ def test_a_packed_row_equals_its_documents_one_by_one(switches: dict[str, Any]) 
             torch.testing.assert_close(packed[row, inside], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_limits_of_a_window() -> None:
+def test_window_limits() -> None:
     tokens = torch.zeros(1, 4, dtype=torch.long)
     document = torch.tensor([0, 3, 4])
     for window, given, expected in (
@@ -141,7 +141,7 @@ def test_limits_of_a_window() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_operations_are_counted_for_what_is_attended_to(architecture: Architecture) -> None:
+def test_flops_count_only_attended_positions(architecture: Architecture) -> None:
     tokens, saved = torch.zeros(1, LENGTH, dtype=torch.long), 0
     for window in architecture.windows():
         mask = make_attention_mask(tokens, None, window, torch.float32)
@@ -162,18 +162,18 @@ def test_operations_are_counted_for_what_is_attended_to(architecture: Architectu
         ({"window": 0}, "window"),
     ],
 )
-def test_a_pattern_that_is_none_is_refused(change: dict[str, Any], message: str) -> None:
+def test_invalid_window_pattern_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Architecture.model_validate({**SHAPE, **change})
 
 
-def test_settings_without_a_window_stay_as_they_were() -> None:
+def test_settings_without_a_window_are_unchanged() -> None:
     assert not {"window", "full_attention_layers"} & Architecture(layers=2, width=32, heads=4).model_dump().keys()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
+def test_gpu_attention_in_half_precision_equals_the_reference(masked: bool) -> None:
     device, tokens = torch.device("cuda"), drawn_tokens()[:, :-1]
     documents = limits_of(torch.tensor([[0] * 20 + [1] * 30] * 3)) if masked else None
     model = native(ARCHITECTURES[1])
@@ -181,5 +181,5 @@ def test_a_gpu_computes_the_same_in_half_precision(masked: bool) -> None:
         expected = model(tokens, documents=documents)
         half = model.to(device, torch.bfloat16)
         set_execution_options(half, device)
-        found = half(tokens.to(device), documents=None if documents is None else documents.to(device))
-    assert (found.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()
+        result = half(tokens.to(device), documents=None if documents is None else documents.to(device))
+    assert (result.cpu().float() - expected).abs().max() < 0.05 * expected.abs().max()

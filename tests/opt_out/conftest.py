@@ -1,4 +1,4 @@
-"""What is opted out of is found in a corpus, with the fixtures of its chapter."""
+"""Fixtures of the opt-out tests: the corpus chain and its opt-outs."""
 
 from tests.corpus.conftest import as_json_lines, chain, gzipped, new_chain, texts
 

@@ -1,4 +1,4 @@
-"""A unit is given the entries that name something in it, and no other: what the filter decides is the same."""
+"""A unit gets only the entries that match it: the filter's decisions are unchanged."""
 
 from __future__ import annotations
 
@@ -43,43 +43,43 @@ LISTS = st.builds(
 
 
 def decided(documents: list[RawDocument], opt_out: OptOut, holder: str) -> list[list[str]]:
-    """Return the entries that each document falls under."""
+    """Return the matching entries of each document."""
     block = OptOutFilter(opt_out, holder)
     return [
-        list(block.matching_entries(Document(text="t", id=found.id, metadata=vars(found))))
-        for found in documents
-        if found.text is not None
+        list(block.matching_entries(Document(text="t", id=result.id, metadata=vars(result))))
+        for result in documents
+        if result.text is not None
     ]
 
 
 @given(st.lists(FIELDS, max_size=8), LISTS, st.sampled_from(["someone", "nobody"]))
 @settings(max_examples=100)
-def test_the_narrowed_list_decides_as_the_whole_one(
+def test_narrowed_list_decides_as_the_complete_one(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], opt_out: OptOut, holder: str
 ) -> None:
     folder = tmp_path_factory.mktemp("entries")
     file = folder / "x.jsonl"
     file.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     documents = [
-        found
-        for found, _ in make_raw_documents(read_records(file, "x.jsonl", FieldNames(), 999), "s/x.jsonl", FieldNames())
+        result
+        for result, _ in make_raw_documents(read_records(file, "x.jsonl", FieldNames(), 999), "s/x.jsonl", FieldNames())
     ]
     writer = PartWriter(folder, 1)
-    for found in documents:
-        writer.write(0, found)
+    for result in documents:
+        writer.write(0, result)
     writer.finish(0)
     for path, is_part in ((file, False), (folder / part_name(0), True)):
         found_entries = hash_record_identities("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
         narrowed = ListedEntries(opt_out, holder).entries_in_unit(found_entries)
-        told = decided(documents, opt_out, holder)
-        assert decided(documents, narrowed, holder) == told
+        expected = decided(documents, opt_out, holder)
+        assert decided(documents, narrowed, holder) == expected
         listed = {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(narrowed, kind)}
-        # Nothing else is given to the unit, but for the holder of a source without documents, and later namesakes.
-        hit = {entry for entries in told for entry in entries}
+        # The unit gets nothing else, except the holder of a source without documents, and later duplicates.
+        hit = {entry for entries in expected for entry in entries}
         assert {entry for entry in listed if "#" not in entry} - {f"holder {holder}"} <= hit
 
 
-def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> None:
+def test_ids_and_holders_are_compared_in_one_unicode_form(tmp_path: Path) -> None:
     for of_list in ("NFC", "NFD"):
         of_data = {"NFC": "NFD", "NFD": "NFC"}[of_list]
         named, held = (unicodedata.normalize(of_list, text) for text in ("artikel-één", "Reünie"))
@@ -92,8 +92,8 @@ def test_ids_and_holders_are_compared_in_one_form_of_unicode(tmp_path: Path) -> 
         )
         assert (narrowed.ids, narrowed.holders) == (["artikel-één"], ["Reünie"])
         read = [
-            found
-            for found, _ in make_raw_documents(
+            result
+            for result, _ in make_raw_documents(
                 read_records(file, "x.jsonl", FieldNames(), 999), "s/x.jsonl", FieldNames()
             )
         ]
@@ -123,15 +123,15 @@ def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: 
     )
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.sources.web_pages.extract_main_text", None)
-        found = {name: hash_record_identities("s", [(name, tmp_path / name)], FieldNames(), 10_000) for name in cases}
+        results = {name: hash_record_identities("s", [(name, tmp_path / name)], FieldNames(), 10_000) for name in cases}
     for name, case in cases.items():
-        assert ListedEntries(every, "someone").entries_in_unit(found[name]) == case, name
+        assert ListedEntries(every, "someone").entries_in_unit(results[name]) == case, name
         read = make_raw_documents(read_records(tmp_path / name, name, FieldNames(), 10_000), f"s/{name}", FieldNames())
         hit = {entry for hits in decided([one for one, _ in read], every, "someone") for entry in hits}
         assert hit == {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(case, kind)}
 
 
-def test_an_id_of_an_extension_type_within_a_structure_is_read(tmp_path: Path) -> None:
+def test_nested_id_of_an_extension_type_is_read(tmp_path: Path) -> None:
     own = uuid.UUID(int=5)
     stored = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([own.bytes], pa.binary(16)))
     nested = pa.StructArray.from_arrays([stored], ["id"])
@@ -146,7 +146,7 @@ def test_an_id_of_an_extension_type_within_a_structure_is_read(tmp_path: Path) -
     )
 
 
-def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_contains_no_names_and_does_not_depend_on_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [json.dumps({"text": "t", "id": f"naam{n}", "holder": "De Krant"}) for n in range(40)]
     results = []
     for order in (1, -1):
@@ -162,7 +162,7 @@ def test_the_index_names_nobody_and_is_the_same_in_any_order(tmp_path: Path, mon
     assert len(with_place) == 2 * 40 + 2
 
 
-def test_a_row_that_is_no_utf8_and_damage_are_left_to_the_filter(tmp_path: Path) -> None:
+def test_rows_with_invalid_utf8_and_damage_are_left_to_the_filter(tmp_path: Path) -> None:
     ids = pa.array([b"goed", b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": ids, "text": ["t", "t"]}), tmp_path / "x.parquet")
     index = hash_record_identities("s", [("x.parquet", tmp_path / "x.parquet")], FieldNames(), 999)
@@ -176,7 +176,7 @@ def test_a_row_that_is_no_utf8_and_damage_are_left_to_the_filter(tmp_path: Path)
         read_identity_hashes(tmp_path / "index")
 
 
-def test_a_part_is_read_by_its_columns(tmp_path: Path) -> None:
+def test_part_is_read_by_its_columns(tmp_path: Path) -> None:
     writer = PartWriter(tmp_path, 1)
     writer.write(0, RawDocument("s/data/9", 1, 5, "tekst", url="https://a.nl", original_id="9"))
     writer.finish(0)

@@ -1,4 +1,4 @@
-"""The proof counts what was there before, searches the corpus after, and stops at the first thing that it finds."""
+"""The proof counts the documents before, searches the corpus after, and stops at the first match."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTED: dict[str, Any] = {
 
 
 class Corpus:
-    """One source with a list and one without, of which a document went with the one that is reserved."""
+    """A source with a list and one without, of which a copy of the reserved document was removed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Corpus:
         return path
 
     def prove(self) -> dict[str, Any]:
-        """Run the step on the files and return what it wrote."""
+        """Run the step on the files and return its output."""
         rights = {"source": {"name": "s", "rights": {"holder": "De Krant"}}, "opt_out": self.listed}
         (self.folder / "manifest.json").write_text(json.dumps(rights))
         forgotten.run(
@@ -106,7 +106,7 @@ def made(tmp_path: Path) -> Corpus:
     return Corpus(tmp_path / "corpus")
 
 
-def test_what_was_there_is_counted_and_what_is_left_is_searched(made: Corpus) -> None:
+def test_removed_documents_are_counted_and_remaining_ones_searched(made: Corpus) -> None:
     assert made.prove() == {
         "corpus": "main",
         "sources": {
@@ -126,7 +126,7 @@ def test_what_was_there_is_counted_and_what_is_left_is_searched(made: Corpus) ->
     }
 
 
-def test_hosts_and_documents_are_counted_by_the_file_that_reserves(made: Corpus) -> None:
+def test_hosts_and_documents_are_counted_by_reservation_file(made: Corpus) -> None:
     files = ("robots.txt", "robots.txt", "ai.txt")
     hosts = [{"host": f"{n}.nl", "file": file} for n, file in enumerate(files)]
     made.listed = {**LISTED, "reservations": [*hosts, hosts[2]]}  # a host may have two places of a file
@@ -137,7 +137,7 @@ def test_hosts_and_documents_are_counted_by_the_file_that_reserves(made: Corpus)
     }
 
 
-def test_whatever_is_left_stops_the_step_by_its_id(made: Corpus) -> None:
+def test_remaining_document_stops_the_step_with_its_id(made: Corpus) -> None:
     def stops(sentence: str) -> None:
         with pytest.raises(InputError, match=sentence):
             made.prove()
@@ -159,7 +159,7 @@ def test_whatever_is_left_stops_the_step_by_its_id(made: Corpus) -> None:
     assert made.prove()["searched"]["documents"] == 3
 
 
-def test_counts_that_do_not_fit_and_unsigned_documents_are_named(made: Corpus) -> None:
+def test_inconsistent_counts_and_unsigned_documents_are_named(made: Corpus) -> None:
     made.left_out = []
     with pytest.raises(InputError, match=r"source s: 1 documents are reserved, the filter removed 0"):
         made.prove()

@@ -1,4 +1,4 @@
-"""Who reserved their rights is left out, by domain, id or holder, and the list decides what is read again."""
+"""Reserved documents are removed by domain, id or holder, and the list determines what is filtered again."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ LISTED = OptOut(
         ({"original_id": "e\u0301e\u0301n"}, "id één"),
     ],
 )
-def test_which_entry_a_document_falls_under(metadata: dict[str, Any], entry: str | None) -> None:
+def test_document_matches_entries(metadata: dict[str, Any], entry: str | None) -> None:
     document = Document(text="tekst", id="s/x.jsonl/1", metadata=metadata)
     assert OptOutFilter(LISTED).filter(document) == (True if entry is None else (False, "opt_out"))
     assert document.metadata.get("filter_value") == entry
 
 
-def test_the_full_id_and_the_holder_of_the_source_count_too() -> None:
+def test_full_id_and_source_holder_match() -> None:
     assert list(OptOutFilter(LISTED).matching_entries(Document(text="t", id="s/x.jsonl/8"))) == ["id s/x.jsonl/8"]
     assert list(OptOutFilter(LISTED, "De Krant").matching_entries(Document(text="t", id="1"))) == ["holder De Krant"]
     assert list(OptOutFilter(OptOut(), "De Krant").matching_entries(Document(text="t", id="1"))) == []
 
 
-def test_all_entries_that_name_a_document_are_told() -> None:
+def test_all_matching_entries_are_listed() -> None:
     metadata = {"original_id": "7", "holder": "De Krant", "url": "https://www.voorbeeld.nl"}
     document = Document(text="t", id="s/x.jsonl/8", metadata=metadata)
     entries = ["id s/x.jsonl/8", "id 7", "holder De Krant", "domain voorbeeld.nl"]
@@ -150,7 +150,7 @@ class Source:
         return pq.read_table(kept).to_pylist(), pq.read_table(removed).to_pylist()
 
 
-def test_a_listed_domain_is_gone_and_can_be_found_among_the_removed(tmp_path: Path, texts: dict[str, str]) -> None:
+def test_listed_domain_is_removed_and_listed_among_the_removed(tmp_path: Path, texts: dict[str, str]) -> None:
     chosen = {name: texts[name] for name in ("nl_water", "nl_fiets", "en_garden")}
     source = Source(tmp_path, chosen)
     source.manifest("nl.nl\n")
@@ -164,7 +164,7 @@ def test_a_listed_domain_is_gone_and_can_be_found_among_the_removed(tmp_path: Pa
     assert source.filter()[0] == []
 
 
-def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Path) -> None:
+def test_only_matching_entries_change_the_inputs_of_the_filter(tmp_path: Path) -> None:
     source = Source(tmp_path, {"nl": "tekst"})
     without, first = source.manifest(None), source.manifest("date: 2026-01-01\nnl.nl\n")
     later, other = (
@@ -180,7 +180,7 @@ def test_the_entries_that_name_something_decide_what_is_read_again(tmp_path: Pat
     assert unit["opt_out"] == {"domains": [], "ids": ["nl"], "holders": ["De Krant"], "holder": "De Krant"}
 
 
-def test_another_holder_of_the_source_is_read_again_where_the_list_names_the_one_or_the_other(tmp_path: Path) -> None:
+def test_changed_source_holder_changes_the_inputs_if_the_list_names_it(tmp_path: Path) -> None:
     source = Source(tmp_path, {"nl": "tekst"}, more=[{"text": "tekst", "holder": "De Lezer"}])
 
     def of_unit(listed: str | None, holder: str) -> str:
@@ -191,7 +191,7 @@ def test_another_holder_of_the_source_is_read_again_where_the_list_names_the_one
     assert of_unit("holder: De Krant\n", "De Krant") != of_unit("holder: De Krant\n", "De Bode")
 
 
-def test_no_address_at_all_is_on_no_domain() -> None:
+def test_missing_url_matches_no_domain() -> None:
     nothing = match_domains(pa.chunked_array([], pa.string()), {"voorbeeld.nl"})
     assert nothing.dtype == bool and len(nothing) == 0
 
@@ -221,7 +221,9 @@ TEXTS = pa.array(["tien", "elf", "twaalf"])
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else value,
 )
-def test_an_id_of_any_type_is_its_exact_text(tmp_path: Path, texts: dict[str, str], ids: pa.Array, listed: str) -> None:
+def test_id_of_any_type_is_compared_as_its_exact_text(
+    tmp_path: Path, texts: dict[str, str], ids: pa.Array, listed: str
+) -> None:
     chosen = [texts[name] for name in ("nl_water", "nl_fiets", "en_garden")]
     source = Source(tmp_path, {}, "x.parquet", table=pa.table({"id": ids, "text": chosen}))
     source.manifest(f"id: {listed}\n")
@@ -253,7 +255,7 @@ TIMES = NUMBERS.cast(pa.timestamp("us"))
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else value,
 )
 @pytest.mark.parametrize("key", ["id", "url", "holder"])
-def test_a_type_without_a_text_is_refused(tmp_path: Path, key: str, column: pa.Array, words: str) -> None:
+def test_id_type_without_text_form_is_refused(tmp_path: Path, key: str, column: pa.Array, words: str) -> None:
     table = pa.table({key: column, "text": ["tekst"] * 3})
     with pytest.raises(InputError, match=rf"x\.parquet.*the field '{key}' holds a value of the type {words}"):
         Source(tmp_path, {}, "x.parquet", table=table)
@@ -271,26 +273,26 @@ def test_a_type_without_a_text_is_refused(tmp_path: Path, key: str, column: pa.A
     ("value", "kind"), [(True, "bool"), (["a"], "list"), ({"$oid": "a"}, "dict"), (math.inf, "infinite number")]
 )
 @pytest.mark.parametrize("key", ["id", "url", "holder"])
-def test_so_is_a_value_of_json(tmp_path: Path, key: str, value: Any, kind: str) -> None:
+def test_json_id_of_an_unsupported_type_is_refused(tmp_path: Path, key: str, value: Any, kind: str) -> None:
     with pytest.raises(InputError, match=rf"x\.jsonl, record 2: the field '{key}' holds a value of the type {kind}"):
         Source(tmp_path, {"a": "tekst"}, more=[{"text": "tekst", key: value}])
     with pytest.raises(InputError, match=rf"s/x, record 2: the field '{key}' holds a value of the type {kind}"):
         list(make_raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", FieldNames(), 999), "s/x", FieldNames()))
     keys = FieldNames(**{key: f"{key}.$oid"})
     read = [
-        found for found, _ in make_raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", keys, 999), "s", keys)
+        result for result, _ in make_raw_documents(read_records(tmp_path / "x.jsonl", "x.jsonl", keys, 999), "s", keys)
     ]
     assert len(read) == 2 and ("a" in vars(read[1]).values()) == (kind == "dict")
 
 
-def test_letters_may_be_written_as_two_characters(tmp_path: Path) -> None:
+def test_decomposed_letters_match(tmp_path: Path) -> None:
     source = Source(tmp_path, {"e\u0301": "tekst"}, more=[{"text": "tekst", "holder": "Cafe\u0301"}])
     for listed in ("id: é\nholder: Café\n", "id: e\u0301\nholder: Cafe\u0301\n"):
         source.manifest(listed)
         assert {row["value"] for row in source.filter()[1]} == {"id é", "holder Café"}
 
 
-def test_an_id_that_names_no_document_stops_until_it_is_acknowledged(tmp_path: Path) -> None:
+def test_unmatched_id_stops_the_run_until_acknowledged(tmp_path: Path) -> None:
     source = Source(tmp_path, {"nl": "tekst", "en": "tekst"})
     listed = "id: nl\nid: s/x.jsonl/en\nid: s/x.jsonl/nl#2\nid: n1\nid: jan@voorbeeld.nl\nnergens.nl\nholder: Niemand\n"
     with pytest.raises(InputError) as caught:
@@ -308,7 +310,7 @@ def test_an_id_that_names_no_document_stops_until_it_is_acknowledged(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
-def test_a_holder_and_an_address_stand_where_the_source_says(tmp_path: Path, texts: dict[str, str], name: str) -> None:
+def test_holder_and_url_are_read_from_the_configured_fields(tmp_path: Path, texts: dict[str, str], name: str) -> None:
     rows = [
         {"id": key, "text": texts[key], "holder": "De Krant", "metadata": {"author": author, "link": link}}
         for key, author, link in (

@@ -1,4 +1,4 @@
-"""Archives in a folder of results are found, but for those of batches, which hold no texts."""
+"""Archives in a folder of results are found, except batch archives, which contain no texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.core.stored_files import FileStore
 from pipeline.opt_out.other_runs_fingerprint import find_archives, hash_other_runs
 
 
-def test_archives_of_batches_are_left_out_and_others_beside_them_are_found(tmp_path: Path) -> None:
+def test_batch_archives_are_ignored_and_other_archives_are_found(tmp_path: Path) -> None:
     run = tmp_path / "old"
     record = layout.RECORD.path(run, job="corpus.filter.main.laws.0")
     record.parent.mkdir(parents=True)

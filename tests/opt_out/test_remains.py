@@ -1,4 +1,4 @@
-"""The shards are searched, and what still holds what is forgotten is named: certain where searched, else suspected."""
+"""The shards are searched, and files that still contain forgotten text are named: certain or suspected."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 class Runs:
-    """A run `new` that forgot a document and its copy, and what lies beside it."""
+    """A run `new` that forgot a document and its copy, with the files next to it."""
 
     def __init__(self, results: Path) -> None:
         self.results, self.new = results, results / "new"
@@ -139,14 +139,14 @@ def made(tmp_path: Path) -> Runs:
     return Runs(tmp_path / "results")
 
 
-def test_the_own_run_is_clean_but_for_the_copies_between_the_steps(made: Runs) -> None:
+def test_own_run_has_only_its_intermediate_copies(made: Runs) -> None:
     made.trained(made.new, "base", 4)
     assert made.found() == OWN
     assert made.content["tokens"] == {"main": {"documents": 1, "found": 0}}
     assert made.content["runs"] == ["new"] and made.content["archives"] == 0
 
 
-def test_documents_that_are_named_without_their_text_are_no_texts_between_the_steps(made: Runs) -> None:
+def test_record_that_names_a_document_is_not_an_intermediate_text(made: Runs) -> None:
     documents(made.new / "corpus/main/deduplicated/t.0.parquet", [COPY, OTHER])
     assert made.found() == OWN | {"new/corpus/main/deduplicated": ("texts between steps", True, 1)}  # of an old version
     named = pq.read_table(made.new / "corpus/main/deduplicated/t.0.parquet", columns=["id"])
@@ -154,13 +154,13 @@ def test_documents_that_are_named_without_their_text_are_no_texts_between_the_st
     assert made.found() == OWN
 
 
-def test_a_shard_that_holds_it_stops_the_step(made: Runs) -> None:
+def test_shard_with_a_forgotten_document_stops_the_step(made: Runs) -> None:
     shard(made.new / "tokens/main/validation/0.arrow", [OTHER, COPY])
     with pytest.raises(InputError, match=r"validation/0\.arrow holds a document that is to be forgotten"):
         made.found()
 
 
-def test_an_earlier_run_is_named_from_its_corpus_to_its_model(made: Runs) -> None:
+def test_remains_in_an_earlier_run_are_listed_from_corpus_to_model(made: Runs) -> None:
     made.run("old", [GONE, COPY, "s/x.jsonl/2"])
     made.run("older", ["s/x.jsonl/2"])
     assert made.found() == OWN | {
@@ -171,18 +171,18 @@ def test_an_earlier_run_is_named_from_its_corpus_to_its_model(made: Runs) -> Non
     }
 
 
-def test_a_copy_under_another_name_is_found_by_its_signature_and_followed(made: Runs) -> None:
+def test_copy_under_another_name_is_found_by_its_signature_and_traced(made: Runs) -> None:
     old = made.run("old", ["z/a/1", "z/a/2", "z/a/3"])
     (old / "corpus/main/final/s.0.parquet").rename(old / "corpus/main/final/z.0.parquet")
-    alike = {"z/a/1": (5, 0), "z/a/2": (1, 7), "z/a/3": (1, 8)}
-    signatures(old / "corpus/main/signatures/z.0.parquet", alike)
+    copies = {"z/a/1": (5, 0), "z/a/2": (1, 7), "z/a/3": (1, 8)}
+    signatures(old / "corpus/main/signatures/z.0.parquet", copies)
     assert made.found()["old/tokens/main"] == ("tokens", True, 1)
     content = record_content("corpus.signatures", settings=SIGNED.model_dump())
     write_json(old / "provenance/records/corpus.signatures.main.z.0.json", content)
     assert made.found()["old/tokens/main"] == ("tokens", True, 2)
 
 
-def test_a_domain_is_looked_for_in_the_source_of_its_list(made: Runs) -> None:
+def test_domain_is_searched_in_the_source_of_its_list(made: Runs) -> None:
     urls = {"url": ["https://www.weg.nl/1", "https://blijft.nl"]}
     for source in "st":
         documents(made.results / f"old/corpus/main/final/{source}.0.parquet", [f"{source}/8", f"{source}/9"], **urls)
@@ -190,7 +190,7 @@ def test_a_domain_is_looked_for_in_the_source_of_its_list(made: Runs) -> None:
     assert made.found() == OWN | {"old/corpus/main/final": ("corpus", True, 1)}
 
 
-def test_what_cannot_be_searched_is_suspected(made: Runs) -> None:
+def test_unsearchable_files_are_suspected(made: Runs) -> None:
     old = made.run("old", [GONE])
     shutil.rmtree(old / "tokens")
     assert made.found()["old/models/base/milestones/8"] == ("milestone", False, None)
@@ -216,7 +216,7 @@ def test_leftovers_of_the_own_run_are_suspected(made: Runs) -> None:
     }
 
 
-def test_a_milestone_of_other_tokens_is_suspected(made: Runs) -> None:
+def test_milestone_trained_on_other_tokens_is_suspected(made: Runs) -> None:
     made.trained(made.new, "base", 4)
     write_json(made.new / "tokens/main/index.json", {"documents": "others"})
     assert made.found() == OWN | {
@@ -226,15 +226,15 @@ def test_a_milestone_of_other_tokens_is_suspected(made: Runs) -> None:
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_a_recovery_checkpoint_is_what_its_training_is(made: Runs, is_old: bool) -> None:
+def test_recovery_checkpoint_has_the_status_of_its_training(made: Runs, is_old: bool) -> None:
     folder = made.run("old", [GONE]) if is_old else made.new
     first = made.trained(folder, "base", 4)
     made.trained(folder, "base", 8, first) if not is_old else None
     expected = training_identity(SEGMENT, folder / "tokens/main/index.json", None if is_old else first)
     write_json(folder / "scratch/base/8/code/recovery/6/state.json", {"identity": expected})
-    found = made.found()
-    assert found.get("old/scratch/base/8/code/recovery/6") == (("recovery checkpoint", True, 1) if is_old else None)
-    assert is_old or found == OWN
+    result = made.found()
+    assert result.get("old/scratch/base/8/code/recovery/6") == (("recovery checkpoint", True, 1) if is_old else None)
+    assert is_old or result == OWN
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.gz", "tar.zst", "zip"])
@@ -270,7 +270,7 @@ def test_archives_are_searched(made: Runs, kind: str, tmp_path: Path) -> None:
     assert made.content["archives"] == 4
 
 
-def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> None:
+def test_files_next_to_the_run_are_fingerprinted_without_reading_them(made: Runs) -> None:
     def state() -> dict[str, str]:
         other_runs_fingerprint.hash_other_runs.cache_clear()
         return other_runs_fingerprint.hash_other_runs(made.results, "new")
@@ -288,7 +288,7 @@ def test_what_lies_beside_the_run_is_known_without_reading_it(made: Runs) -> Non
         begun.parent.mkdir(parents=True, exist_ok=True)
         begun.touch()  # by a job that runs there
     assert state() == first
-    (old / layout.RECORDS / "x.y.json").symlink_to("gone")  # listed, and no longer there
+    (old / layout.RECORDS / "x.y.json").symlink_to("gone")  # listed but missing
     state()
     (old / layout.RECORDS / "x.y.json").unlink()
     shutil.rmtree(old / "models/base/final")

@@ -1,4 +1,4 @@
-"""What its holders reserved goes with all its copies, wherever they stand, and nothing else changes."""
+"""Reserved documents are removed with all their copies in any source, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def write(folder: Path, units: Units, section: Deduplication) -> list[Path]:
     return paths
 
 
-def found(units: Units, listed: Units, section: Deduplication) -> dict[str, list[Any]]:
-    """Return by file what the deduplication says."""
+def find_reserved(units: Units, listed: Units, section: Deduplication) -> dict[str, list[Any]]:
+    """Return the deduplication result by file."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         find_duplicates.run(
@@ -71,7 +71,7 @@ def found(units: Units, listed: Units, section: Deduplication) -> dict[str, list
 
 
 def row(name: str, content: int, *bands: int) -> dict[str, Any]:
-    """Return the signature of a document of the source that its id begins with."""
+    """Return the signature of a document of the source named in its id."""
     keys = dict(zip(("bucket_000", "bucket_001"), (*bands, 0, 0), strict=False))
     return {"id": name, "source": name[0], "characters": 9, "ngrams": 1, "content_0": content, "content_1": 1, **keys}
 
@@ -90,7 +90,7 @@ ROWS = st.lists(
 
 @given(ROWS, ROWS.map(lambda rows: rows[:5]), st.integers(1, 3), st.randoms(use_true_random=False))
 @settings(max_examples=settings.default.max_examples // 5)
-def test_clusters_with_a_reserved_document_go_and_the_others_stay_as_they_are(
+def test_only_clusters_with_a_reserved_document_are_removed(
     documents: list[dict[str, Any]], listed: list[dict[str, Any]], divided: int, random: Any
 ) -> None:
     for number, entry in enumerate([*documents, *listed]):
@@ -109,26 +109,26 @@ def test_clusters_with_a_reserved_document_go_and_the_others_stay_as_they_are(
                 made.setdefault((entry["source"], random.randrange(parts)), []).append(entry)
         shuffled = list(units.items())
         random.shuffle(shuffled)
-        told = [entry for rows in found(dict(shuffled), reserved_units, FEW).values() for entry in rows]
-        taken = [entry for entry in told if entry[1] == "opt_out"]
-        assert sorted(entry for entry in told if entry[1] != "opt_out") == others
+        removed = [entry for rows in find_reserved(dict(shuffled), reserved_units, FEW).values() for entry in rows]
+        taken = [entry for entry in removed if entry[1] == "opt_out"]
+        assert sorted(entry for entry in removed if entry[1] != "opt_out") == others
         assert {entry[0] for entry in taken} == gone
         for name, _, value, _ in taken:
             assert value in names and joined[name][0] == joined[value][0]
-        results.append(sorted(told))
+        results.append(sorted(removed))
     assert results[0] == results[1]
 
 
-def test_an_exact_copy_goes_also_where_exact_copies_are_kept() -> None:
+def test_exact_copy_of_a_reserved_document_is_always_removed() -> None:
     units = {("a", 0): [row("a/1", 1), row("a/2", 1), row("a/3", 2), row("a/4", 2)]}
     keeps = FEW.model_copy(update={"exact": False})
-    assert found(units, {("b", 0): [row("b/1", 1)]}, keeps) == {
+    assert find_reserved(units, {("b", 0): [row("b/1", 1)]}, keeps) == {
         "a.0.parquet": [("a/1", "opt_out", "b/1", 1), ("a/2", "opt_out", "b/1", 1)]
     }
 
 
 class Case:
-    """One source with an opt-out list and one with copies of it, through the steps."""
+    """A source with an opt-out list and one with copies of it, through the steps."""
 
     def __init__(self, chain: Any, files: dict[str, bytes]) -> None:
         self.chain = chain
@@ -136,7 +136,7 @@ class Case:
         chain.filter("s", files)
 
     def reserve(self, **entries: list[str]) -> dict[str, Any]:
-        """Sign what the entries name, and return the counts."""
+        """Sign the documents named by the entries, and return the counts."""
         corpus, folder = self.chain.corpus, self.chain.folder
         listed = {"domains": [], "ids": [], "holders": [], "holder": "someone"} | entries
         described = {
@@ -164,7 +164,7 @@ class Case:
         )
 
     def forget(self, source: str, private: Path | None = None) -> tuple[set[str], list[dict[str, Any]]]:
-        """Deduplicate a source with what is reserved; return the ids that stay, and the removed rows."""
+        """Deduplicate a source with reserved documents; return the kept ids, and the removed rows."""
         folder = self.chain.folder
         shutil.rmtree(folder / "duplicates", ignore_errors=True)
         find_duplicates.run(
@@ -187,7 +187,7 @@ class Case:
         return stays, self.chain.rows(f"{source}.deduplicate")
 
 
-def test_a_near_duplicate_in_another_source_goes_without_a_trace_of_its_text(
+def test_near_duplicate_in_another_source_is_removed_without_its_text(
     chain: Any, texts: dict[str, str], as_json_lines: Any, tmp_path: Path
 ) -> None:
     water = texts["nl_water"]
@@ -212,9 +212,7 @@ def test_a_near_duplicate_in_another_source_goes_without_a_trace_of_its_text(
         assert b"Wie" not in (chain.folder / name).read_bytes()
 
 
-def test_a_document_that_the_filter_would_not_keep_is_signed(
-    chain: Any, texts: dict[str, str], as_json_lines: Any
-) -> None:
+def test_document_that_the_filter_would_remove_is_signed(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     case = Case(
         chain, {"x.jsonl": as_json_lines({"german": texts["de"], "short": "Een zin van zes woorden, meer niet."})}
     )
@@ -222,7 +220,7 @@ def test_a_document_that_the_filter_would_not_keep_is_signed(
     assert {entry["id"] for entry in chain.rows("s.reserved")} == {"s/x.jsonl/german", "s/x.jsonl/short"}
 
 
-def test_a_unit_without_entries_is_not_read(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_unit_without_entries_is_not_read(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     case = Case(chain, {"x.jsonl": as_json_lines(texts)})
     (case.raw / "x.jsonl").write_bytes(b"{broken")
     assert case.reserve() == {"documents": 0, "bytes": 0, "entries": 0}
@@ -235,7 +233,7 @@ def test_a_unit_without_entries_is_not_read(chain: Any, texts: dict[str, str], a
 
 @pytest.mark.parametrize("words", get_args(Splitter))
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_copy_whose_lines_were_dropped_is_found(
+def test_copy_with_dropped_lines_is_found(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any, dropped: bool, words: Splitter
 ) -> None:
     rules = LanguageRules(quality=None, repetition=None, words=words, c4=C4(minimum_sentences=1))
@@ -253,7 +251,7 @@ def test_a_copy_whose_lines_were_dropped_is_found(
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_copy_is_found_with_the_rules_of_gptnl_and_c4(
+def test_copy_is_found_with_the_gptnl_and_c4_rules(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any, dropped: bool
 ) -> None:
     languages = {"nl": {"c4": {}}, "en": {"c4": {}}}
@@ -274,7 +272,7 @@ def test_a_copy_is_found_with_the_rules_of_gptnl_and_c4(
     assert case.forget("t")[0] == {"t/y.jsonl/garden"}
 
 
-def test_paragraphs_of_a_reserved_document_are_cut_nowhere(
+def test_paragraphs_of_a_reserved_document_are_not_cut_elsewhere(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any
 ) -> None:
     chain = new_chain(Corpus(deduplication=Deduplication(paragraphs=True)))
@@ -287,7 +285,7 @@ def test_paragraphs_of_a_reserved_document_are_cut_nowhere(
     assert chain.rows("t.deduplicated")[0]["cut"] is None
 
 
-def test_what_is_reserved_is_counted_as_the_filter_reads_it(
+def test_reserved_documents_are_counted_as_the_filter_reads_them(
     chain: Any, texts: dict[str, str], as_json_lines: Any
 ) -> None:
     chain.reading = {"quarantine": True}

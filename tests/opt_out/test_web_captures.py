@@ -1,4 +1,4 @@
-"""Files in which hosts reserve rights become an opt-out list, and the list decides by URL."""
+"""Files in which hosts reserve rights become an opt-out list, which decides by URL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def entries(listed: OptOut, *urls: str, **stated: bool) -> list[list[str]]:
     return [[*reservations.matching_entries(url, **stated)] for url in urls]
 
 
-def test_a_url_is_reserved_that_a_listed_agent_may_not_fetch(tmp_path: Path) -> None:
+def test_url_that_a_listed_agent_may_not_fetch_is_reserved(tmp_path: Path) -> None:
     listed = collected(tmp_path, row("krant.nl", ROBOTS))
     (reservation,) = listed.reservations
     assert (reservation.host, reservation.file, reservation.agents) == (
@@ -84,18 +84,18 @@ def test_a_url_is_reserved_that_a_listed_agent_may_not_fetch(tmp_path: Path) -> 
         ("<!DOCTYPE html>\nUser-agent: *\nDisallow: /", True, None),
     ],
 )
-def test_agents_that_count(robots: str, unnamed: bool, reserved: str | None, tmp_path: Path) -> None:
+def test_robots_txt_agents_that_reserve(robots: str, unnamed: bool, reserved: str | None, tmp_path: Path) -> None:
     listed = collected(tmp_path, row("krant.nl", robots), unnamed=unnamed)
     shown = f"robots.txt krant.nl: {reserved}"
     assert entries(listed, "https://krant.nl/a") == [[shown] if reserved else []]
 
 
-def test_the_user_may_name_other_agents(tmp_path: Path) -> None:
+def test_user_may_configure_other_agents(tmp_path: Path) -> None:
     robots = "User-agent: MyBot\nDisallow: /"
     assert entries(collected(tmp_path, row("a.nl", robots), unnamed=False), "https://a.nl/") == [[]]
     listed = collected(tmp_path, row("a.nl", robots), agents=["mybot"])
     assert entries(listed, "https://a.nl/") == [["robots.txt a.nl: mybot"]]
-    assert listed.reservations[0].agents == ["mybot"], "no agent is left for the rules of *"
+    assert listed.reservations[0].agents == ["mybot"], "no agent remains for the rules of *"
     assert collected(tmp_path, row("a.nl", robots), agents=["x"], unnamed=False).reservations == []
     assert {"GPTBot", "CCBot", "ClaudeBot", "Google-Extended", "anthropic-ai", "Bytespider"} <= {*AI_AGENTS}
 
@@ -112,15 +112,15 @@ def test_the_user_may_name_other_agents(tmp_path: Path) -> None:
         ("/x/1/y", "/x/*/y"),
     ],
 )
-def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: str | None, tmp_path: Path) -> None:
+def test_first_matching_tdmrep_rule_decides(path: str, reserved: str | None, tmp_path: Path) -> None:
     more = [{"location": "/exact$", "tdm-reservation": 0}, {"location": "/x/*/y", "tdm-reservation": "1"}, *TDM]
     listed = collected(tmp_path, row("krant.nl", more, "tdmrep.json"))
     shown = f"tdmrep.json krant.nl: {reserved}"
     assert entries(listed, f"https://krant.nl{path}") == [[shown] if reserved else []]
-    assert entries(listed, f"https://krant.nl{path}", is_tdm_stated=True) == [[]], "what the page states supersedes it"
+    assert entries(listed, f"https://krant.nl{path}", is_tdm_stated=True) == [[]], "the page statement overrides it"
 
 
-@pytest.mark.timeout(300)  # a pattern that tries each place for each * takes longer than a life
+@pytest.mark.timeout(300)  # a pattern that tries each position for each * never ends
 @pytest.mark.parametrize(
     ("location", "path", "is_reserved"),
     [
@@ -139,7 +139,7 @@ def test_the_first_rule_of_a_tdmrep_that_matches_decides(path: str, reserved: st
         ("/*b/*a", "/a/b", False),
     ],
 )
-def test_a_location_may_have_parts_left_out(location: str, path: str, is_reserved: bool, tmp_path: Path) -> None:
+def test_wildcards_in_a_tdmrep_location_match(location: str, path: str, is_reserved: bool, tmp_path: Path) -> None:
     listed = collected(tmp_path, row("krant.nl", [{"location": location, "tdm-reservation": 1}], "tdmrep.json"))
     shown = f"tdmrep.json krant.nl: {location}"
     assert entries(listed, f"https://krant.nl{path}") == [[shown] if is_reserved else []]
@@ -149,11 +149,11 @@ def test_a_location_may_have_parts_left_out(location: str, path: str, is_reserve
     "content",
     ["[", {"tdm-reservation": 1}, [{"location": "/", "tdm-reservation": 2}], [{"tdm-reservation": 1}], [3], TDM[:1]],
 )
-def test_a_tdmrep_with_an_error_of_the_protocol_reserves_nothing(content: object, tmp_path: Path) -> None:
+def test_invalid_tdmrep_reserves_nothing(content: object, tmp_path: Path) -> None:
     assert collected(tmp_path, row("krant.nl", content, "tdmrep.json")).reservations == []
 
 
-def test_addresses_and_hosts_are_compared_as_browsers_read_them(tmp_path: Path) -> None:
+def test_urls_and_hosts_are_compared_as_in_browsers(tmp_path: Path) -> None:
     (made,) = collected(tmp_path, row("krant.nl", TDM, "tdmrep.json")).reservations
     listed = OptOut(reservations=[made.model_dump() | {"host": "KRANT.nl."}])
     reserved = ["tdmrep.json krant.nl: /"]
@@ -164,12 +164,12 @@ def test_addresses_and_hosts_are_compared_as_browsers_read_them(tmp_path: Path) 
     ("rules", "reserved"),
     [("Disallow: /", True), ("Disallow: *.txt\nDisallow: *.html", True), ("Disallow: *.jpg\nDisallow: *.png", False)],
 )
-def test_an_ai_txt_names_types_of_files(rules: str, reserved: bool, tmp_path: Path) -> None:
+def test_ai_txt_reserves_file_types(rules: str, reserved: bool, tmp_path: Path) -> None:
     listed = collected(tmp_path, row("kunst.nl", f"# Spawning AI\nUser-Agent: *\n{rules}", "ai.txt"), unnamed=False)
     assert entries(listed, "https://kunst.nl/werk/1") == [["ai.txt kunst.nl: *"] if reserved else []]
 
 
-def test_the_last_answer_of_a_server_counts(tmp_path: Path) -> None:
+def test_latest_server_response_decides(tmp_path: Path) -> None:
     closed = row("krant.nl", "User-agent: *\nDisallow: /")
 
     def is_reserved(*rows: dict[str, Any]) -> bool:
@@ -179,9 +179,9 @@ def test_the_last_answer_of_a_server_counts(tmp_path: Path) -> None:
     assert is_reserved(closed, row("krant.nl", "", fetched="2024-04-01"))
     assert not is_reserved(row("krant.nl", "", fetched="2024-06-01T10:00:00Z"), closed)
     assert not is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=404))
-    assert is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=503)), "it said nothing"
-    assert is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=429)), "it said nothing"
-    assert is_reserved(closed, row("krant.nl", "", status=404)), "of one day, the file counts"
+    assert is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=503)), "it stated nothing"
+    assert is_reserved(closed, row("krant.nl", "", fetched="2024-06-01", status=429)), "it stated nothing"
+    assert is_reserved(closed, row("krant.nl", "", status=404)), "on the same day the file counts"
 
 
 CLOSED = "User-agent: *\nDisallow: /"
@@ -197,7 +197,7 @@ CLOSED = "User-agent: *\nDisallow: /"
         ("http://krant.nl:8080/ai.txt", "User-agent: *\nDisallow:", 200),
     ],
 )
-def test_what_a_file_says_is_not_lost_by_a_later_answer_elsewhere(
+def test_reservation_of_one_file_is_kept_after_a_later_response_for_another(
     url: str, body: str, status: int, tmp_path: Path
 ) -> None:
     files = [row("krant.nl", CLOSED), row("krant.nl", CLOSED, "ai.txt")]
@@ -206,7 +206,7 @@ def test_what_a_file_says_is_not_lost_by_a_later_answer_elsewhere(
     assert collected(tmp_path, later, *files).reservations == collected(tmp_path, *files).reservations
 
 
-def test_http_and_https_are_one_address_and_what_two_places_say_is_joined(tmp_path: Path) -> None:
+def test_http_and_https_are_one_url_and_their_rules_are_joined(tmp_path: Path) -> None:
     open_later = row("krant.nl", "", url="http://krant.nl:80/robots.txt?x=1", fetched="2024-05-03")
     assert collected(tmp_path, row("krant.nl", CLOSED), open_later).reservations == []
     places = [
@@ -233,14 +233,14 @@ def test_http_and_https_are_one_address_and_what_two_places_say_is_joined(tmp_pa
         (None, "2024"),
     ],
 )
-def test_times_are_compared_however_they_are_written(earlier: str | None, later: str, tmp_path: Path) -> None:
+def test_timestamps_are_compared_in_any_format(earlier: str | None, later: str, tmp_path: Path) -> None:
     for first, second in ((CLOSED, ""), ("", CLOSED)):
         rows = [row("k.nl", first, fetched=earlier), row("k.nl", second, fetched=later)]
         assert bool(collected(tmp_path, *rows).reservations) is bool(collected(tmp_path, *rows[::-1]).reservations)
         assert bool(collected(tmp_path, *rows).reservations) is bool(second)
 
 
-def test_only_the_rules_that_decide_are_kept(tmp_path: Path) -> None:
+def test_only_decisive_rules_are_kept(tmp_path: Path) -> None:
     groups = [
         "Disallow: /voor",
         "User-agent: Googlebot\nUser-agent: GPTBot\nUser-agent: Bingbot\nDisallow: /a\nAllow: /a/b",
@@ -256,7 +256,7 @@ def test_only_the_rules_that_decide_are_kept(tmp_path: Path) -> None:
     assert made.agents == ["*", "GPTBot"]
 
 
-def test_a_file_is_read_and_hashed_as_far_as_parsers_have_to(tmp_path: Path) -> None:
+def test_file_is_read_and_hashed_up_to_the_parser_limit(tmp_path: Path) -> None:
     long = f"{CLOSED}\n".ljust(MAXIMUM_BYTES, "#") + "\nUser-agent: GPTBot\nDisallow: /"
     (made,) = collected(tmp_path, row("k.nl", long)).reservations
     assert (made.agents, made.sha256) == (["*"], hashlib.sha256(long[:MAXIMUM_BYTES].encode()).hexdigest())
@@ -266,7 +266,7 @@ def test_a_file_is_read_and_hashed_as_far_as_parsers_have_to(tmp_path: Path) -> 
     assert collect_reservations([tmp_path / "folder"], fetched="2024-05-02").reservations == [made]
 
 
-def test_the_reservations_of_a_list_stay_until_there_is_a_later_answer(tmp_path: Path) -> None:
+def test_list_reservations_are_kept_until_a_later_response(tmp_path: Path) -> None:
     before = collected(tmp_path, row("a.nl", CLOSED), row("b.nl", CLOSED), row("c.nl", CLOSED, fetched="2024-07-01"))
     own = tmp_path / "own.json"
     own.write_text(before.model_dump_json())
@@ -278,7 +278,7 @@ def test_the_reservations_of_a_list_stay_until_there_is_a_later_answer(tmp_path:
     assert collected(tmp_path, row("b.nl", "", fetched="2024-09-01"), opt_out=own).date == "2024-09-01"
 
 
-def test_a_new_answer_replaces_that_of_a_list_unless_the_list_is_known_to_be_later(tmp_path: Path) -> None:
+def test_new_response_replaces_a_list_entry_unless_the_list_is_later(tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     before = collected(tmp_path, row("a.nl", "User-agent: *\nDisallow: /prive"), agents=["GPTBot"])
     own.write_text(before.model_dump_json())
@@ -290,12 +290,12 @@ def test_a_new_answer_replaces_that_of_a_list_unless_the_list_is_known_to_be_lat
         assert entries(after, "https://a.nl/b") == [["robots.txt a.nl: MijnBot"] if is_new else []]
 
 
-def test_the_version_of_an_agent_is_left_out(tmp_path: Path) -> None:
+def test_agent_version_is_ignored(tmp_path: Path) -> None:
     listed = collected(tmp_path, row("a.nl", "User-agent: GPTBot/1.1\nDisallow: /"))
     assert entries(listed, "https://a.nl/b") == [["robots.txt a.nl: GPTBot"]]
 
 
-def test_signs_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+def test_invalid_characters_are_replaced(tmp_path: Path) -> None:
     location = [{"location": "/\ud800", "tdm-reservation": 1}]
     listed = collected(
         tmp_path,
@@ -308,7 +308,7 @@ def test_signs_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     assert collected(tmp_path, row("k.nl", "[" * 100_000, "tdmrep.json")).reservations == []
 
 
-def test_archives_parquet_and_folders_hold_the_same(tmp_path: Path) -> None:
+def test_archives_parquet_and_folders_give_the_same_list(tmp_path: Path) -> None:
     rows = [row("a.nl", ROBOTS), row("b.nl", TDM, "tdmrep.json")]
     wanted = collected(tmp_path, *rows)
     table = pa.Table.from_pylist([one | {"body": one["body"].encode()} for one in rows])
@@ -337,7 +337,7 @@ def test_archives_parquet_and_folders_hold_the_same(tmp_path: Path) -> None:
     assert {one.fetched for one in collect_reservations([tmp_path / "folder"]).reservations} == {None}
 
 
-def test_the_list_is_read_again_and_published_without_rules(tmp_path: Path) -> None:
+def test_list_round_trips_and_is_published_without_rules(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("ander.nl\nid: 7\n")
     listed = collected(tmp_path, row("krant.nl", ROBOTS), opt_out=tmp_path / "own.txt")
     assert (listed.domains, listed.ids, listed.date) == (["ander.nl"], ["7"], "2024-05-02")
@@ -347,7 +347,7 @@ def test_the_list_is_read_again_and_published_without_rules(tmp_path: Path) -> N
     assert published.keys() == {"host", "file", "url", "sha256", "fetched", "agents"}
 
 
-def test_the_list_is_written_to_a_file_that_the_run_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_is_written_to_a_file_that_the_run_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = row("b.nl", CLOSED), row("b.nl", CLOSED, url="b.nl:81/robots.txt")
     listed = collected(tmp_path, row("a.nl", ROBOTS), *twice)
     command = ["reservations", str(tmp_path / "captures.jsonl"), "--out"]
@@ -362,14 +362,14 @@ def test_the_list_is_written_to_a_file_that_the_run_reads(tmp_path: Path, capsys
     assert main(own) == 0 and read_opt_out_list(tmp_path / "list.json") == listed
 
 
-def test_documents_that_a_file_of_their_host_reserves_are_gone(tmp_path: Path, texts: dict[str, str]) -> None:
+def test_documents_reserved_by_a_file_of_their_host_are_removed(tmp_path: Path, texts: dict[str, str]) -> None:
     source = Source(tmp_path / "source", {name: texts[name] for name in ("nl_water", "nl_fiets", "en_garden")})
     robots = "User-agent: CCBot\nDisallow: /nl_fiets\n"
     listed = collected(tmp_path, row("www.nl.nl", robots), row("www.elders.nl", robots))
     content = source.manifest(listed.model_dump_json())
     assert [one["host"] for one in content["opt_out"]["reservations"]] == ["www.elders.nl", "www.nl.nl"]
     unit = json.loads((tmp_path / "source/units/0.json").read_text())
-    assert [one["host"] for one in unit["opt_out"]["reservations"]] == ["www.nl.nl"], "what is elsewhere reads nothing"
+    assert [one["host"] for one in unit["opt_out"]["reservations"]] == ["www.nl.nl"], "another path reads nothing"
     kept, removed = source.filter()
     assert {one["id"] for one in kept} == {"s/x.jsonl/nl_water", "s/x.jsonl/en_garden"}
     assert [(one["id"], one["reason"], one["value"]) for one in removed] == [

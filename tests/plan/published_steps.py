@@ -1,4 +1,4 @@
-"""Training steps whose seconds were published, counted for `pipeline.plan.step_time`; for a test and a benchmark."""
+"""Published training step times, counted for `pipeline.plan.step_time`; for a test and a benchmark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEQUENCE, VOCABULARY = 2048, 51_200
 
 
 class Row(NamedTuple):
-    """A model of GPT's shape on one pipeline of A100, and how long an iteration took."""
+    """A model of GPT's shape on one pipeline of A100, with its iteration time."""
 
     layers: int
     width: int
@@ -58,7 +58,7 @@ MEGATRON = {
 
 
 def work(row: Row) -> StepWork:
-    """Return what one device does: fp16, a feed-forward block of 4 D, attention without a kernel of its own.
+    """Return the operations of one device: fp16, a feed-forward block of 4 D, attention without a fused kernel.
 
     Elements read and written: norm 4 D, dropout with residual and mask 3.5 D, twice each; GELU 8 D x 2; softmax and
     dropout of the scores. Sequence parallelism splits the first two. Backward the same with their gradients. Its
@@ -97,13 +97,13 @@ def work(row: Row) -> StepWork:
 
 
 def predicted(name: str) -> float:
-    """Return the seconds of a row by the model."""
+    """Return the modelled seconds of a row."""
     row = MEGATRON[name]
     return estimate_step_time(work(row), row.mesh, SELENE).seconds
 
 
 class Throughput(NamedTuple):
-    """A model trained by FSDP on H100, and how many tokens a second it reached on one."""
+    """A model trained by FSDP on H100, with its tokens per second on one device."""
 
     shape: str
     sequence_length: int
@@ -175,7 +175,7 @@ H100 = Machine(740e12, 3350e9, 450e9, 50e9, devices=8, attention_flops_per_secon
 
 
 def fsdp_work(row: Throughput) -> tuple[StepWork, DeviceMesh]:
-    """Return what one device does in a row.
+    """Return the operations of one device in a row.
 
     Gradients are reduced in fp32 (Composer's mixed precision DEFAULT). Its backward_prefetch is BACKWARD_POST, which
     gathers the weights of a layer when the backward pass of the one before has ended: 2 of 8 bytes are not overlapped.
@@ -206,7 +206,7 @@ def errors(rows: list[str]) -> list[float]:
 
 
 def fit(rows: list[str]) -> tuple[float, float]:
-    """Return the shares of least mean error on rows, and leave them set."""
+    """Return the shares with the least mean error on rows, and keep them set."""
 
     def mean(pair: tuple[float, float]) -> float:
         model.MATRIX_SHARE, model.MEMORY_SHARE = pair
@@ -218,7 +218,7 @@ def fit(rows: list[str]) -> tuple[float, float]:
 
 
 def rate_of_lumi() -> float:
-    """Return the rate of matrix products of a die of LUMI that gives Poro's iteration."""
+    """Return the matrix product rate of a LUMI die that reproduces Poro's iteration."""
 
     def error(rate: float) -> float:
         machine = dataclasses.replace(LUMI, matrix_flops_per_second=rate)
@@ -228,7 +228,7 @@ def rate_of_lumi() -> float:
 
 
 class H100Fit(NamedTuple):
-    """What is fitted on rows of FSDP: two rates of an H100, and the cost of overlapped communication."""
+    """Fit two rates of an H100 and the cost of overlapped communication on FSDP rows."""
 
     matrix_flops_per_second: float
     attention_flops_per_second: float
@@ -244,7 +244,7 @@ H100_GRID = [
 
 
 def fsdp_ratios(rows: list[Throughput], rates: H100Fit, counted: list[tuple[StepWork, DeviceMesh]]) -> list[float]:
-    """Return predicted over published speed of rows of FSDP, of which `fsdp_work` is given."""
+    """Return predicted over published speed of FSDP rows, with the given `fsdp_work`."""
     machine = dataclasses.replace(
         H100,
         matrix_flops_per_second=rates.matrix_flops_per_second,
@@ -260,33 +260,33 @@ def fsdp_ratios(rows: list[Throughput], rates: H100Fit, counted: list[tuple[Step
 
 
 def fit_h100(rows: list[Throughput]) -> H100Fit:
-    """Return what gives the least mean error on rows of FSDP."""
+    """Return the rates with the least mean error on FSDP rows."""
     counted = [*map(fsdp_work, rows)]
     return min(H100_GRID, key=lambda rates: sum(abs(ratio - 1) for ratio in fsdp_ratios(rows, rates, counted)))
 
 
 def shapes() -> dict[str, tuple[list[Throughput], list[Throughput]]]:
-    """Return of each shape of FSDP its rows, and all others."""
+    """Return the rows of each FSDP shape, and all others."""
     names = dict.fromkeys(row.shape for row in FSDP)
     return {n: ([row for row in FSDP if row.shape == n], [row for row in FSDP if row.shape != n]) for n in names}
 
 
 def sizes() -> dict[str, tuple[list[str], list[str]]]:
-    """Return of each size of Megatron-LM its rows, and all others."""
+    """Return the rows of each Megatron-LM size, and all others."""
     names = {name: name.split()[0] for name in MEGATRON}
     return {n: ([k for k in names if names[k] == n], [k for k in names if names[k] != n]) for n in names.values()}
 
 
 def unseen_errors() -> list[float]:
-    """Return ln(published / predicted seconds) of every row, its size or shape by the fit on all others."""
+    """Return ln(published / predicted seconds) of every row, its size or shape predicted by the fit on all others."""
     before = model.MATRIX_SHARE, model.MEMORY_SHARE
-    found = []
+    results = []
     try:
         for own, others in sizes().values():
             fit(others)
-            found += [-math.log(1 + error) for error in errors(own)]
+            results += [-math.log(1 + error) for error in errors(own)]
     finally:
         model.MATRIX_SHARE, model.MEMORY_SHARE = before
     for own_rows, other_rows in shapes().values():
-        found += map(math.log, fsdp_ratios(own_rows, fit_h100(other_rows), [*map(fsdp_work, own_rows)]))
-    return found
+        results += map(math.log, fsdp_ratios(own_rows, fit_h100(other_rows), [*map(fsdp_work, own_rows)]))
+    return results

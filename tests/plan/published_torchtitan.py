@@ -1,4 +1,4 @@
-"""Training speeds that torchtitan published, counted for `pipeline.plan.step_time`; nothing is fitted on those in bf16.
+"""Training speeds published by torchtitan, counted for `pipeline.plan.step_time`; the bf16 rows are not fitted.
 
 Read in November 2026: https://github.com/pytorch/torchtitan, docs/performance.md (A100, 2024),
 its file llama3_h100_202412_torchtitan.md and llama3_8b_h200_2025-06_torchtitan.md.
@@ -100,9 +100,9 @@ def _halve(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
 def _work(row: Speed, architecture: Architecture, training: TrainingPlan, work: StepWork) -> StepWork:
     """Return the work of torchtitan, which does more than Polder without compilation, and recomputes other products.
 
-    Without compilation a norm in bf16 is nine kernels, which read and write 36 bytes of an element where one reads and
-    writes 4, except in what it trained with fused norms (train_configs of April 2024: all but Llama's 70B), and the
-    rotation of complex numbers in float32 moves 20 bytes where 8 are counted; backward twice as many. Such kernels
+    Without compilation a norm in bf16 is nine kernels, which read and write 36 bytes per element instead of
+    4, except for models with fused norms (train_configs of April 2024: all but Llama's 70B), and the
+    rotation of complex numbers in float32 moves 20 bytes instead of 8; backward twice as many. Such kernels
     reach nine tenths of the memory bandwidth.
     """
     a, tokens = architecture, row.micro_batch_size * training.sequence_length
@@ -125,7 +125,7 @@ def _work(row: Speed, architecture: Architecture, training: TrainingPlan, work: 
 
 
 def counted_work(row: Speed) -> tuple[StepWork, DeviceMesh]:
-    """Return what one device does in a row."""
+    """Return the operations of one device in a row."""
     shape = (LLAMA3 if row.family == 3 else LLAMA2)[row.size]
     architecture, vocabulary_size = Architecture.model_validate(shape), 128_256 if row.family == 3 else 32_000
     training = TrainingPlan(
@@ -157,13 +157,13 @@ def mean_error(rows: Sequence[Speed]) -> float:
 
 
 def fit_bf16() -> H100Fit:
-    """Return what gives the least mean error on the rows in bf16; those of A100 tell of overlapped communication."""
+    """Return the rates with the least mean error on the bf16 rows; those of A100 determine overlapped communication."""
     counted = [(row, *counted_work(row)) for row in (*A100_ROWS, *H100_ROWS)]
     before = step_time.OVERLAP_COST
 
     def error(rates: H100Fit) -> float:
         step_time.OVERLAP_COST = rates.overlap_cost
-        found = 0.0
+        result = 0.0
         for row, work, mesh in counted:
             machine = row.machine
             if row.machine is H100_500W:
@@ -173,8 +173,8 @@ def fit_bf16() -> H100Fit:
                     attention_flops_per_second=rates.attention_flops_per_second,
                 )
             speed = row.tokens_of_a_step / estimate_step_time(work, mesh, machine).seconds
-            found += abs(speed / row.tokens_per_second - 1)
-        return found
+            result += abs(speed / row.tokens_per_second - 1)
+        return result
 
     try:
         return min(H100_GRID, key=error)
@@ -183,7 +183,7 @@ def fit_bf16() -> H100Fit:
 
 
 def fit_shares(rows: Sequence[Speed], predict: Callable[[], list[float]]) -> tuple[tuple[float, float], list[float]]:
-    """Return the shares of `step_time` of least mean error on rows, and what `predict` returns with them."""
+    """Return the `step_time` shares with the least mean error on rows, and the result of `predict` with them."""
     before = step_time.MATRIX_SHARE, step_time.MEMORY_SHARE
 
     def error(pair: tuple[float, float]) -> float:
@@ -199,7 +199,7 @@ def fit_shares(rows: Sequence[Speed], predict: Callable[[], list[float]]) -> tup
 
 
 def fit_float8_rate() -> float:
-    """Return the rate of products in 8 bits relative to bf16 of least mean error on the rows in float8."""
+    """Return the FP8 product rate relative to bf16 with the least mean error on the float8 rows."""
     before = training_step_operations.FLOAT8_RATE
 
     def error(rate: float) -> float:

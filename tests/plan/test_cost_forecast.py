@@ -20,7 +20,7 @@ STATED = {key: CLUSTER[key] for key in ("name", "devices", "peak_flops_per_secon
 
 
 def calibration(*times: float, name: str = "cluster", of: Any = None, **training: Any) -> ForecastPlan:
-    """Return a run on 16 devices whose trainings took so many times as long as is planned for the platform `of`."""
+    """Return a run on 16 devices with trainings of the given multiples of the time planned for the platform `of`."""
     small = model(**training)
     planned = estimate_training_time(small, of or platform(), 16)["step_seconds"]
     trainings = {
@@ -32,73 +32,77 @@ def calibration(*times: float, name: str = "cluster", of: Any = None, **training
 
 
 def planned(machine: dict[str, Any], forecast: ForecastPlan | None) -> tuple[dict[str, Any], list[str]]:
-    told = {"models": {"one": model(THIRTY)}, "platform": machine, "energy": {}, "forecast": forecast}
-    plan = estimate(EstimateSettings.model_validate(told, from_attributes=True))
+    content = {"models": {"one": model(THIRTY)}, "platform": machine, "energy": {}, "forecast": forecast}
+    plan = estimate(EstimateSettings.model_validate(content, from_attributes=True))
     return plan["models"]["one"], plan["notes"]["one"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 6])
-def test_of_many_machines_95_of_100_intervals_hold_what_the_next_training_takes(number: int) -> None:
+def test_interval_covers_the_next_training_on_95_percent_of_machines(number: int) -> None:
     drawn = random.Random(number)
     held = []
     for _ in range(4000):
-        machine = drawn.gauss(0, MACHINE_ERROR if number == 0 else 1.0)  # of a measured one, however far off it is
-        found = [TimeRatio("", math.exp(machine + drawn.gauss(0, STEP_ERROR))) for _ in range(number)]
-        ends = fit_time_interval(found, is_counted=True)
+        machine = drawn.gauss(0, MACHINE_ERROR if number == 0 else 1.0)  # for a measured one, with any error
+        results = [TimeRatio("", math.exp(machine + drawn.gauss(0, STEP_ERROR))) for _ in range(number)]
+        ends = fit_time_interval(results, is_counted=True)
         assert ends is not None
         held.append(ends.low < math.exp(machine + drawn.gauss(0, STEP_ERROR)) < ends.high)
-    # Of a spread that is known the quantile of five degrees of freedom holds a little more: 99.0 of 100.
+    # With a known spread the quantile of five degrees of freedom covers a little more: 99.0 of 100.
     assert 0.95 < statistics.fmean(held) < 0.993
 
 
-def test_a_platform_whose_trainings_differ_much_has_a_wide_interval() -> None:
-    alike, apart = (
+def test_platform_with_scattered_trainings_has_a_wide_interval() -> None:
+    similar, scattered = (
         fit_time_interval([TimeRatio("", r) for r in values], True) for values in ((1.2, 1.2, 1.2), (0.6, 1.2, 2.4))
     )
-    assert alike and apart
-    assert math.isclose(math.sqrt(alike.low * alike.high), 1.2) and math.isclose(math.sqrt(apart.low * apart.high), 1.2)
+    assert similar and scattered
+    assert math.isclose(math.sqrt(similar.low * similar.high), 1.2) and math.isclose(
+        math.sqrt(scattered.low * scattered.high), 1.2
+    )
     squares = 5 * STEP_ERROR**2 + 2 * math.log(2) ** 2
     # Student's quantile of seven degrees of freedom by a table: 2.365
-    assert math.isclose(math.log(apart.high / 1.2), 2.365 * math.sqrt(squares / 7 * 4 / 3), rel_tol=1e-3)
-    assert alike.high < 1.4 < 2.6 < apart.high
+    assert math.isclose(math.log(scattered.high / 1.2), 2.365 * math.sqrt(squares / 7 * 4 / 3), rel_tol=1e-3)
+    assert similar.high < 1.4 < 2.6 < scattered.high
 
 
-def test_a_time_by_a_stated_utilization_knows_nothing_but_what_was_measured() -> None:
+def test_utilization_based_time_has_an_interval_only_from_measurements() -> None:
     assert (
         fit_time_interval([], False) is None
         and fit_time_interval([TimeRatio("", 1.1), TimeRatio("", 1.3)], False) is None
     )
-    found = fit_time_interval([TimeRatio("", 1.0), TimeRatio("", 1.1), TimeRatio("", 1.21)], False)
-    assert found and found.low < 1 < 1.21 < found.high
+    time_interval = fit_time_interval([TimeRatio("", 1.0), TimeRatio("", 1.1), TimeRatio("", 1.21)], False)
+    assert time_interval and time_interval.low < 1 < 1.21 < time_interval.high
 
 
 @pytest.mark.slow
-def test_the_error_is_that_of_published_rows_that_nothing_was_fitted_on() -> None:
-    found = unseen_errors()
-    assert len(found) == 34
-    assert round(math.sqrt(sum(error**2 for error in found) / len(found)), 3) == STEP_ERROR
+def test_error_is_that_of_held_out_published_rows() -> None:
+    result = unseen_errors()
+    assert len(result) == 34
+    assert round(math.sqrt(sum(error**2 for error in result) / len(result)), 3) == STEP_ERROR
 
 
-def test_a_machine_of_which_nothing_is_known_adds_what_published_speeds_elsewhere_are_off_by_more() -> None:
-    squares = [math.log(told()["tokens_per_second_per_device"] / speed) ** 2 for told, speed in UNFITTED.items()]
+def test_unknown_machine_adds_the_error_of_published_speeds() -> None:
+    squares = [
+        math.log(estimate()["tokens_per_second_per_device"] / speed) ** 2 for estimate, speed in UNFITTED.items()
+    ]
     mean = sum(squares) / len(squares)
     assert round(math.sqrt(mean), 3) == 0.083 and "0.083" in (ROOT / "docs/results/plan.md").read_text()
     assert round(math.sqrt(mean - STEP_ERROR**2), 3) == MACHINE_ERROR
 
 
-def test_finished_trainings_on_the_platform_move_and_narrow_the_time() -> None:
-    alone, told = planned(CLUSTER, None)
+def test_finished_trainings_on_the_platform_shift_and_narrow_the_time() -> None:
+    alone, notes = planned(CLUSTER, None)
     assert alone["low_seconds"] < alone["seconds"] < alone["high_seconds"]
-    assert any("none was measured on this platform" in note for note in told)
-    known, told = planned(CLUSTER, calibration(1.3, 1.3))
-    assert known["seconds"] == alone["seconds"], "the plan itself stays what it is counted as"
+    assert any("none was measured on this platform" in note for note in notes)
+    known, notes = planned(CLUSTER, calibration(1.3, 1.3))
+    assert known["seconds"] == alone["seconds"], "the plan itself is unchanged"
     assert math.isclose(math.sqrt(known["low_seconds"] * known["high_seconds"]), 1.3 * alone["seconds"])
     assert known["high_seconds"] / known["low_seconds"] < alone["high_seconds"] / alone["low_seconds"]
-    (note,) = [note for note in told if "95 %" in note]
+    (note,) = [note for note in notes if "95 %" in note]
     assert "from 2 trainings on this platform" in note and "1.3 (small0 of results/pilot)" in note
 
 
-def test_another_platform_or_another_way_of_planning_tells_nothing() -> None:
+def test_other_platforms_or_planning_methods_do_not_calibrate() -> None:
     machine = CLUSTER | {"model_flops_utilization": 0.4}
     alone, _ = planned(machine, None)
     assert planned(machine, calibration(2, name="other"))[0] == alone
@@ -110,7 +114,7 @@ def test_another_platform_or_another_way_of_planning_tells_nothing() -> None:
     assert any("from 3 trainings on this platform" in note for note in notes)
 
 
-def test_without_a_time_there_is_no_interval() -> None:
+def test_missing_time_has_no_interval() -> None:
     nothing, notes = planned({"name": "bare"}, None)
     assert nothing["low_seconds"] is None and nothing["high_seconds"] is None and len(notes) == 1
     stated, notes = planned(STATED, None)
@@ -119,11 +123,11 @@ def test_without_a_time_there_is_no_interval() -> None:
 
 
 def planned_notes(platform: dict[str, Any], **models: Any) -> dict[str, Any]:
-    told = {name: one.model_dump() for name, one in models.items()}
-    return estimate(EstimateSettings.model_validate({"models": told, "platform": platform, "energy": {}}))
+    dumped = {name: one.model_dump() for name, one in models.items()}
+    return estimate(EstimateSettings.model_validate({"models": dumped, "platform": platform, "energy": {}}))
 
 
-def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
+def test_time_note_names_its_method_and_exclusions():
     plan = planned_notes(CLUSTER, one=model(validation_every=10))
     by, ends, missing, others = plan["notes"]["one"]
     assert " (95 %), from the errors on published trainings; none was measured on this platform" in ends
@@ -142,7 +146,7 @@ def test_a_time_says_what_it_is_by_and_what_is_not_in_it():
     assert missing == "not included: loading, and checkpoints that are written during the training"
 
 
-def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
+def test_imported_model_has_no_law_predictions_or_shape_advice():
     odd = model().model_copy(update={"vocabulary_size": 50_257})
     alone = planned_notes(CLUSTER, one=odd)
     assert alone["models"]["one"]["expected_loss_nats_per_token"] and alone["advice"]["one"]
@@ -154,7 +158,7 @@ def test_of_a_model_that_was_trained_before_laws_and_shapes_are_not_told():
     assert plan["models"]["one"]["seconds"] == alone["models"]["one"]["seconds"]
 
 
-def test_a_plan_that_is_faster_than_all_published_runs_says_so():
+def test_plan_faster_than_all_published_runs_is_flagged():
     fast = planned_notes(CLUSTER | {"network_bytes_per_second": 100e9}, one=model(THIRTY))
     (*_, others), one = fast["notes"]["one"], fast["models"]["one"]
     slow = planned_notes(CLUSTER | {"matrix_flops_per_second": 100e12}, one=model(THIRTY))
@@ -162,11 +166,11 @@ def test_a_plan_that_is_faster_than_all_published_runs_says_so():
     assert f"{one['published_most_seconds'] / one['seconds']:.2g} times as fast as the slowest" in others
 
 
-def test_a_plan_without_figures_says_which_are_missing_and_how_to_measure_them():
-    told = {key: value for key, value in CLUSTER.items() if key != "network_bytes_per_second"}
-    (nothing,) = planned_notes(told, one=model())["notes"]["one"]
+def test_plan_without_figures_names_the_missing_ones_and_how_to_measure_them():
+    stated_figures = {key: value for key, value in CLUSTER.items() if key != "network_bytes_per_second"}
+    (nothing,) = planned_notes(stated_figures, one=model())["notes"]["one"]
     assert nothing.startswith("no time: the platform cluster does not state network_bytes_per_second: ibstat")
-    stated, ends, _ = planned_notes(told | {"model_flops_utilization": 0.3}, one=model())["notes"]["one"]
+    stated, ends, _ = planned_notes(stated_figures | {"model_flops_utilization": 0.3}, one=model())["notes"]["one"]
     assert stated.startswith(
         "time of the steps alone, by the platform's model_flops_utilization 0.3, because the platform cluster"
     )
@@ -175,7 +179,7 @@ def test_a_plan_without_figures_says_which_are_missing_and_how_to_measure_them()
     assert "peak_flops_per_second" in bare["notes"]["one"][0] and bare["sizes"] == []
 
 
-def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
+def test_model_sizes_are_listed_by_tokens_with_the_fastest_fitting_settings():
     plan = planned_notes(
         CLUSTER | {"nodes": 22, "memory_bytes_per_device": 94 * 10**9, "device_power_watts": 805.0}, one=model()
     )
@@ -195,17 +199,17 @@ def test_sizes_are_told_by_tokens_and_in_the_fastest_way_that_fits():
     assert small["sizes"][-1]["way"] is None and small["sizes"][-1]["seconds"] is None
 
 
-def test_the_fastest_way_is_taken():
-    def told(one: ModelPlan) -> dict[str, Any]:
+def test_fastest_settings_are_chosen():
+    def estimate_by_operations(one: ModelPlan) -> dict[str, Any]:
         fast = one.training.micro_batch_size == 2 and one.training.strategy == "shard_grad_op"
         fits = {"memory_fits": True, "memory_fits_with_recomputation": True}
         return {**dict.fromkeys(SIZE_KEYS, 1.0), **fits, "step_seconds": 1.0 if fast else 2.0}
 
-    ways = {row["way"] for row in plan_model_sizes(told, platform())}
+    ways = {row["way"] for row in plan_model_sizes(estimate_by_operations, platform())}
     assert ways == {"shard_grad_op, tensor 1, micro-batch 2, recomputation none"}
 
 
-def test_sizes_are_told_by_the_utilization_where_steps_cannot_be_counted():
+def test_model_sizes_use_the_utilization_if_step_time_is_unknown():
     stated = {"name": "a", "devices": 8, "peak_flops_per_second": 1e15, "model_flops_utilization": 0.4}
     row = planned_notes(stated, one=model())["sizes"][0]
     assert row["way"].startswith("hybrid_shard, tensor 1, micro-batch 1, recomputation none") and row["seconds"] > 0

@@ -17,7 +17,7 @@ TRAINING = {
     "batch_size": 880,
     "micro_batch_size": 1,
     "steps": 124_845,  # 450 billion tokens
-    "learning_rate": 0.0001,  # a key that a plan does not read
+    "learning_rate": 0.0001,  # a key that a plan ignores
 }
 PLATFORM = {
     "name": "a cluster",
@@ -49,7 +49,7 @@ def settings(platform: dict[str, Any], **models: dict[str, Any]) -> EstimateSett
     )
 
 
-def test_the_plan_of_a_published_run(tmp_path: Path):
+def test_plan_of_a_published_run(tmp_path: Path):
     path = tmp_path / "plan.json"
     assert run(settings(PLATFORM, big={"micro_batch_size": 2}), plan=path) == {"models": 1}
     plan = json.loads(path.read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def test_the_plan_of_a_published_run(tmp_path: Path):
     assert round(model["cost_euros"] / (model["seconds"] / 3600 * 88 * 2.5), 9) == 1
 
 
-def test_every_number_has_its_formula_and_totals_add_up():
+def test_every_figure_has_a_formula_and_totals_add_up():
     plan = estimate(settings(PLATFORM, one={}, two={"steps": 100}))
     assert {key for model in plan["models"].values() for key in model} == set(plan["formulas"])
     assert set(plan["totals"]) <= set(plan["formulas"])
@@ -75,7 +75,7 @@ def test_every_number_has_its_formula_and_totals_add_up():
         assert total == plan["models"]["one"][key] + plan["models"]["two"][key]
 
 
-def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
+def test_platform_without_figures_leaves_time_and_energy_unknown():
     plan = estimate(settings({"devices": 2}, one={}))
     model = plan["models"]["one"]
     for key in ("seconds", "energy_joules", "carbon_grams", "water_liters", "cost_euros", "memory_fits"):
@@ -84,7 +84,7 @@ def test_a_platform_that_states_nothing_leaves_time_and_energy_unknown():
     assert model["training_flops_6nd"] == 6 * model["parameters"] * model["tokens"]
 
 
-def test_nodes_multiply_the_devices_and_a_hybrid_strategy_keeps_a_copy_of_the_state_on_each():
+def test_nodes_multiply_devices_and_hybrid_sharding_replicates_state_per_node():
     of_nodes = [{**PLATFORM, "devices": 4, "nodes": nodes} for nodes in (1, 16)]
     one, many = (estimate(settings(platform, m={"batch_size": 256}))["models"]["m"] for platform in of_nodes)
     assert (one["devices_used"], many["devices_used"]) == (4, 64)
@@ -97,12 +97,12 @@ def test_nodes_multiply_the_devices_and_a_hybrid_strategy_keeps_a_copy_of_the_st
     assert one["model_state_bytes_per_device"] == many["model_state_bytes_per_device"]
 
 
-def test_devices_without_a_micro_batch_stand_idle():
+def test_devices_without_a_micro_batch_are_idle():
     plan = estimate(settings(PLATFORM, one={"batch_size": 8, "micro_batch_size": 2}))
     assert plan["models"]["one"]["devices_used"] == 4
 
 
-def test_whole_allocations_are_billed_whether_all_of_them_compute_or_not():
+def test_whole_allocations_are_billed_even_if_partly_idle():
     node = {"cpus": 64, "gpus": 4, "allocation": {"cpus": 16, "memory_megabytes": 184_320, "gpus": 1}}
     whole = {"cpus": 48, "gpus": 4, "allocation": {"cpus": 48, "memory_megabytes": 460_000, "gpus": 4}}
     cores = {"cpus": 128, "allocation": {"cpus": 16, "memory_megabytes": 28_672}}
@@ -119,7 +119,7 @@ def test_whole_allocations_are_billed_whether_all_of_them_compute_or_not():
     assert plan["models"]["one"]["billed_core_hours"] is None and plan["totals"]["billed_core_hours"] is None
 
 
-def test_readable_values():
+def test_values_are_formatted_readably():
     assert format_quantity("energy_joules", 2_792_619) == "776 Wh"
     assert format_quantity("carbon_grams", 14e6) == "14 t"
     assert format_quantity("water_liters", 2_540.0) == "2.54 m³"
@@ -134,7 +134,7 @@ def test_readable_values():
     assert format_quantity("memory_fits", None) == "unknown"
 
 
-def test_a_mesh_splits_the_state_and_the_activations():
+def test_mesh_divides_state_and_activations():
     mesh = {"tensor": 2, "pipeline": 4, "context": 2, "shard": 2}
     models = {
         "whole": {"strategy": "no_shard"},
@@ -149,7 +149,7 @@ def test_a_mesh_splits_the_state_and_the_activations():
     assert activations["split"] < activations["whole"] / 2 and plan["split"]["devices_used"] == 96
 
 
-def test_a_large_number_is_in_words_and_a_larger_one_in_powers_of_ten():
+def test_large_numbers_are_in_words_and_larger_ones_in_scientific_notation():
     assert format_quantity("tokens", 4.5e11) == "450 billion" and format_quantity("tokens", 15e12) == "15 trillion"
     assert (
         format_quantity("device_hours", 1.48e6) == "1.48 million h" and format_quantity("nodes", 999_999) == "999,999"

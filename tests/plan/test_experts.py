@@ -1,4 +1,4 @@
-"""A plan of a mixture of experts, or by Muon: what a token visits is computed, all is held, and no law is known."""
+"""Plans of expert models and Muon: visited experts are computed, all are stored, and no law applies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan(**platform: Any) -> dict[str, Any]:
     return estimate(EstimateSettings.model_validate(settings))
 
 
-def test_operations_are_of_what_a_token_visits_and_memory_of_all() -> None:
+def test_flops_count_active_experts_and_memory_counts_all() -> None:
     model = plan()["models"]["m"]
     total, active = (of(THIRTY, VOCABULARY) for of in (parameter_count, active_parameter_count))
     assert (model["parameters"], model["active_parameters"]) == (total, active) and active < total / 9
@@ -43,13 +43,13 @@ def test_operations_are_of_what_a_token_visits_and_memory_of_all() -> None:
     assert model["model_state_bytes_per_device"] == round(16 * total / model["devices_used"])
 
 
-def test_what_is_not_known_is_said() -> None:
-    told = plan(model_flops_utilization=0.3)
-    model, notes = told["models"]["m"], " ".join(told["notes"]["m"])
+def test_unknown_expert_figures_are_reported() -> None:
+    estimated = plan(model_flops_utilization=0.3)
+    model, notes = estimated["models"]["m"], " ".join(estimated["notes"]["m"])
     assert model["expected_loss_nats_per_token"] is None and model["step_law_learning_rate"] is None
     assert "the scaling laws, which hold for models without experts, predict neither" in notes
     assert "time and memory assume a balanced load" in notes
-    assert model["seconds"] > 0 and model["utilization_share"] != 0.3  # counted, whatever the platform states
+    assert model["seconds"] > 0 and model["utilization_share"] != 0.3  # counted, for any platform
 
 
 def counted(architecture: Architecture, devices: int = 8, **changes: Any) -> tuple[DeviceMesh, StepWork]:
@@ -58,46 +58,46 @@ def counted(architecture: Architecture, devices: int = 8, **changes: Any) -> tup
     return mesh, count_step_work(architecture, VOCABULARY, training, mesh)
 
 
-def test_a_step_has_the_operations_of_what_tokens_visit() -> None:
+def test_step_flops_count_visited_experts() -> None:
     _, whole = counted(THIRTY)
     ours = 48 * sum(k.flops for k in (*whole.forward, *whole.backward)) + sum(k.flops for k in whole.head)
     scores = 12 * 4096 * 32 * 128  # of a token and layer, three passes over all
-    told = 4096 * (flops_per_token(THIRTY, VOCABULARY, 4096) - 48 * scores * (1 - (1 + 2.5) / 6))
-    assert math.isclose(ours, told)
+    expected = 4096 * (flops_per_token(THIRTY, VOCABULARY, 4096) - 48 * scores * (1 - (1 + 2.5) / 6))
+    assert math.isclose(ours, expected)
 
 
-def test_all_experts_of_a_device_are_read_and_every_visit_is_a_row() -> None:
+def test_all_local_experts_are_read_and_every_visit_is_a_row() -> None:
     _, whole = counted(THIRTY)
     _, divided = counted(THIRTY, mesh={"expert": 4})
     rows, d, f = 4096 * 8, 2048, 768
-    for found, held in ((whole, 128), (divided, 32)):
-        up, down = found.forward[2:4]
+    for result, held in ((whole, 128), (divided, 32)):
+        up, down = result.forward[2:4]
         assert up.flops == 2 * rows * d * 2 * f and up.bytes == 2 * (rows * (d + 2 * f) + held * d * 2 * f)
         assert down.flops == 2 * rows * d * f and down.bytes == 2 * (rows * (f + d) + held * d * f)
     assert whole.expert_bytes == 0
     sent = 2 * (rows * d * 2) * 3 / 4  # there and back, in bf16
     assert divided.expert_bytes == 2 * sent  # forward and backward
     full = counted(THIRTY, recomputation="full")[1]
-    assert full.recomputed == full.forward, "what the weights of the router need"
-    for name in ("selective", "full"):  # and once more, for what is exchanged is not kept
+    assert full.recomputed == full.forward, "the weights of the router"
+    for name in ("selective", "full"):  # and once more, because exchanged data is not kept
         assert counted(THIRTY, mesh={"expert": 4}, recomputation=name)[1].expert_bytes == 3 * sent
-    once_more = 2 * 4096 * 8 * d * 4  # elements of two bytes that are read and written in one more order, and back
+    once_more = 2 * 4096 * 8 * d * 4  # elements of two bytes, read and written in one more order, and back
     assert divided.forward[-1].bytes - whole.forward[-1].bytes == once_more
     assert divided.backward[-1].bytes - whole.backward[-1].bytes == 2 * once_more
 
 
-def test_experts_of_others_are_not_gathered() -> None:
+def test_remote_experts_are_not_gathered() -> None:
     _, whole = counted(THIRTY)
     _, divided = counted(THIRTY, mesh={"expert": 8})
     experts, total = 48 * 128 * 3 * 2048 * 768, parameter_count(THIRTY, VOCABULARY)
     assert math.isclose(whole.data_bytes, total * 7 / 8 * (2 * 2 + 4))
-    assert math.isclose(divided.data_bytes, (total - experts) * 7 / 8 * (2 * 2 + 4))  # each has its experts for itself
+    assert math.isclose(divided.data_bytes, (total - experts) * 7 / 8 * (2 * 2 + 4))  # each has its own experts
 
 
-def test_a_published_training_with_experts_comes_out_slower_for_want_of_fused_kernels() -> None:
+def test_published_expert_training_is_predicted_slower_without_fused_kernels() -> None:
     """NVIDIA NeMo AutoModel, docs/performance-summary.md (2025-10-02): 8 H100, bf16, tokens shared equally.
 
-    Its kernels put rows in order while they are sent and read nothing twice (DeepEP, Transformer Engine), and its
+    Its kernels reorder rows during communication and read nothing twice (DeepEP, Transformer Engine), and its
     attention is cuDNN's.
     """
     mesh, step = counted(THIRTY, mesh={"expert": 8}, micro_batch_size=4, gradient_reduction="bf16")
@@ -107,7 +107,7 @@ def test_a_published_training_with_experts_comes_out_slower_for_want_of_fused_ke
     assert f"{round(reached, -2):,.0f} tokens per second, of 12,040" in page
 
 
-def test_muon_takes_the_operations_that_its_own_code_takes_divided_over_the_devices() -> None:
+def test_muon_flops_equal_its_implementation_divided_over_the_devices() -> None:
     small = Architecture(layers=3, width=32, feed_forward_width=96, heads=8, head_width=6, key_value_heads=4)
     matrices = [p.detach() for p in Llama(small, 8).blocks.parameters() if p.dim() == 2]
     taken = []
@@ -120,17 +120,17 @@ def test_muon_takes_the_operations_that_its_own_code_takes_divided_over_the_devi
         muon, adamw = (counted(small, devices, optimizer=name)[1] for name in ("muon", "adamw"))
         assert muon.optimizer[0] == adamw.optimizer[0]
         assert sum(k.flops for k in muon.optimizer) == busiest
-        # Of its own matrices the others' shards, and its shard of the others' matrices.
-        told = (4 + 2) * sum(m.numel() for m in matrices) / devices * (devices - 1) / devices
-        assert math.isclose(muon.gathered_bytes, told)
+        # The others' shards of its own matrices, and its shard of the others' matrices.
+        expected = (4 + 2) * sum(m.numel() for m in matrices) / devices * (devices - 1) / devices
+        assert math.isclose(muon.gathered_bytes, expected)
     hybrid = counted(small, 16, optimizer="muon", strategy="hybrid_shard", mesh={"shard": 4})[1]
-    assert sum(k.flops for k in hybrid.optimizer) == sum(taken[::16])  # copies share the work, and gather by themselves
+    assert sum(k.flops for k in hybrid.optimizer) == sum(taken[::16])  # replicas share the work, and gather separately
     elements = sum(m.numel() for m in matrices)
     assert math.isclose(hybrid.gathered_bytes, (4 + 2) * 3 / 4 * elements / 16)
     assert math.isclose(hybrid.copied_bytes, 2 * 3 / 4 * elements / 4)
 
 
-def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:
+def test_device_gathers_its_share_of_the_experts_of_a_block() -> None:
     def gathered(expert: int) -> float:
         given = {"strategy": "full_shard", "precision": "bf16", "mesh": {"expert": expert}}
         sizes = {"sequence_length": 4096, "batch_size": 8, "micro_batch_size": 1, "steps": 1}
@@ -141,16 +141,17 @@ def test_a_device_gathers_its_share_of_the_experts_of_a_block() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["no_shard", "shard_optimizer"])
-def test_experts_of_others_do_not_travel_where_every_device_holds_the_weights(strategy: str) -> None:
+def test_remote_experts_are_not_sent_if_every_device_holds_the_weights(strategy: str) -> None:
     whole, divided = (counted(THIRTY, 16, strategy=strategy, mesh={"expert": expert})[1] for expert in (1, 8))
     assert whole.data_bytes == divided.data_bytes == 0
     experts, total = 48 * 128 * 3 * 2048 * 768, parameter_count(THIRTY, VOCABULARY)
     assert math.isclose(divided.step_bytes / whole.step_bytes, 1 - experts * 7 / 8 / total)
 
 
-def test_the_state_of_muon_is_exchanged_alike_where_it_is_shared_by_all() -> None:
+def test_shared_muon_state_is_exchanged_equally() -> None:
     shape = THIRTY.model_copy(update={"experts": None, "experts_per_token": None})
-    found = [counted(shape, 16, optimizer="muon", strategy=name)[1] for name in ("full_shard", "shard_optimizer")]
+    results = [counted(shape, 16, optimizer="muon", strategy=name)[1] for name in ("full_shard", "shard_optimizer")]
     assert (
-        found[0].gathered_bytes == found[1].gathered_bytes > 0 and found[0].copied_bytes == found[1].copied_bytes == 0
+        results[0].gathered_bytes == results[1].gathered_bytes > 0
+        and results[0].copied_bytes == results[1].copied_bytes == 0
     )

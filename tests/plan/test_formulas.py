@@ -1,4 +1,4 @@
-"""Published figures recompute."""
+"""Published figures are reproduced."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def test_parameter_counts_of_the_8b_and_30b_shapes():
     assert round(parameter_count(THIRTY, LLAMA3_VOCABULARY) / 1e9, 2) == 29.82
 
 
-def test_the_30b_run_takes_as_long_as_published():
+def test_training_time_of_the_30b_run_equals_the_published_one():
     assert round(days(30.0e9, recomputation=False), 1) == 26.9
     assert round(days(30.0e9, recomputation=True), 1) == 35.9
     assert round(days(29.82e9, recomputation=False), 1) == 26.8
     assert round(days(29.82e9, recomputation=True), 1) == 35.7
 
 
-def test_the_criterion_of_general_purpose_depends_on_the_convention():
+def test_general_purpose_criterion_depends_on_the_flops_convention():
     share = formulas.training_flops(30e9, 450e9) / formulas.GENERAL_PURPOSE_FLOPS
     again = formulas.training_flops(30e9, 450e9, recomputation=True) / formulas.GENERAL_PURPOSE_FLOPS
     assert (round(share, 2), round(again, 2)) == (0.81, 1.08)
 
 
-def test_model_state_of_a_13_6b_model_with_zero1_on_80_data_parallel_devices():
+def test_zero1_state_of_a_13_6b_model_on_80_devices():
     state = formulas.model_state_bytes(13.6e9, strategy="zero1", precision="bf16", devices=80)
     assert round(state / 1e9, 1) == 56.4
 
 
-def test_whole_gradients_that_a_device_sums_are_float32():
+def test_accumulated_unsharded_gradients_are_float32():
     for precision, weights, optimizer in (("bf16", 2, 12), ("fp32", 4, 8)):
         state = formulas.model_state_bytes(1000, strategy="shard_optimizer", precision=precision, devices=4)
         assert state == 1000 * (weights + 4 + optimizer / 4)
@@ -63,7 +63,7 @@ def test_energy_of_two_nodes_over_an_hour():
     assert round(joules / JOULES_PER_KWH, 3) == 0.776
 
 
-def test_heads_split_by_their_divisors():
+def test_attention_heads_are_divided_by_their_divisors():
     assert formulas.tensor_parallel_degrees(THIRTY) == [1, 2, 4]
     assert formulas.tensor_parallel_degrees(EIGHT) == [1, 2, 4, 8]
 
@@ -85,7 +85,7 @@ def test_more_sharding_never_needs_more_memory(parameters: int, devices: int):
             assert math.isclose(sizes[-1], 16 * parameters / devices)
 
 
-def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device():
+def test_hybrid_sharding_shards_within_a_node_and_offloading_frees_the_device():
     def state(strategy):
         return formulas.model_state_bytes(8e9, strategy=strategy, precision="bf16", devices=64, node=4)
 
@@ -97,7 +97,7 @@ def test_hybrid_sharding_shares_within_a_node_and_offloading_leaves_the_device()
     assert state("zero3_optimizer_on_disk") == state("zero3_offload_optimizer") == 4 * 8e9 / 64
 
 
-def test_gathered_are_the_tables_and_two_blocks_of_strategies_that_shard_weights():
+def test_gathered_bytes_are_embeddings_and_two_blocks():
     def gathered(shape: Architecture = EIGHT, strategy: str = "full_shard", **changes: Any) -> float:
         numbers = {"sequence_length": 4096, "batch_size": 8, "micro_batch_size": 1, "steps": 1, "precision": "bf16"}
         training = TrainingPlan.model_validate({**numbers, "strategy": strategy, **changes})
@@ -112,7 +112,7 @@ def test_gathered_are_the_tables_and_two_blocks_of_strategies_that_shard_weights
     assert gathered(strategy="shard_grad_op") == gathered(strategy="zero2") == 0 < gathered(strategy="zero3")
 
 
-def test_scores_are_four_bytes_for_each_pair_of_positions_head_and_block():
+def test_scores_take_four_bytes_per_position_pair_head_and_block():
     plain = TrainingPlan(sequence_length=4096, batch_size=8, micro_batch_size=2, steps=1, flash_attention=False)
     assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=False) == 4 * 2 * 4096**2 * 32 * (32 + 2)
     assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32 * (1 + 2)
@@ -135,27 +135,27 @@ def training(length: int = 8192, **mesh: int) -> TrainingPlan:
     vocabulary=st.integers(1, 60_000),
     length=st.sampled_from([8, 512, 8192]),
 )
-def test_no_division_has_a_shorter_longest_stage(layers: int, number: int, vocabulary: int, length: int) -> None:
+def test_pipeline_division_minimizes_the_longest_stage(layers: int, number: int, vocabulary: int, length: int) -> None:
     number = min(number, layers)
     shape = Architecture(layers=layers, width=64, heads=4)
     output = formulas.output_cost_in_layers(shape, vocabulary, length)
-    # The output's operations are what a model has without any layer: of two sizes, what their difference leaves.
+    # The output's operations equal those of a model without layers: the difference of two sizes gives them.
     twice, once = (flops_per_token(shape.model_copy(update={"layers": n * layers}), vocabulary, length) for n in (2, 1))
     assert math.isclose(output * (twice - once) / layers, 2 * once - twice)
 
     def longest(parts: list[int]) -> float:
         return max(*parts[:-1], parts[-1] + output, 0)
 
-    found = formulas.divide_layers(shape, vocabulary, length, number)
-    assert len(found) == number and all(found) and [layer for part in found for layer in part] == list(range(layers))
+    result = formulas.divide_layers(shape, vocabulary, length, number)
+    assert len(result) == number and all(result) and [layer for part in result for layer in part] == list(range(layers))
     every = (
         [stop - start for start, stop in pairwise((0, *cuts, layers))]
         for cuts in combinations(range(1, layers), number - 1)
     )
-    assert math.isclose(longest([*map(len, found)]), min(map(longest, every)))
+    assert math.isclose(longest([*map(len, result)]), min(map(longest, every)))
 
 
-def test_the_last_stage_has_fewer_layers_by_what_the_output_costs() -> None:
+def test_last_stage_has_fewer_layers_by_the_output_cost() -> None:
     assert round(formulas.output_cost_in_layers(EIGHT_B, VOCABULARY, 8192), 2) == 1.84
     assert formulas.layers_per_pipeline_rank(EIGHT_B, VOCABULARY, training(pipeline=4)) == [8, 8, 9, 7]
     # Of eight stages, two on each process: 4 layers, but 5 in the seventh and 3 in the last one.
@@ -166,14 +166,14 @@ def test_the_last_stage_has_fewer_layers_by_what_the_output_costs() -> None:
     assert formulas.layers_per_pipeline_rank(EIGHT_B, 256, training(pipeline=4)) == [8, 8, 8, 8]
 
 
-def test_the_first_process_holds_most_micro_batches() -> None:
+def test_first_pipeline_rank_holds_the_most_micro_batches() -> None:
     assert formulas.layers_in_flight(EIGHT_B, VOCABULARY, training()) == 32
     assert formulas.layers_in_flight(EIGHT_B, VOCABULARY, training(pipeline=4)) == 4 * 8
     # (v - 1) p + 2 (p - 1) + 1 = 11 times its two parts of four layers.
     assert formulas.layers_in_flight(EIGHT_B, VOCABULARY, training(pipeline=4, interleaving=2)) == 11 * 4
 
 
-def test_parameters_of_a_device_are_those_of_the_fullest_process() -> None:
+def test_device_parameters_are_those_of_the_largest_rank() -> None:
     number, table = parameter_count(EIGHT_B, VOCABULARY), VOCABULARY * 4096
     assert formulas.parameters_per_device(EIGHT_B, VOCABULARY, training()) == number
     assert formulas.parameters_per_device(EIGHT_B, VOCABULARY, training(tensor=4)) == number / 4
@@ -182,6 +182,6 @@ def test_parameters_of_a_device_are_those_of_the_fullest_process() -> None:
         8 * block + table, 9 * block
     )
     thirty = Architecture(preset="gptnl-30b")
-    of_heads = 60 * 2 * 6656 * 13 * 128  # the matrices of keys and values, which each of four devices has
+    of_heads = 60 * 2 * 6656 * 13 * 128  # the matrices of keys and values, replicated on each of four devices
     number = parameter_count(thirty, VOCABULARY)
     assert formulas.parameters_per_device(thirty, VOCABULARY, training(tensor=4)) == (number - of_heads) / 4 + of_heads

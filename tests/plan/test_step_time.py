@@ -59,35 +59,35 @@ PAGE = (ROOT / "docs/results/plan.md").read_text(encoding="utf-8")
 
 def errors(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     """Return the mean and the largest relative error of pairs of predicted and published figures."""
-    found = [abs(ours / told - 1) for ours, told in pairs]
-    return sum(found) / len(found), max(found)
+    results = [abs(ours / published - 1) for ours, published in pairs]
+    return sum(results) / len(results), max(results)
 
 
-def test_the_published_iterations_of_megatron_come_out_closer_than_by_calculon():
+def test_megatron_iterations_are_predicted_better_than_by_calculon():
     mean, largest = errors([(predicted(name), row.seconds) for name, row in MEGATRON.items()])
     assert mean < 0.0365 and largest < 0.0887
     assert f"| 8 | {100 * mean:.2f} % | {100 * largest:.2f} % |" in PAGE
 
 
-def test_published_trainings_by_fsdp_on_h100():
+def test_published_fsdp_trainings_on_h100():
     mean, largest = errors([(reached(row), row.tokens_per_second) for row in FSDP])
     assert len(FSDP) == 26 and mean < 0.03
     assert f"| 26 | {100 * mean:.1f} % | {100 * largest:.1f} % |" in PAGE
 
 
-def test_longer_sequences_than_those_of_the_fit() -> None:
+def test_longer_sequences_than_the_fitted_ones() -> None:
     mean, largest = errors([(reached(row), row.tokens_per_second) for row in FSDP_LONG])
     assert mean < 0.04 and f"| {len(FSDP_LONG)} | {100 * mean:.1f} % | {100 * largest:.1f} % | not fitted |" in PAGE
 
 
-def test_trainings_of_a_publication_that_nothing_was_fitted_on() -> None:
+def test_held_out_published_trainings() -> None:
     for rows, most in ((A100_ROWS, 0.03), (H100_ROWS, 0.02), (FLOAT8_ROWS, 0.06)):
         mean, largest = errors([(tokens_per_second(row), row.tokens_per_second) for row in rows])
         assert mean < most and f"| {len(rows)} | {100 * mean:.1f} % | {100 * largest:.1f} % |" in PAGE
 
 
 @pytest.mark.slow
-def test_the_rates_of_an_h100_are_those_fitted_on_the_trainings_by_fsdp() -> None:
+def test_h100_rates_are_those_fitted_on_fsdp_trainings() -> None:
     fitted = fit_h100(FSDP)
     assert fitted == (H100.matrix_flops_per_second, H100.attention_flops_per_second, OVERLAP_COST)
     for name in ("snellius", "jean-zay", "marenostrum5"):
@@ -96,7 +96,7 @@ def test_the_rates_of_an_h100_are_those_fitted_on_the_trainings_by_fsdp() -> Non
 
 
 @pytest.mark.slow
-def test_what_is_fitted_on_the_rows_in_8_bits_and_on_lumi_is_what_the_plan_uses() -> None:
+def test_fitted_fp8_and_lumi_rates_equal_those_of_the_plan() -> None:
     assert fit_float8_rate() == FLOAT8_RATE and f"{FLOAT8_RATE:g} times as fast as in bf16" in PAGE
     plain, hidden = FLOAT8_ROWS[-2:]
     gain = tokens_per_second(hidden) / tokens_per_second(plain)
@@ -104,37 +104,37 @@ def test_what_is_fitted_on_the_rows_in_8_bits_and_on_lumi_is_what_the_plan_uses(
     assert rate_of_lumi() == float(load_platform("lumi")["matrix_flops_per_second"])
 
 
-def test_8_bits_are_for_the_products_of_the_blocks_alone() -> None:
+def test_fp8_applies_only_to_matrix_products_of_blocks() -> None:
     architecture = Architecture.model_validate({"preset": "llama3-8b"})
     plain, fast = (
         count_step_work(architecture, 128_256, training, DeviceMesh())
         for training in (TrainingPlan(**FLOAT8_TRAINING), TrainingPlan(**FLOAT8_TRAINING, float8=True))
     )
-    assert fast.head == plain.head and fast.forward[-2:] == plain.forward[-2:], "output, attention, and what is between"
+    assert fast.head == plain.head and fast.forward[-2:] == plain.forward[-2:], "output, attention, and the rest"
     assert all(kernel.rate == FLOAT8_RATE for kernel in fast.forward[:-2])
     assert [kernel.flops for kernel in fast.backward] == [kernel.flops for kernel in plain.backward]
 
 
 @pytest.mark.parametrize("name", [name for name in MEGATRON if name.endswith("full")])
-def test_the_operations_of_a_published_iteration_are_those_of_its_formula(name: str):
+def test_flops_of_a_published_iteration_equal_its_formula(name: str):
     """72 B s L h² (1 + s / 6h + V / 12hL): Korthikanti et al. 2022, appendix A."""
     row = MEGATRON[name]
     counted = work(row)
     of_block = sum(k.flops for k in (*counted.forward, *counted.backward))
     of_pipeline = row.layers * of_block + sum(k.flops for k in counted.head)
-    told = (
+    published = (
         72 * row.micro_batch_size * SEQUENCE * row.layers * row.width**2
         * (1 + SEQUENCE / (6 * row.width) + VOCABULARY / (12 * row.width * row.layers))
     )  # fmt: skip
-    assert math.isclose(of_pipeline * row.mesh.tensor, told)
+    assert math.isclose(of_pipeline * row.mesh.tensor, published)
 
 
-def test_a_kernel_takes_as_long_as_the_slower_of_its_operations_and_its_bytes():
+def test_kernel_time_is_the_maximum_of_flops_and_bytes():
     assert math.isclose(MACHINE.seconds([Kernel(RATE, MEMORY / 2), Kernel(RATE / 2, MEMORY)]), 2)
     assert math.isclose(MACHINE.seconds([Kernel(RATE, 0, rate=0.5)]), 2)
 
 
-def test_a_ring_over_nodes_goes_through_the_adapters_of_its_devices():
+def test_ring_across_nodes_uses_the_adapters_of_its_devices():
     assert MACHINE.ring_bytes_per_second(8) == MACHINE.ring_bytes_per_second(4, 2) == 200e9 * LINK_SHARE
     assert MACHINE.ring_bytes_per_second(16) == 160e9 * LINK_SHARE
     assert MACHINE.ring_bytes_per_second(16, 2) == 80e9 * LINK_SHARE
@@ -142,7 +142,7 @@ def test_a_ring_over_nodes_goes_through_the_adapters_of_its_devices():
     assert dataclasses.replace(MACHINE, network_bytes_per_second=50e9).ring_bytes_per_second(16) == 200e9 * LINK_SHARE
 
 
-def test_who_sends_to_each_other_reaches_other_nodes_through_its_own_adapter():
+def test_all_to_all_across_nodes_uses_one_adapter_per_device():
     assert (
         MACHINE.all_to_all_bytes_per_second(8)
         == MACHINE.all_to_all_bytes_per_second(4, 2)
@@ -151,7 +151,7 @@ def test_who_sends_to_each_other_reaches_other_nodes_through_its_own_adapter():
     )
     assert math.isclose(
         MACHINE.all_to_all_bytes_per_second(16), 20e9 * 15 / 8 * LINK_SHARE
-    )  # 8 of the 15 others are elsewhere
+    )  # 8 of the 15 others are on another node
     assert MACHINE.all_to_all_bytes_per_second(2, 8) == 20e9 * LINK_SHARE
     assert (
         dataclasses.replace(MACHINE, network_bytes_per_second=200e9).all_to_all_bytes_per_second(16)
@@ -159,7 +159,7 @@ def test_who_sends_to_each_other_reaches_other_nodes_through_its_own_adapter():
     )
 
 
-def test_one_device_computes_and_computes_again():
+def test_single_device_computes_and_recomputes():
     step = estimate_step_time(BLOCK, DeviceMesh(), MACHINE)
     assert math.isclose(step.compute_seconds, 3 * (10 * 3 + 4))
     assert math.isclose(step.recomputation_seconds, 3 * 10 * 0.5)
@@ -169,7 +169,7 @@ def test_one_device_computes_and_computes_again():
     )  # there is no next stage
 
 
-def test_stages_wait_for_each_other_and_for_the_last():
+def test_pipeline_stages_wait_for_each_other_and_for_the_last():
     mesh = DeviceMesh(pipeline=4)
     step = estimate_step_time(
         BLOCK, mesh, MACHINE
@@ -183,7 +183,7 @@ def test_stages_wait_for_each_other_and_for_the_last():
     assert math.isclose(many.pipeline_seconds, 3 * 3.75 + 15 * 35.25 + 18 * 10)
 
 
-def test_data_travels_behind_computation_which_it_delays_and_the_rest_is_waited_for():
+def test_communication_overlaps_and_slows_computation_and_the_rest_is_exposed():
     second = 200e9 * LINK_SHARE
 
     def waited(mesh: DeviceMesh, **changes: float) -> float:
@@ -207,7 +207,7 @@ def test_data_travels_behind_computation_which_it_delays_and_the_rest_is_waited_
     assert math.isclose(waited(DeviceMesh(replicas=8), step_collectives=5), hops)
 
 
-def test_each_collective_has_a_hop_for_every_device_of_its_ring_but_one() -> None:
+def test_each_collective_has_a_hop_per_ring_device_but_one() -> None:
     """NCCL counts a hop for each of them, as many through the network as there are nodes but one: graph/tuning.cc."""
     alone, nodes = MACHINE.ring_seconds(0, 1, 8), MACHINE.ring_seconds(0, 1, 128)
     assert math.isclose(alone, 7 * NODE_HOP_SECONDS)
@@ -218,13 +218,13 @@ def test_each_collective_has_a_hop_for_every_device_of_its_ring_but_one() -> Non
     assert math.isclose(MACHINE.ring_seconds(2 * second, 5, 8), 2 + 5 * alone)
 
 
-def test_attention_has_its_own_rate_where_the_machine_states_it() -> None:
+def test_attention_uses_its_own_rate_if_stated() -> None:
     kernels = [Kernel(60e12, 0, is_attention=True)]
     assert math.isclose(MACHINE.seconds(kernels), 60 / (100 * ATTENTION_SHARE))
     assert math.isclose(dataclasses.replace(MACHINE, attention_flops_per_second=30e12).seconds(kernels), 2)
 
 
-def test_tensor_and_context_devices_wait_and_the_optimizer_reads_memory():
+def test_tensor_and_context_devices_wait_and_the_optimizer_is_memory_bound():
     second = 200e9 * LINK_SHARE
     work = dataclasses.replace(
         BLOCK,

@@ -1,4 +1,4 @@
-"""A sharding strategy is its declaration: settings, plan, layout and backends ask it, and nobody reads its name."""
+"""A sharding strategy is its declaration: settings, plan, layout and backends query it, and never parse its name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def named_strategy(node: ast.AST) -> bool:
 
 
 def parsed(tree: ast.AST) -> list[int]:
-    """Return the lines that look into the name of a strategy or compare it with a text."""
-    found = []
+    """Return the lines that inspect the name of a strategy or compare it with a string."""
+    results = []
     for node in ast.walk(tree):
         parts: list[ast.AST] = []
         if (isinstance(node, ast.Attribute) and node.attr in PARSING) or isinstance(node, ast.Subscript):
@@ -33,11 +33,11 @@ def parsed(tree: ast.AST) -> list[int]:
             sides = [node.left, *node.comparators]
             texts = [s for side in sides for s in ast.walk(side) if isinstance(s, ast.Constant | ast.JoinedStr)]
             parts = list(sides) if texts else []
-        found += [node.lineno for part in parts if named_strategy(part)]  # type: ignore[attr-defined]
-    return found
+        results += [node.lineno for part in parts if named_strategy(part)]  # type: ignore[attr-defined]
+    return results
 
 
-def test_nobody_reads_the_name_of_a_strategy() -> None:
+def test_strategy_names_are_not_parsed() -> None:
     assert len(FILES) > 200
     assert {file: lines for file in FILES if (lines := parsed(ast.parse(file.read_text(encoding="utf-8"))))} == {}
 
@@ -52,11 +52,11 @@ def test_nobody_reads_the_name_of_a_strategy() -> None:
         'training.strategy == "no_shard"',
     ],
 )
-def test_such_a_line_is_found(line: str) -> None:
+def test_parsing_a_strategy_name_is_detected(line: str) -> None:
     assert parsed(ast.parse(line)) == [1]
 
 
-def test_what_a_backend_does_follows_from_the_places() -> None:
+def test_backend_behavior_follows_from_the_state_placement() -> None:
     assert [STRATEGIES[name].zero_stage for name in list_backend_strategies("deepspeed")] == [0, 1, 2, 2, 3, 3, 3, 3]
     assert [name for name in STRATEGIES if STRATEGIES[name].reduces_gradients_once] == ["shard_optimizer"]
     assert [name for name, s in STRATEGIES.items() if s.is_hybrid] == ["hybrid_shard_zero2", "hybrid_shard"]
@@ -98,7 +98,7 @@ assert "torch" not in sys.modules
 """
 
 
-def test_a_declaration_adds_a_strategy_to_settings_plan_and_layout(tmp_path: Path) -> None:
+def test_declared_strategy_is_in_settings_plan_and_layout(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "pipeline/plan/strategies.py"
     first = "STRATEGIES: dict[str, Strategy] = {\n"

@@ -29,37 +29,37 @@ def flops(kernels: tuple[Kernel, ...]) -> float:
     return sum(k.flops for k in kernels)
 
 
-def test_operations_are_those_of_the_model_but_for_attention_that_leaves_half_of_the_scores_out():
+def test_flops_equal_those_of_the_model_except_causal_attention():
     _, whole = counted()
     tokens = 2 * 4096
     attention = 12 * 4096 * 4096  # of a token and layer, three passes over all scores
     ours = 32 * (flops(whole.forward) + flops(whole.backward)) + flops(whole.head)
-    told = tokens * (flops_per_token(EIGHT, VOCABULARY, 4096) - 32 * attention * (1 - (1 + 2.5) / 6))
-    assert math.isclose(ours, told)
+    expected = tokens * (flops_per_token(EIGHT, VOCABULARY, 4096) - 32 * attention * (1 - (1 + 2.5) / 6))
+    assert math.isclose(ours, expected)
 
 
-def test_a_window_takes_the_scores_in_it_alone():
+def test_window_counts_only_scores_inside_it():
     plan = training(batch_size=32, micro_batch_size=1)
     windowed = EIGHT.model_copy(update={"window": 1000, "full_attention_layers": tuple(range(8))})
-    found, whole = (
+    result, whole = (
         count_step_work(shape, VOCABULARY, plan, make_device_mesh(plan, 16, 4)) for shape in (windowed, EIGHT)
     )
     scores = [min(position + 1, 1000) for position in range(4096)]
     share = (8 + 24 * sum(scores) / (4096 * 4097 / 2)) / 32
     for ours, full in zip(
-        (found.forward[-2], found.backward[-2]), (whole.forward[-2], whole.backward[-2]), strict=True
+        (result.forward[-2], result.backward[-2]), (whole.forward[-2], whole.backward[-2]), strict=True
     ):
         assert math.isclose(ours.flops, share * full.flops, rel_tol=1e-3) and ours.bytes == full.bytes
 
 
-def test_attention_reads_and_writes_queries_keys_values_and_the_output_and_their_gradients_too():
+def test_attention_reads_and_writes_queries_keys_values_outputs_and_gradients():
     _, whole = counted()
     forward, backward = whole.forward[-2], whole.backward[-2]
     assert forward.bytes == 2 * (2 * 4096) * (4096 + 1024 + 1024 + 4096)
     assert backward.bytes == 2 * forward.bytes
 
 
-def test_tensor_pipeline_and_context_devices_split_operations_and_bytes():
+def test_tensor_pipeline_and_context_parallelism_divide_flops_and_bytes():
     _, one = counted()
     for mesh, share in (({"tensor": 4}, 4), ({"context": 4}, 4), ({"tensor": 2, "context": 2}, 4)):
         _, split = counted(mesh=mesh)
@@ -71,13 +71,13 @@ def test_tensor_pipeline_and_context_devices_split_operations_and_bytes():
     assert stage.stage_bytes == 2 * 2 * 2 * 4096 * 4096  # forward and backward, two bytes, tokens, width
 
 
-def test_micro_batches_are_those_of_one_device():
+def test_micro_batches_are_per_device():
     assert counted(16)[1].micro_batches == 2
     assert counted(16, mesh={"tensor": 4, "pipeline": 2})[1].micro_batches == 16
     assert counted(16, mesh={"context": 4})[1].micro_batches == 8
 
 
-def test_what_is_computed_again():
+def test_recomputed_kernels_follow_the_recomputation_mode():
     none, some, full = (counted(recomputation=name)[1] for name in ("none", "selective", "full"))
     down = 3
     assert none.recomputed == () and full.recomputed == (*full.forward[:down], *full.forward[down + 1 :])
@@ -90,12 +90,12 @@ def test_what_is_computed_again():
     assert math.isclose(hidden, split[0] * ASYNC_EXPOSED) and 0 < ASYNC_EXPOSED < 1
 
 
-def test_sequence_devices_exchange_queries_keys_values_and_the_output():
+def test_context_parallel_devices_exchange_queries_keys_values_and_outputs():
     _, split = counted(mesh={"context": 4})
     assert split.context_bytes == 2 * 2 * (2 * 4096 / 4) * (4096 + 1024 + 1024 + 4096) * 3 / 4
 
 
-def test_sequence_devices_that_do_not_divide_the_heads_get_keys_and_values_of_all():
+def test_context_parallel_devices_replicate_indivisible_key_value_heads():
     plan = training(sequence_length=8192, mesh={"context": 8})  # of which four divide 52 heads
     split = count_step_work(Architecture(preset="gptnl-30b"), VOCABULARY, plan, make_device_mesh(plan, 8, 4))
     queries, keys = 52 * 128, 52 * 128  # of 13 key-value heads that four divide, 52
@@ -130,7 +130,7 @@ def test_each_strategy_sends_what_it_shards():
     assert sent("hybrid_shard_zero2") == (3 / 4 * 6, 2 / 4 * 3 / 4 * 4, 42 / 4)
 
 
-def test_a_mesh_is_laid_out_innermost_first():
+def test_mesh_is_laid_out_innermost_first():
     mesh, split = counted(64, strategy="hybrid_shard", mesh={"tensor": 2, "pipeline": 4, "context": 2, "shard": 4})
     assert mesh == DeviceMesh(tensor=2, context=2, sharing=4, replicas=2, pipeline=4)
     block = (PARAMETERS - 2 * VOCABULARY * 4096 - 4096) / 32
@@ -141,7 +141,7 @@ def test_a_mesh_is_laid_out_innermost_first():
     assert make_device_mesh(training(strategy="hybrid_shard"), 16, 4) == DeviceMesh(sharing=4, replicas=4)
 
 
-def test_tensor_devices_compute_the_key_value_heads_that_their_queries_read():
+def test_tensor_parallel_devices_compute_the_key_value_heads_of_their_queries():
     thirty = Architecture(preset="gptnl-30b")  # 52 heads, four to each of 13 key-value heads
     for tensor, context, computed, repeated in (
         (1, 1, 13, 13),
@@ -157,7 +157,7 @@ def test_tensor_devices_compute_the_key_value_heads_that_their_queries_read():
         assert split.forward[-2].bytes == 2 * tokens * (2 * 6656 + 2 * repeated * 128) / tensor
 
 
-def test_without_flash_attention_all_scores_are_computed_and_pass_through_memory():
+def test_naive_attention_computes_and_stores_all_scores():
     (_, flash), (_, plain) = counted(), counted(flash_attention=False)
     scores = 2 * 4096 * 4096 * 32  # of a micro-batch's sequences, in 32 heads
     for ours, theirs, bytes_of_scores in (
@@ -170,7 +170,7 @@ def test_without_flash_attention_all_scores_are_computed_and_pass_through_memory
     assert plain.forward[-2].flops + plain.backward[-2].flops == 3 * 4 * 2 * 4096 * 4096 * 4096
 
 
-def test_a_layer_is_a_collective_for_each_time_that_it_travels() -> None:
+def test_each_transfer_of_a_layer_is_a_collective() -> None:
     gathered, kept, copied = (counted(strategy=name)[1] for name in ("full_shard", "shard_grad_op", "no_shard"))
     assert (gathered.data_collectives, kept.data_collectives) == (32 * 3, 32 * 2)
     assert copied.step_collectives == 32 * 2, "an all-reduce is a reduce-scatter and an all-gather"

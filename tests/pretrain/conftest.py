@@ -1,4 +1,4 @@
-"""A small token set in the tokens chapter's own format, and the segments that train on it."""
+"""A small token set in the format of the tokens stage, and the segments that train on it."""
 
 import json
 import sys
@@ -25,9 +25,9 @@ WORDS = ["de", "het", "een", "van", "in", "is", "dat", "op", "te", "zijn", "met"
 
 @pytest.fixture(scope="module")
 def warm_processes() -> Iterator[None]:
-    """Fork each `python -m MODULE` that the tests of a file start from a Python that has imported torch.
+    """Fork each `python -m MODULE` of a file's tests from a Python that has imported torch.
 
-    `python -c` and scripts stay processes of their own.
+    `python -c` and scripts remain new processes.
     """
     client, variables = warm_python.start()
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +44,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def token_set(folder: Path, *sources: str) -> dict[str, Path]:
-    """Make a token set of 150 documents, by turns of these sources."""
+    """Make a token set of 150 documents, alternating between these sources."""
     draw = np.random.default_rng(5)
     rows = []
     for number in range(150):

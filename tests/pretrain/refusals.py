@@ -1,4 +1,4 @@
-"""Run by torchrun: a step that is not accepted leaves weights and optimizer as they are, in every backend."""
+"""Run by torchrun: a rejected step leaves weights and optimizer unchanged, in every backend."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from pipeline.pretrain.settings import SegmentSettings
 
 
 def state(backend: Any) -> str:
-    """Return a hash of what this process's optimizer holds: its parts of the weights, and their moments."""
+    """Return a hash of this process's optimizer: its parts of the weights, and their moments."""
     optimizer = getattr(backend, "base", None) or backend.optimizer
     parts = []
     for weight, held in optimizer.state.items():
@@ -37,7 +37,7 @@ def norm_of(backend: Any) -> torch.nn.Module:
 
 
 def main() -> None:
-    """Train each case with and without bad batches in between and write what was found."""
+    """Train each case with and without bad batches in between and write the results."""
     given = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -47,7 +47,7 @@ def main() -> None:
         draw = torch.Generator().manual_seed(10 * number + dist.get_rank())
         tokens = torch.randint(0, 304, (2, 33), generator=draw)
         batches.append([Batch(row[None, :-1], row[None, 1:]) for row in tokens])
-    found = {}
+    results = {}
     for case, text in given["cases"].items():
         settings = SegmentSettings.model_validate(text)
         kind = DeepSpeedBackend if settings.training.backend == "deepspeed" else FsdpBackend
@@ -70,9 +70,9 @@ def main() -> None:
             hashes.append(state(backend))
         same = process_groups.all_gather_values(device, float(hashes[0] == hashes[1] == hashes[2])).sum()
         finite = [math.isfinite(float(norm)) for norm in norms]
-        found[case] = {"same": int(same) == dist.get_world_size(), "finite": finite}
+        results[case] = {"same": int(same) == dist.get_world_size(), "finite": finite}
     if dist.get_rank() == 0:
-        Path(given["found"]).write_text(json.dumps(found))
+        Path(given["found"]).write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
 

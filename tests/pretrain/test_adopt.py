@@ -1,4 +1,4 @@
-"""A model of Transformers becomes the first milestone: it computes the same, and other tokens keep what they can."""
+"""A Transformers model becomes the first milestone: it computes the same, and another tokenizer keeps what it can."""
 
 import hashlib
 import json
@@ -73,7 +73,7 @@ def first_loss(model: Path, settings: SegmentSettings, index: Path) -> float:
     [{}, pytest.param({"backend": "deepspeed", "strategy": "zero1"}, marks=pytest.mark.slow)],
     ids=["fsdp", "deepspeed"],
 )
-def test_a_training_goes_on_from_the_very_model(
+def test_training_continues_from_the_imported_model_exactly(
     training: dict[str, Any], theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     chosen = settings(architecture={"feed_forward_width": 128}, last_step=2, steps=2, **training)
@@ -88,10 +88,10 @@ def test_a_training_goes_on_from_the_very_model(
     assert trained(chosen, tokens, tmp_path, [tmp_path / "0"], TWO if training else "") == pytest.approx(
         expected, abs=2e-5
     )
-    assert abs(expected - math.log(304)) > 0.05, "another model's first loss would be another"
+    assert abs(expected - math.log(304)) > 0.05, "another model would have another first loss"
 
 
-def test_the_first_segment_goes_on_after_a_kill_as_if_there_was_none(
+def test_first_segment_resumes_after_a_kill_without_difference(
     theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     chosen = settings(architecture={"feed_forward_width": 128})
@@ -109,7 +109,7 @@ def named_ends(folder: Path) -> list[Any]:
     ]
 
 
-def test_every_token_that_ends_a_text_is_kept_until_the_exported_model(
+def test_every_end_of_text_token_is_kept_until_the_export(
     theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     model = Path(shutil.copytree(theirs, tmp_path / "model"))
@@ -130,11 +130,11 @@ def test_every_token_that_ends_a_text_is_kept_until_the_exported_model(
         (tmp_path / "milestone/huggingface/generation_config.json").write_text(
             json.dumps({"eos_token_id": [own, number] if number != own else own})
         )
-        found = TextGenerator(tmp_path / "milestone/huggingface").generate([[1, 2, 3]], 4)
-        assert (found == [[]]) == (number == likeliest), "it stops at any of them"
+        result = TextGenerator(tmp_path / "milestone/huggingface").generate([[1, 2, 3]], 4)
+        assert (result == [[]]) == (number == likeliest), "it stops at any of them"
 
 
-def test_of_other_tokens_those_of_the_same_part_or_name_end_a_text(
+def test_end_tokens_of_another_tokenizer_are_mapped_by_role_or_name(
     learned: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     model = Path(shutil.copytree(learned, tmp_path / "model"))
@@ -149,7 +149,9 @@ def test_of_other_tokens_those_of_the_same_part_or_name_end_a_text(
     assert named_ends(tmp_path / "0/huggingface") == [[end, ours[name]]] * 2
 
 
-def test_the_same_model_gives_the_same_bytes(theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_importing_the_same_model_gives_the_same_bytes(
+    theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
     chosen = settings(architecture={"feed_forward_width": 128})
     hashes = []
     for name in ("a", "b"):
@@ -161,7 +163,7 @@ def test_the_same_model_gives_the_same_bytes(theirs: Path, settings: Make, token
 
 @pytest.fixture(scope="module")
 def learned(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learned these words, by another vocabulary: of fewer tokens than ours."""
+    """A model that has learned these words with another vocabulary of fewer tokens."""
     folder = tmp_path_factory.mktemp("learned")
     documents = tokens["index"].parent / "documents.parquet"
     others = {name: folder / tokens[name].name for name in ("tokenizer", "configuration", "index")}
@@ -173,7 +175,9 @@ def learned(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFac
     return folder / "milestone/huggingface"
 
 
-def test_other_tokens_keep_what_the_model_knows(learned: Path, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_another_tokenizer_keeps_what_the_model_learned(
+    learned: Path, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
     chosen = settings(last_step=2, steps=2)
     counts = taken(chosen, learned, tokens, tmp_path / "0")
     assert not counts["same_tokenizer"] and counts["tokens_copied"] > 280 and counts["tokens_composed"] > 5
@@ -191,7 +195,7 @@ def test_other_tokens_keep_what_the_model_knows(learned: Path, settings: Make, t
         ({"feed_forward_width": 128, "tie_embeddings": True}, "write tie_embeddings: False$"),
     ],
 )
-def test_another_shape_is_refused_with_what_to_write(
+def test_another_shape_is_refused_with_the_settings_to_write(
     architecture: dict[str, Any], message: str, theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -199,7 +203,7 @@ def test_another_shape_is_refused_with_what_to_write(
     assert not (tmp_path / "0").exists()
 
 
-def test_a_longer_context_turns_positions_otherwise(
+def test_longer_context_changes_the_rotary_scaling(
     theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     scaling = RopeScaling(factor=4, original_context_length=32).model_dump()
@@ -211,25 +215,23 @@ def test_a_longer_context_turns_positions_otherwise(
     config = json.loads((tmp_path / "milestone/huggingface/config.json").read_text())
     assert config["rope_scaling"]["factor"] == 4 and config["max_position_embeddings"] == 128
     before = json.loads((tmp_path / "0/huggingface/config.json").read_text())
-    assert "rope_scaling" not in before, "the model that was taken stays what it is"
+    assert "rope_scaling" not in before, "the imported model is unchanged"
 
 
-def test_weights_that_the_configuration_does_not_name_are_refused(
-    theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
-    """A configuration of fewer layers would drop the others unseen."""
+def test_unknown_weights_are_refused(theirs: Path, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    """A configuration of fewer layers would drop the others unnoticed."""
     cut = Path(shutil.copytree(theirs, tmp_path / "cut"))
     config = json.loads((cut / "config.json").read_text())
     (cut / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
     chosen = settings(architecture={"feed_forward_width": 128, "layers": 1})
     with pytest.raises(InputError, match=r"holds model\.layers\.1\.\S+ and 8 more, which its config"):
         taken(chosen, cut, tokens, tmp_path / "0")
-    # An output that is tied may have been saved as well.
+    # A tied output may have been saved as well.
     (cut / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
     taken(settings(architecture={"feed_forward_width": 128, "tie_embeddings": True}), cut, tokens, tmp_path / "0")
 
 
-def test_a_token_of_the_same_name_ends_a_text_by_its_number_in_ours(tmp_path: Path) -> None:
+def test_end_token_is_mapped_by_name_to_the_new_id(tmp_path: Path) -> None:
     written = {
         "model/config.json": {"eos_token_id": [1, 9]},
         "model/tokenizer.json": {"added_tokens": [{"content": "<e>", "id": 1}, {"content": "<turn>", "id": 9}]},

@@ -1,4 +1,4 @@
-"""Batches come one step ahead, in any order that they are asked for, and what was read ahead is used once."""
+"""Batches are prefetched by one step, in any requested order, and each prefetched batch is used once."""
 
 import threading
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ def test_every_step_gets_its_own_batch_after_jumps_and_repetitions() -> None:
     loader.close()
 
 
-def test_the_next_batch_is_read_while_a_step_computes() -> None:
+def test_next_batch_is_read_while_a_step_computes() -> None:
     asked_for_second, may_read = threading.Event(), threading.Event()
 
     def read(step: int):
@@ -46,7 +46,7 @@ def test_the_next_batch_is_read_while_a_step_computes() -> None:
     loader.close()
 
 
-def test_the_time_that_a_step_waits_for_its_batch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_loading_stall_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([5.0, 7.5])
     monkeypatch.setattr("pipeline.pretrain.data_loader.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     loader = PrefetchingLoader(reader()[0], torch.device("cpu"))
@@ -55,7 +55,7 @@ def test_the_time_that_a_step_waits_for_its_batch_is_counted(monkeypatch: pytest
     loader.close()
 
 
-def test_what_was_forgotten_is_read_again() -> None:
+def test_evicted_batch_is_read_again() -> None:
     read, asked = reader()
     loader = PrefetchingLoader(read, torch.device("cpu"))
     loader.get(1)
@@ -65,7 +65,7 @@ def test_what_was_forgotten_is_read_again() -> None:
     assert asked.count(2) >= 1 and set(asked) <= {1, 2, 3}
 
 
-def test_an_error_of_reading_comes_with_its_own_step() -> None:
+def test_reading_error_is_raised_at_its_own_step() -> None:
     def read(step: int):
         if step == 2:
             raise OSError("the shard is gone")

@@ -1,4 +1,4 @@
-"""Metrics and TensorBoard: what they keep, and what they never hold twice."""
+"""Metrics and TensorBoard: their content, without duplicates."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def run(
     return export.run(settings, milestones=milestones, **outputs)
 
 
-def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
+def test_segments_are_joined_in_order_and_plotted(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "10", 6, 10), milestone(tmp_path / "5", 1, 5)]
     counts = run(tmp_path / "out", milestones)
     assert counts == {"steps": 10, "milestones": 2, "loss": 4.0}
@@ -52,7 +52,7 @@ def test_segments_are_joined_in_order_and_charted(tmp_path: Path) -> None:
     assert [e.value for e in board.Scalars("validation_loss")] == [4.0, 4.0]
 
 
-def test_the_losses_by_document_are_those_of_the_last_milestone_and_no_metrics(tmp_path: Path) -> None:
+def test_document_losses_are_those_of_the_last_milestone_and_not_metrics(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "10", 6, 10), milestone(tmp_path / "5", 1, 5)]
     table = {"id_hash": [2**64 - 1], "source": ["laws"], "bytes": [30], "tokens": [10], "nats": [12.5]}
     for step, nats in ((5, 20.0), (10, 12.5)):
@@ -65,7 +65,7 @@ def test_the_losses_by_document_are_those_of_the_last_milestone_and_no_metrics(t
     assert (tmp_path / "out/metrics").read_bytes() == (tmp_path / "before-5/metrics").read_bytes()
 
 
-def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:
+def test_plots_are_reproducible(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "5", 1, 5)]
     for name, order in (("a", range(50)), ("b", reversed(range(50)))):
         run(tmp_path / name, milestones, **{f"layer{number}": number for number in order})
@@ -73,19 +73,19 @@ def test_the_charts_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert (first.name, first.read_bytes()) == (second.name, second.read_bytes())
 
 
-def test_a_gap_between_segments_is_refused(tmp_path: Path) -> None:
+def test_gap_between_segments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not hold every step exactly once"):
         run(tmp_path / "out", [milestone(tmp_path / "a", 1, 4), milestone(tmp_path / "b", 6, 10)])
 
 
-def test_a_branch_has_the_steps_from_where_it_starts(tmp_path: Path) -> None:
+def test_branch_has_the_steps_after_its_start(tmp_path: Path) -> None:
     milestones = [milestone(tmp_path / "6", 5, 6), milestone(tmp_path / "8", 7, 8)]
     assert run(tmp_path / "out", milestones, first_step=4)["steps"] == 4
     with pytest.raises(InputError, match="does not hold every step exactly once"):
         run(tmp_path / "other", milestones)
 
 
-def test_truncate_drops_later_steps_and_a_torn_line(tmp_path: Path) -> None:
+def test_truncation_drops_later_steps_and_a_partial_line(tmp_path: Path) -> None:
     path = milestone(tmp_path / "m", 1, 9) / "metrics.jsonl"
     path.write_text(path.read_text() + '{"step": 10, "lo')
     truncate_metrics(path, 9)
@@ -96,8 +96,8 @@ def test_truncate_drops_later_steps_and_a_torn_line(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "m/none.jsonl") == []
 
 
-def test_models_are_compared_by_their_hyperparameters_in_tensorboard(tmp_path: Path) -> None:
-    """As TensorBoard's own tab reads them: a trial each, also of models that differ in their tokens alone."""
+def test_tensorboard_compares_models_by_hyperparameters(tmp_path: Path) -> None:
+    """As in TensorBoard's own tab: a trial each, also for models that differ only in their tokens."""
     one, other = (milestone(tmp_path / name, 1, 5) for name in ("m1", "m2"))
     path = other / "metrics.jsonl"
     path.write_text(path.read_text().replace('"loss": 4.5', '"loss": 3.5'))
@@ -112,14 +112,14 @@ def test_models_are_compared_by_their_hyperparameters_in_tensorboard(tmp_path: P
     board = Context(TBContext(data_provider=provider, logdir=str(tmp_path / "models")))
     read = board.hparams_metadata(RequestContext(), "")
     experiment = board.experiment_from_metadata(RequestContext(), "", True, read, [])
-    assert {found.name for found in experiment.hparam_infos} >= {"training.learning_rate", "training.schedule"}
-    assert "loss" in {found.name.tag for found in experiment.metric_infos}
+    assert {result.name for result in experiment.hparam_infos} >= {"training.learning_rate", "training.schedule"}
+    assert "loss" in {result.name.tag for result in experiment.metric_infos}
     request = ListSessionGroupsRequest(start_index=0, slice_size=10, allowed_statuses=[STATUS_SUCCESS])
     groups = ListHandler(RequestContext(), board, "", request).run().session_groups
     assert len(groups) == 4
-    told = {
+    hyperparameters = {
         (group.hparams["training.learning_rate"].number_value, group.hparams["training.schedule"].string_value)
         for group in groups
     }
-    assert told == {(0.01, "wsd"), (0.02, "wsd"), (0.02, "cosine")}
+    assert hyperparameters == {(0.01, "wsd"), (0.02, "wsd"), (0.02, "cosine")}
     assert all(group.hparams["architecture.tie_embeddings"].bool_value for group in groups)

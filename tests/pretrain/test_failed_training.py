@@ -1,4 +1,4 @@
-"""A cell that runs out of memory or diverges has that as its result, which every step behind it carries on."""
+"""A cell that runs out of memory or diverges has that as its result, which every later step passes on."""
 
 from __future__ import annotations
 
@@ -36,45 +36,43 @@ def cell(settings: SegmentSettings) -> SegmentSettings:
 
 
 def ended(folder: Path, step: int = 10) -> Path:
-    """Return a milestone, or a final model, that has an outcome."""
+    """Return a milestone, or a final model, with an outcome."""
     failed_training.write_failure(
         folder, failed_training.TrainingFailure("diverged", "loss is inf", 3, step), [{"step": 1, "loss": 5.0}]
     )
     return folder
 
 
-def test_an_outcome_replaces_what_an_earlier_try_left(tmp_path: Path) -> None:
+def test_outcome_replaces_leftovers_of_an_earlier_attempt(tmp_path: Path) -> None:
     (tmp_path / "5").mkdir()
     (tmp_path / "5/weights").write_text("half of them")
     assert sorted(path.name for path in ended(tmp_path / "5").iterdir()) == ["metrics.jsonl", "outcome.json"]
 
 
-def test_a_cell_that_diverges_has_that_as_its_result(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_divergence_is_the_result_of_a_cell(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     asked = settings(last_step=5, learning_rate=1e30, warmup_steps=0, stability={"skips_in_a_row": 1})
     with pytest.raises(Diverged, match=r"in batch 2 of step \d"):
         train(asked, tokens, tmp_path, [])
     assert not (tmp_path / "5").exists(), "an ordinary model fails and leaves nothing"
     counts = train(cell(asked), tokens, tmp_path, [])
-    found = failed_training.read_failure(tmp_path / "5")
-    assert found is not None and counts["outcome"] == found._asdict() and found.step == 5
-    assert found.status == "diverged" and "lower learning_rate" in found.reason
-    assert counts["steps"] == found.reached_step < 5 and counts["tokens"] == counts["steps"] * 4 * 32
+    failure = failed_training.read_failure(tmp_path / "5")
+    assert failure is not None and counts["outcome"] == failure._asdict() and failure.step == 5
+    assert failure.status == "diverged" and "lower learning_rate" in failure.reason
+    assert counts["steps"] == failure.reached_step < 5 and counts["tokens"] == counts["steps"] * 4 * 32
     assert sorted(path.name for path in (tmp_path / "5").iterdir()) == ["metrics.jsonl", "outcome.json"]
     behind = settings(first_step=5, last_step=10, steps=10)
     later = train(cell(behind), tokens, tmp_path, [tmp_path / "5"])
-    assert later["outcome"] == {**found._asdict(), "step": 10} and later["steps"] == 0
+    assert later["outcome"] == {**failure._asdict(), "step": 10} and later["steps"] == 0
     outputs = {name: tmp_path / name for name in ("final", "metrics", "document_losses", "tensorboard")}
-    told = export.run(ExportSettings(), milestones=[tmp_path / "10", tmp_path / "5"], **outputs)
-    assert told["outcome"]["step"] == 10 and told["steps"] == counts["steps"] == found.reached_step
+    result = export.run(ExportSettings(), milestones=[tmp_path / "10", tmp_path / "5"], **outputs)
+    assert result["outcome"]["step"] == 10 and result["steps"] == counts["steps"] == failure.reached_step
     assert [path.name for path in (tmp_path / "final").iterdir()] == ["outcome.json"]
-    assert not len(read_document_losses(tmp_path / "document_losses")), (
-        "a cell that diverged is compared by no document"
-    )
-    assert len((tmp_path / "metrics").read_text().splitlines()) >= told["steps"]
+    assert not len(read_document_losses(tmp_path / "document_losses")), "a diverged cell is compared by no document"
+    assert len((tmp_path / "metrics").read_text().splitlines()) >= result["steps"]
 
 
 @pytest.mark.parametrize("status", ["out of memory", "diverged", "refused", "failed"])
-def test_what_a_process_says_decides_whether_it_is_an_outcome(
+def test_process_status_determines_the_outcome(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     monkeypatch.setattr(supervisor, "_run_processes", lambda *given: {"status": status, "error": "because"})
@@ -88,7 +86,7 @@ def test_what_a_process_says_decides_whether_it_is_an_outcome(
         train(settings(), tokens, tmp_path / "ordinary", [])
 
 
-def test_a_process_tells_that_it_ran_out_of_memory(
+def test_process_reports_that_it_ran_out_of_memory(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
@@ -120,7 +118,7 @@ def test_too_many_rewinds_are_a_divergence(tmp_path: Path) -> None:
         rewinds.add(rewind, 1)
 
 
-def test_evaluation_asks_it_nothing_and_says_why(tmp_path: Path) -> None:
+def test_failed_training_is_not_evaluated_and_the_reason_is_recorded(tmp_path: Path) -> None:
     milestone = ended(tmp_path / "10")
     files = {"results": tmp_path / "results.json", "answers": tmp_path / "items.parquet"}
     asked = {"suites": [], "seed": 42, "batch_size": 8}
@@ -134,15 +132,15 @@ def test_evaluation_asks_it_nothing_and_says_why(tmp_path: Path) -> None:
     assert baselines.run(untrained, model=[milestone], tasks=[], **files) == {"tasks": 0, "examples": 0}
     assert json.loads(files["results"].read_text())["step"] is None
     written = tmp_path / "samples.json"
-    told = SamplesSettings(model="x", tokens=40, minimum_characters=40, held_out=5)
+    sample_settings = SamplesSettings(model="x", tokens=40, minimum_characters=40, held_out=5)
     places = {"index": milestone, "tokenizer": milestone, "suffixes": [], "harmful": [], "samples": written}
-    samples.run(told, final=ended(tmp_path / "final"), **places)  # type: ignore[arg-type]
+    samples.run(sample_settings, final=ended(tmp_path / "final"), **places)  # type: ignore[arg-type]
     content = json.loads(written.read_text())
     assert content["samples"] == [] and content["written"]["characters"] == 0
     assert content["outcome"]["status"] == "diverged"
 
 
-def test_an_outcome_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_outcome_file_is_refused(tmp_path: Path) -> None:
     assert failed_training.read_failure(tmp_path) is None
     for text in ("{", '{"status": "diverged"}'):
         (tmp_path / failed_training.OUTCOME_FILE).write_text(text)

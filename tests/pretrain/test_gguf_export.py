@@ -1,4 +1,4 @@
-"""A GGUF file has the logits of the model and the tokens of its tokenizer, or it is not written."""
+"""A GGUF file has the logits of the model and the tokens of its tokenizer, or is not written."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_transformers_reads_the_same_logits_from_the_file(architecture: dict[str
     tokens = torch.arange(3, 63).reshape(2, 30)
     with torch.no_grad():
         expected = AutoModelForCausalLM.from_pretrained(folder)(tokens).logits
-        found = AutoModelForCausalLM.from_pretrained(out.parent, gguf_file=out.name)(tokens).logits
+        result = AutoModelForCausalLM.from_pretrained(out.parent, gguf_file=out.name)(tokens).logits
     assert expected.std() > 0.5
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("digits", "name"), [("left", "llama-bpe"), ("single", "qwen2")])
-def test_the_file_has_the_tokenizer(digits: str, name: str, write_model: Write) -> None:
+def test_gguf_file_contains_the_tokenizer(digits: str, name: str, write_model: Write) -> None:
     folder = write_model({}, digits=digits)
     fields = {key: field.contents() for key, field in gguf.GGUFReader(convert(folder)).fields.items()}
     written = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -91,11 +91,11 @@ def test_the_file_has_the_tokenizer(digits: str, name: str, write_model: Write) 
     assert roles == [0, 1, 2] and fields["tokenizer.ggml.add_bos_token"] is True
 
 
-def test_scaled_rotations_are_divided(write_model: Write) -> None:
+def test_scaled_rotary_frequencies_are_divided(write_model: Write) -> None:
     folder = write_model({"rope_scaling": SCALING})
     (divisors,) = [t.data for t in gguf.GGUFReader(convert(folder)).tensors if t.name == "rope_freqs.weight"]
     expected = []
-    for pair in range(8):  # as Llama 3.1's model code computes it
+    for pair in range(8):  # as in Llama 3.1's model code
         wavelength = 2 * math.pi * 500_000 ** (2 * pair / 16)
         smooth = (300 / wavelength - 1) / (4 - 1)
         expected.append(8 if smooth < 0 else 1 if smooth > 1 else 1 / ((1 - smooth) / 8 + smooth))
@@ -108,12 +108,12 @@ def test_matrices_are_rounded_and_vectors_are_not(kind: str, precision: float, w
     folder = write_model({"preset": "qwen3-moe", "experts": 4, "experts_per_token": 2, "feed_forward_width": 48})
     exact = {t.name: np.array(t.data) for t in gguf.GGUFReader(convert(folder, "--type", "f32")).tensors}
     for tensor in gguf.GGUFReader(convert(folder, "--type", kind)).tensors:
-        found, expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type), exact[tensor.name]
-        kept = found.ndim == 1 or "ffn_gate_inp" in tensor.name
+        result, expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type), exact[tensor.name]
+        kept = result.ndim == 1 or "ffn_gate_inp" in tensor.name
         assert tensor.tensor_type.name == (
             "F32" if kept else "F16" if kind == "q8_0" and expected.shape[-1] == 48 else kind.upper()
         )
-        assert np.abs(found - expected).max() <= (0 if kept else precision * np.abs(expected).max())
+        assert np.abs(result - expected).max() <= (0 if kept else precision * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_matrices_are_rounded_and_vectors_are_not(kind: str, precision: float, w
         ),
     ],
 )
-def test_what_llama_cpp_would_compute_otherwise_is_not_written(
+def test_models_unsupported_by_llama_cpp_are_refused(
     architecture: dict[str, object],
     tokenizer: dict[str, object],
     message: str,
@@ -142,7 +142,7 @@ def test_what_llama_cpp_would_compute_otherwise_is_not_written(
     assert not list(folder.parent.glob("*.gguf*"))
 
 
-def test_a_normalizer_is_not_forgotten(write_model: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_normalizer_is_exported(write_model: Write, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_model({})
     path = folder / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "normalizer": {"type": "NFC"}}), "utf-8")
@@ -150,7 +150,7 @@ def test_a_normalizer_is_not_forgotten(write_model: Write, capsys: pytest.Captur
     assert "no name here" in capsys.readouterr().err
 
 
-def test_a_file_that_exists_stays(write_model: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_file_is_not_overwritten(write_model: Write, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_model({})
     before = convert(folder).read_bytes()
     assert main(["model", "gguf", str(folder), str(folder.with_suffix(".gguf"))]) == 2

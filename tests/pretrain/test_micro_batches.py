@@ -1,4 +1,4 @@
-"""Micro-batches are known on the host: a step asks its device for no number of theirs."""
+"""Micro-batches are on the host: a step does not synchronize the device for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITS = {"aten::nonzero", "aten::item", "aten::_local_scalar_dense", "aten::mask
 
 
 @pytest.mark.slow
-def test_masked_documents_are_waited_for_by_nothing(
+def test_document_masks_cause_no_host_synchronization(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     counts = []

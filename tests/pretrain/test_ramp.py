@@ -1,4 +1,4 @@
-"""A ramp: smaller batches and shorter sequences at first, the same in any layout, interrupted or not."""
+"""A batch ramp: smaller batches and shorter sequences first, equal in any layout, interrupted or not."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, str]]:
-    """Return loss, norm of the gradient and hash of each step of a plain loop, whose text is one row of sequences.
+    """Return loss, gradient norm and hash of each step of a plain loop over single sequences.
 
-    Where documents are masked, the model reads each by itself.
+    With masked documents, the model reads each separately.
     """
 
     def read(model: Llama, input_BT: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,7 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
         {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
-    found, taken = [], 0
+    result, taken = [], 0
     for step, (sequences, length) in enumerate(SIZES, start=1):
         rows = order.read_rows(np.concatenate([order.global_batch_sequences(taken + n) for n in range(sequences)]))
         taken += sequences
@@ -83,8 +83,8 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(training, step)
         optimizer.step()
-        found.append((float(loss), float(norm), format_batch_hash(partial_batch_hash(rows, 0))))
-    return found
+        result.append((float(loss), float(norm), format_batch_hash(partial_batch_hash(rows, 0))))
+    return result
 
 
 def check_equal(folder: Path, expected: list[tuple[float, float, str]]) -> None:
@@ -95,7 +95,9 @@ def check_equal(folder: Path, expected: list[tuple[float, float, str]]) -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_it_is_a_plain_loop_over_cut_sequences(masked: bool, settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_ramp_equals_a_plain_loop_over_truncated_sequences(
+    masked: bool, settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
     chosen = settings(**USUAL, sampling={"mask_documents": masked})
     record = train(chosen, tokens, tmp_path / "alone")
     check_equal(tmp_path / "alone", by_hand(chosen, tokens["index"]))
@@ -112,14 +114,16 @@ def test_it_is_a_plain_loop_over_cut_sequences(masked: bool, settings: Make, tok
     + [{"backend": "deepspeed", "strategy": f"zero{stage}"} for stage in range(4)],
     ids=str,
 )
-def test_two_processes_do_the_same(changes: dict[str, Any], settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_two_processes_equal_one_with_a_ramp(
+    changes: dict[str, Any], settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
     chosen = settings(**USUAL, **changes)
     train(chosen, tokens, tmp_path / "two", TWO)
     check_equal(tmp_path / "two", by_hand(chosen, tokens["index"]))
 
 
-def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
-    """Of data steps 0 to 2 one is skipped, so that the third step takes the first batch of the second stage."""
+def test_skipped_batch_keeps_its_place_in_the_ramp(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+    """Of data steps 0 to 2 one is skipped, so the third step takes the first batch of the second stage."""
     chosen = settings(**USUAL, last_step=4, steps=10)
     places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "previous": []}
     rewinds = tmp_path / "scratch/rewinds.json"
@@ -128,9 +132,9 @@ def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, to
     entry = {"back_to": 0, "data_steps": [1], "step": 2, "reason": "a test"}
     rewinds.write_text(json.dumps({"identity": identity, "entries": [entry]}))
     record = segment.run(chosen, **tokens, **places, launch="")
-    found = lines(tmp_path)
-    assert [line["data_step"] for line in found] == [0, 2, 3, 4]
-    assert [line["tokens_seen"] for line in found] == [128, 256, 384, 512]
+    result = lines(tmp_path)
+    assert [line["data_step"] for line in result] == [0, 2, 3, 4]
+    assert [line["tokens_seen"] for line in result] == [128, 256, 384, 512]
     assert record["tokens_seen"] == 512
 
 
@@ -141,6 +145,6 @@ def test_a_batch_that_is_left_out_takes_its_place_in_the_ramp(settings: Make, to
         ({"ramp": [{"to_step": 10}]}, "ramp: its last step 10 is not below the 10 steps"),
     ],
 )
-def test_what_a_training_cannot_ramp_is_refused(changes: dict[str, Any], sentence: str, settings: Make) -> None:
+def test_invalid_ramps_are_refused(changes: dict[str, Any], sentence: str, settings: Make) -> None:
     with pytest.raises(ValueError, match=sentence):
         settings(**{**USUAL, **changes})

@@ -1,4 +1,4 @@
-"""Recovery checkpoints on the platform's scratch: where they lie, what a purge costs, and what is left at the end."""
+"""Recovery checkpoints on the platform's scratch: their location, purges, and the files left at the end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def whole(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def begun(settings: Make, tokens: Tokens, tmp_path: Path) -> Path:
-    """Return the folder of a segment whose checkpoints are in `large` and whose milestone is gone."""
+    """Return the folder of a segment with checkpoints in `large` and a missing milestone."""
     counts = train(settings(), tokens, tmp_path, tmp_path / "large/polder/run/tiny/10/code")
     assert counts["resumed_from"] is None
     shutil.rmtree(tmp_path / "milestone")
@@ -60,23 +60,23 @@ def large(folder: Path) -> Path:
     return folder / "large/polder/run/tiny/10/code"
 
 
-def test_checkpoints_lie_on_the_large_disk_and_are_found_from_the_scratch(begun: Path) -> None:
+def test_checkpoints_on_the_large_disk_are_found_through_the_scratch(begun: Path) -> None:
     assert sorted(path.name for path in large(begun).iterdir()) == ["6", "9"]
     assert sorted(path.parent.name for path in begun.glob("scratch/recovery/*/state.json")) == ["6", "9"]
     assert not list(large(begun).rglob("metrics.jsonl"))
 
 
 @pytest.mark.parametrize("now", ["nowhere", "elsewhere", "there"])
-def test_a_segment_stays_where_it_began(
+def test_segment_keeps_the_scratch_folder_it_began_with(
     now: str, begun: Path, settings: Make, tokens: Tokens, whole: dict[str, Any]
 ) -> None:
-    """Whatever the platform's file says by now, and whatever its variables are on the node."""
+    """Regardless of the current platform file and the variables on the node."""
     wanted = {"nowhere": None, "elsewhere": begun / "other", "there": large(begun)}[now]
     assert train(settings(), tokens, begun, wanted)["resumed_from"] == 9
     assert chaos.result(begun) == whole and not (begun / "other").exists()
 
 
-def test_a_segment_that_began_below_the_results_stays_there(
+def test_segment_begun_below_the_results_keeps_its_checkpoints_there(
     settings: Make, tokens: Tokens, tmp_path: Path, whole: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     train(settings(), tokens, tmp_path, None)
@@ -97,7 +97,7 @@ PURGES: dict[str, tuple[Callable[[Path], None], int | None, str]] = {
 
 
 @pytest.mark.parametrize("purge", PURGES)
-def test_a_purge_between_two_allocations_is_survived(
+def test_purge_between_two_allocations_is_survived(
     purge: str,
     begun: Path,
     settings: Make,
@@ -113,10 +113,10 @@ def test_a_purge_between_two_allocations_is_survived(
     assert chaos.result(begun) == whole
 
 
-def test_without_the_metrics_of_its_steps_a_checkpoint_is_of_no_use(
+def test_checkpoint_without_the_metrics_of_its_steps_is_not_used(
     begun: Path, settings: Make, tokens: Tokens, whole: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the results themselves lie on a disk that is purged."""
+    """If the results themselves are on a purged disk."""
     shutil.rmtree(begun / "scratch")
     assert train(settings(), tokens, begun, large(begun))["resumed_from"] is None
     warnings = capfd.readouterr().err
@@ -126,9 +126,7 @@ def test_without_the_metrics_of_its_steps_a_checkpoint_is_of_no_use(
 
 
 @pytest.mark.slow
-def test_a_purge_in_the_middle_of_a_training_costs_a_checkpoint_at_most(
-    settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
+def test_purge_during_a_training_loses_at_most_one_checkpoint(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     chosen = settings(last_step=60, steps=60)
     train(chosen, tokens, tmp_path / "whole", None)
     place, ended, purges = large(tmp_path / "purged"), threading.Event(), []
@@ -150,9 +148,7 @@ def test_a_purge_in_the_middle_of_a_training_costs_a_checkpoint_at_most(
     assert chaos.result(tmp_path / "purged") == chaos.result(tmp_path / "whole")
 
 
-def test_a_training_whose_scratch_was_taken_over_stops_at_its_next_write(
-    settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
+def test_superseded_training_stops_at_its_next_write(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     process = start_apart(settings(last_step=3000, steps=3000), tokens, tmp_path, "")
     path = tmp_path / "scratch/metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -168,7 +164,7 @@ def test_a_training_whose_scratch_was_taken_over_stops_at_its_next_write(
     assert len(metrics.read_metrics(path)) < 3000 and not (tmp_path / "milestone").exists()
 
 
-def test_a_scratch_that_cannot_be_written_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_unwritable_scratch_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         InputError, match=r"file/polder cannot be written \(Not a directory\): correct scratch in the plat"
@@ -177,7 +173,7 @@ def test_a_scratch_that_cannot_be_written_is_refused(settings: Make, tokens: Tok
 
 
 @pytest.mark.parametrize(("keep_every", "left"), [(None, []), (3, ["6", "9"])])
-def test_when_the_segment_has_its_record_its_checkpoints_go(
+def test_checkpoints_are_removed_after_the_segment_is_recorded(
     keep_every: int | None, left: list[str], begun: Path
 ) -> None:
     (large(begun) / "damaged-3").mkdir()
@@ -187,7 +183,9 @@ def test_when_the_segment_has_its_record_its_checkpoints_go(
     assert (begun / "scratch/recovery").is_symlink() == bool(left)
 
 
-def test_the_milestone_comes_home_and_the_step_tidies_up(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_milestone_is_moved_to_the_results_and_scratch_is_removed(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
     """By the command line of the rule, with a variable that the job fills in."""
     run, module = tmp_path / "results/test", "pipeline.pretrain.segment"
     words = [sys.executable, "-m", "pipeline", "pretrain", "segment", "--settings", settings().model_dump_json()]
@@ -208,7 +206,7 @@ def test_the_milestone_comes_home_and_the_step_tidies_up(settings: Make, tokens:
     assert [path.relative_to(tmp_path / "large") for path in (tmp_path / "large").rglob("*")] == [Path("polder")]
 
 
-def test_the_place_on_a_platform_tells_runs_of_one_name_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_path_distinguishes_runs_with_equal_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = {
         **yaml.safe_load(Path("config/micro.yaml").read_text()),
         "platform": "lumi",

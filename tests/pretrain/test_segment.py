@@ -1,4 +1,4 @@
-"""Training itself: every strategy and world size gives the same model, and an interruption leaves no trace."""
+"""Training: every strategy and world size gives the same model, and an interruption leaves no trace."""
 
 import hashlib
 import json
@@ -82,14 +82,14 @@ def undisturbed(settings: Make, tokens: Tokens, tmp_path_factory: pytest.TempPat
 
 
 def trivial_losses(index: Path) -> dict[str, float]:
-    """Return the losses of the held-out tokens by counts of the training tokens and their pairs, from the tables."""
+    """Return the held-out token losses by counts of training tokens and pairs, from the tables."""
     described = json.loads(index.read_text())
     rows: dict[str, list[list[int]]] = {"train": [], "validation": []}
     counts, pairs = Counter[int](), Counter[tuple[int, int]]()
-    for split, found in rows.items():
+    for split, result in rows.items():
         for entry in described[split]["shards"]:
             for batch in open_shard(index.parent / entry["path"])[1]:
-                found += batch["tokens"].to_pylist()
+                result += batch["tokens"].to_pylist()
                 if split == "train":
                     row = [token for document in batch["tokens"].to_pylist() for token in document]
                     counts.update(row)
@@ -103,7 +103,7 @@ def trivial_losses(index: Path) -> dict[str, float]:
 
 
 def run_of_the_page(folder: Path, index: Path, step: int, sequence_length: int) -> float:
-    """Return what the lines of docs/reference/metrics.md print of a milestone, in a folder like that of a run."""
+    """Return the output of the code lines in docs/reference/metrics.md for a milestone, in a folder like a run's."""
     page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text(encoding="utf-8")
     (lines,) = re.findall(r"## Validation loss with plain Transformers.*?```python\n(.*?)```", page, re.DOTALL)
     run = folder / "run"
@@ -119,7 +119,9 @@ def run_of_the_page(folder: Path, index: Path, step: int, sequence_length: int) 
     return float(done.stdout)
 
 
-def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_segment_reduces_the_loss_and_writes_a_complete_milestone(
+    settings: Make, tokens: Tokens, tmp_path: Path
+) -> None:
     chosen = settings(validation_every=5, peak_flops_per_second=1e9)
     began = time.time()
     counts = train(chosen, tokens, tmp_path)
@@ -131,14 +133,14 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
     assert last["hardware_flops_utilization"] == last["model_flops_utilization"]
     assert last["memory_used_bytes"] > 1e7 and 0 <= last["data_stall_seconds"] <= last["seconds"]
     ends = [line["ended_unix_seconds"] for line in lines if "loss" in line]
-    assert ends == sorted(ends) and began < ends[0] < ends[-1] < time.time(), "which joules are a step's"
+    assert ends == sorted(ends) and began < ends[0] < ends[-1] < time.time(), "joules belong to a step"
     assert counts["device"] == "CPU" and counts["peak_flops_per_second"] == 1e9
     assert lines[-1]["validation_loss/source/words"] == pytest.approx(lines[-1]["validation_loss"])
     assert lines[-1]["validation_bits_per_byte/language/nl"] == pytest.approx(lines[-1]["validation_bits_per_byte"])
     assert last["tokens_seen"] == counts["tokens_seen"] == 10 * 4 * 32 and last["memory_bytes"] > 1e7
     assert last["model_flops_utilization"] > 0 and counts["world_size"] == 1 and counts["resumed_from"] is None
     index = json.loads(tokens["index"].read_text())["validation"]
-    predicted = index["tokens"] - index["documents"]  # nothing has to predict begin-of-text
+    predicted = index["tokens"] - index["documents"]  # begin-of-text is never predicted
     nats_per_byte = lines[-1]["validation_loss"] * predicted / index["bytes"]
     seen = {"documents": index["documents"], "tokens": predicted, "bytes": index["bytes"]}
     seen |= {"of_documents": index["documents"], "of_tokens": predicted}
@@ -163,21 +165,21 @@ def test_a_segment_learns_and_leaves_a_whole_milestone(settings: Make, tokens: T
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["full_shard", pytest.param("zero3", marks=pytest.mark.thorough)])
-def test_two_processes_agree_with_one(strategy: str, undisturbed: Callable[[str, str], Path]) -> None:
+def test_two_processes_equal_one(strategy: str, undisturbed: Callable[[str, str], Path]) -> None:
     """The whole segment of both backends; all strategies are compared in test_parity."""
     one, two = undisturbed("full_shard", ""), undisturbed(strategy, TWO)
     assert losses(two)[:10] == pytest.approx(losses(one)[:10], abs=1e-5)
-    expected, found = (CheckpointReader(folder / "milestone") for folder in (one, two))
-    assert expected.shapes == found.shapes
+    expected, result = (CheckpointReader(folder / "milestone") for folder in (one, two))
+    assert expected.shapes == result.shapes
     for key in expected.shapes:
-        assert (found.read(key) - expected.read(key)).norm() < 0.02 * expected.read(key).norm(), key
+        assert (result.read(key) - expected.read(key)).norm() < 0.02 * expected.read(key).norm(), key
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "strategy"), [("fsdp", "full_shard"), ("deepspeed", "zero1"), ("fsdp", "no_shard")]
 )
-def test_bf16_stays_near_fp32(
+def test_bf16_stays_close_to_fp32(
     backend: str, strategy: str, settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:
     train(settings(backend=backend, strategy=strategy, precision="bf16"), tokens, tmp_path)
@@ -186,7 +188,7 @@ def test_bf16_stays_near_fp32(
 
 
 def start_apart(settings: SegmentSettings, tokens: Tokens, folder: Path, launch: str) -> subprocess.Popen[bytes]:
-    """Start a segment as a process of its own that a test can kill."""
+    """Start a segment as a separate process that a test can kill."""
     program = (
         "import sys, json; from pathlib import Path; from pipeline.pretrain import segment;"
         "from pipeline.pretrain.settings import SegmentSettings; a = json.loads(sys.argv[1]);"
@@ -209,21 +211,21 @@ def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> 
 
 
 def workers_of(folder: Path) -> list[int]:
-    """Return the processes whose command line names this folder."""
-    found = []
+    """Return the processes with this folder in their command line."""
+    results = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes()
         except OSError:
             continue
         if b"pipeline.pretrain.processes.worker" in words and str(folder).encode() in words:
-            found.append(int(path.parent.name))
-    return found
+            results.append(int(path.parent.name))
+    return results
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["full_shard", "zero3"])
-def test_killed_and_started_again_gives_the_same_bytes(
+def test_killed_and_resumed_segment_gives_the_same_bytes(
     strategy: str, settings: Make, tokens: Tokens, tmp_path: Path, undisturbed: Callable[[str, str], Path]
 ) -> None:
     chosen = long_settings(settings, strategy)
@@ -238,7 +240,7 @@ def test_killed_and_started_again_gives_the_same_bytes(
         assert time.monotonic() < deadline, "processes outlive the run"
         time.sleep(0.05)
     process.communicate()
-    assert metrics.read_metrics(path)[-1]["step"] <= reached + 2, "they outlived it and trained on"
+    assert metrics.read_metrics(path)[-1]["step"] <= reached + 2, "they outlived it and continued training"
     counts = train(chosen, tokens, tmp_path, TWO)
     assert counts["resumed_from"] % 5 == 0 and counts["resumed_from"] >= 5
     whole = undisturbed(strategy, TWO)
@@ -249,7 +251,7 @@ def test_killed_and_started_again_gives_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "launch"), [(signal.SIGTERM, TWO), (signal.SIGUSR1, "")])
-def test_a_signal_ends_in_a_checkpoint(
+def test_signal_ends_in_a_checkpoint(
     number: signal.Signals, launch: str, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     chosen = settings(last_step=120, steps=120, checkpoint_every=0)
@@ -269,7 +271,7 @@ def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, 
     previous = [tmp_path / "first/milestone"]
     train(settings(first_step=6, validation_every=4), tokens, tmp_path / "second", previous=previous)
     ends = [metrics.read_metrics(tmp_path / name / "milestone/metrics.jsonl")[-1] for name in ("first", "second")]
-    assert ["document_losses" in line for line in ends] == [False, True], "a validation before the end is not of it"
+    assert ["document_losses" in line for line in ends] == [False, True], "earlier validations are not of it"
     assert losses(tmp_path / "first") + losses(tmp_path / "second") == losses(alone)
     assert hashes(tmp_path / "second") == hashes(alone)
 
@@ -285,21 +287,21 @@ def test_two_segments_equal_one(settings: Make, tokens: Tokens, tmp_path: Path, 
     ],
     ids=lambda training: "-".join([training.get("precision", "fp32"), *training.get("mesh", {"full_shard": 2})]),
 )
-def test_in_half_precision_and_on_a_mesh_it_continues_with_the_same_bytes(
+def test_half_precision_mesh_resumes_with_the_same_bytes(
     training: dict[str, Any], settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     counts = train(settings(**training), tokens, tmp_path, TWO)
     assert counts["deterministic"] == training.get("deterministic", True)
     whole = hashes(tmp_path), losses(tmp_path)
     shutil.rmtree(tmp_path / "milestone")
-    shutil.rmtree(tmp_path / "scratch/recovery/9")  # so that what is done again is more than a step
+    shutil.rmtree(tmp_path / "scratch/recovery/9")  # so that more than one step is repeated
     again = train(settings(**training), tokens, tmp_path, TWO)
     assert again["resumed_from"] == 6 and again["resumed_layout"]["world_size"] == 2
     assert (hashes(tmp_path), losses(tmp_path)) == whole
 
 
 @pytest.mark.slow
-def test_a_stopped_segment_continues_under_another_strategy(
+def test_stopped_segment_continues_under_another_strategy(
     settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:
     train(settings(), tokens, tmp_path)
@@ -312,7 +314,7 @@ def test_a_stopped_segment_continues_under_another_strategy(
 
 
 @pytest.mark.slow
-def test_a_milestone_moves_to_the_other_backend(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
+def test_milestone_moves_to_the_other_backend(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
     train(settings(last_step=6), tokens, tmp_path / "first")
     other = settings(first_step=6, backend="deepspeed", strategy="zero3")
     train(other, tokens, tmp_path / "second", TWO, previous=[tmp_path / "first/milestone"])
@@ -320,7 +322,7 @@ def test_a_milestone_moves_to_the_other_backend(settings: Make, tokens: Tokens, 
 
 
 @pytest.mark.slow
-def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_tied_embeddings_train_and_resume(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     tied = {"tie_embeddings": True}
     train(settings(architecture=tied), tokens, tmp_path / "whole")
     train(settings(last_step=5, architecture=tied), tokens, tmp_path / "first")
@@ -331,9 +333,7 @@ def test_tied_embeddings_train_and_continue(settings: Make, tokens: Tokens, tmp_
 
 
 @pytest.mark.slow
-def test_a_qwen3_moved_by_muon_goes_on_bit_for_bit_and_in_two_processes(
-    settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
+def test_qwen3_with_muon_resumes_bitwise_and_in_two_processes(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     def chosen(**changes: Any) -> SegmentSettings:
         shape = {"preset": "qwen3", "head_width": 16}
         return settings(architecture=shape, optimizer="muon", z_loss=1e-3, decay_embedding=False, **changes)
@@ -349,7 +349,7 @@ def test_a_qwen3_moved_by_muon_goes_on_bit_for_bit_and_in_two_processes(
     assert isinstance(AutoModelForCausalLM.from_pretrained(tmp_path / "two/milestone/huggingface"), Qwen3ForCausalLM)
 
 
-def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     chosen = settings(learning_rate=1e30, warmup_steps=0, gradient_clip=0)
     with pytest.raises(RuntimeError, match=r"of step .* lower learning_rate"):
         train(chosen, tokens, tmp_path)
@@ -366,7 +366,7 @@ def test_a_diverging_loss_stops_with_advice(settings: Make, tokens: Tokens, tmp_
         ({"mesh": {"tensor": 2}}, "torchrun --nproc-per-node=3", "3 processes are not divisible by training.mesh"),
     ],
 )
-def test_what_cannot_work_is_refused_before_it_starts(
+def test_unworkable_settings_are_refused_before_training(
     training: dict[str, Any], launch: str, message: str, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -374,9 +374,7 @@ def test_what_cannot_work_is_refused_before_it_starts(
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_shard_that_was_altered_after_it_was_indexed_is_refused(
-    settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
+def test_shard_altered_after_indexing_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     copied = shutil.copytree(tokens["index"].parent, tmp_path / "tokens")
     whole = (copied / "train.arrow").read_bytes()
     place = whole.index(b"words/all/")
@@ -386,32 +384,30 @@ def test_a_shard_that_was_altered_after_it_was_indexed_is_refused(
     assert not (tmp_path / "run/scratch").exists()
 
 
-def test_a_segment_on_other_tokens_than_those_before_it_is_refused(
-    settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
+def test_segment_with_other_tokens_than_before_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     read = hashlib.sha256(tokens["index"].read_bytes()).hexdigest()
     others = settings().model_copy(update={"index_sha256": "0" * 64})
     with pytest.raises(InputError, match=r"index\.json differs from the tokens that this .* up to step 0: undo"):
         train(others, tokens, tmp_path)
     same = settings().model_copy(update={"index_sha256": read})
-    with pytest.raises(InputError, match="launch: mpi-run cannot be started"):  # what comes after this is looked at
+    with pytest.raises(InputError, match="launch: mpi-run cannot be started"):  # the messages after this are inspected
         train(same, tokens, tmp_path, "mpi-run -n 1")
 
 
-def test_what_a_start_says_beside_the_settings_parts_no_recovery_checkpoints(settings: Make, tokens: Tokens) -> None:
-    told = settings().model_copy(update={"index_sha256": "0" * 64, "energy_options": "--gpu-freq=1200"})
-    assert training_identity(told, tokens["index"], None) == training_identity(settings(), tokens["index"], None)
+def test_execution_settings_do_not_invalidate_recovery_checkpoints(settings: Make, tokens: Tokens) -> None:
+    restarted = settings().model_copy(update={"index_sha256": "0" * 64, "energy_options": "--gpu-freq=1200"})
+    assert training_identity(restarted, tokens["index"], None) == training_identity(settings(), tokens["index"], None)
     assert training_identity(settings(learning_rate=0.1), tokens["index"], None) != training_identity(
         settings(), tokens["index"], None
     )
 
 
-def test_a_launch_command_that_is_not_there_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_missing_launch_command_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="launch: mpi-run cannot be started"):
         train(settings(), tokens, tmp_path, "mpi-run -n 1")
 
 
-def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_missing_gpu_on_a_gpu_platform_is_refused(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(InputError, match="platform snellius has cuda devices, but"):
@@ -419,7 +415,7 @@ def test_no_gpu_where_the_platform_has_them_is_refused(settings: Make, tokens: T
     assert not (tmp_path / "milestone").exists()
 
 
-def test_a_missing_or_wrong_previous_milestone_is_refused(
+def test_missing_or_wrong_previous_milestone_is_refused(
     settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:
     with pytest.raises(InputError, match="needs one milestone as previous, not 0"):
@@ -446,7 +442,7 @@ def test_a_missing_or_wrong_previous_milestone_is_refused(
         train(settings(), {**tokens, "tokenizer": tokens["configuration"]}, tmp_path)
 
 
-def test_a_broken_or_foreign_recovery_is_not_used(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
+def test_broken_or_foreign_recovery_is_not_used(settings: Make, tokens: Tokens, tmp_path: Path, alone: Path) -> None:
     for name, change in (("3", "foreign"), ("6", "short"), ("9", "empty")):
         folder = tmp_path / "scratch/recovery" / name
         folder.mkdir(parents=True)
@@ -463,7 +459,7 @@ def test_a_broken_or_foreign_recovery_is_not_used(settings: Make, tokens: Tokens
     assert counts["resumed_from"] is None and hashes(tmp_path) == hashes(alone)
 
 
-def test_a_recovery_continues_under_another_strategy_but_not_with_other_numbers(
+def test_recovery_continues_under_another_strategy_with_equal_hyperparameters(
     settings: Make, tokens: Tokens, tmp_path: Path, alone: Path
 ) -> None:
     changed = {"strategy": "no_shard", "micro_batch_size": 2, "stability": {"hang_seconds": 900}}
@@ -474,5 +470,5 @@ def test_a_recovery_continues_under_another_strategy_but_not_with_other_numbers(
     assert losses(tmp_path / "same")[-1] == pytest.approx(losses(alone)[-1], abs=1e-6)
 
 
-def test_no_process_is_left(tmp_path: Path) -> None:
+def test_no_process_remains(tmp_path: Path) -> None:
     assert not [pid for pid in workers_of(tmp_path.parent) if pid != os.getpid()]

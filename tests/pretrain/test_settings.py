@@ -1,4 +1,4 @@
-"""The settings of a training: its learning rate, milestones and segments, and what contradicts itself."""
+"""Training settings: learning rate, milestones, segments, and contradictions."""
 
 from itertools import pairwise
 
@@ -16,13 +16,13 @@ def training(**changes: object) -> Training:
     return Training.model_validate({**usual, **changes})
 
 
-def test_cosine_has_its_known_values() -> None:
+def test_cosine_schedule_has_known_values() -> None:
     chosen = training(warmup_steps=20, minimum_learning_rate_fraction=0.1)
     values = [learning_rate_at(chosen, step) for step in (1, 10, 20, 60, 100)]
     assert values == pytest.approx([0.05, 0.5, 1.0, 0.55, 0.1])
 
 
-def test_wsd_is_constant_and_then_falls_in_a_line() -> None:
+def test_wsd_schedule_is_constant_then_linear() -> None:
     chosen = training(warmup_steps=10, schedule="wsd", decay_fraction=0.2, minimum_learning_rate_fraction=0.0)
     values = [learning_rate_at(chosen, step) for step in (5, 10, 45, 80, 90, 100)]
     assert values == pytest.approx([0.5, 1.0, 1.0, 1.0, 0.5, 0.0])
@@ -35,7 +35,7 @@ def test_wsd_is_constant_and_then_falls_in_a_line() -> None:
     floor=st.floats(0, 1),
     decay=st.floats(0.01, 1),
 )
-def test_it_rises_in_the_warm_up_falls_after_it_and_ends_at_the_floor(
+def test_learning_rate_warms_up_then_decays_to_the_minimum(
     steps: int, share: float, schedule: str, floor: float, decay: float
 ) -> None:
     warmup = int(share * steps)
@@ -51,16 +51,14 @@ def test_it_rises_in_the_warm_up_falls_after_it_and_ends_at_the_floor(
 
 
 @given(steps=st.integers(1, 500), every=st.integers(1, 600))
-def test_milestones_rise_to_the_last_step(steps: int, every: int) -> None:
-    found = training(steps=steps, milestone_every=every).milestone_steps()
-    assert found == sorted(set(found)) and found[-1] == steps
-    assert all(step % every == 0 for step in found[:-1]) and len(found) == -(-steps // every)
+def test_milestones_increase_to_the_last_step(steps: int, every: int) -> None:
+    result = training(steps=steps, milestone_every=every).milestone_steps()
+    assert result == sorted(set(result)) and result[-1] == steps
+    assert all(step % every == 0 for step in result[:-1]) and len(result) == -(-steps // every)
 
 
 @given(steps=st.integers(2, 500), every=st.integers(1, 600), data=st.data())
-def test_the_segments_of_a_branch_lie_end_to_end_from_where_it_starts(
-    steps: int, every: int, data: st.DataObject
-) -> None:
+def test_segments_of_a_branch_are_contiguous_from_its_start(steps: int, every: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(1, steps - 1))
     whole = training(steps=steps, milestone_every=every)
     branch = training(steps=steps, milestone_every=every, start={"model": "base", "step": first})
@@ -69,7 +67,7 @@ def test_the_segments_of_a_branch_lie_end_to_end_from_where_it_starts(
     assert [whole.segment_start(step) for step in whole.milestone_steps()] == [0, *whole.milestone_steps()[:-1]]
 
 
-def test_one_milestone_by_default() -> None:
+def test_default_is_one_milestone() -> None:
     assert training().milestone_steps() == [100]
 
 
@@ -94,16 +92,16 @@ def test_one_milestone_by_default() -> None:
         ({"learning_rat": 1}, "learning_rat"),
     ],
 )
-def test_contradictions_are_refused_by_name(changes: dict[str, object], message: str) -> None:
+def test_contradicting_settings_are_refused_by_name(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         training(**changes)
 
 
-def test_a_record_of_an_earlier_version_is_read_without_its_former_key() -> None:
+def test_record_of_an_earlier_version_is_read_without_its_removed_key() -> None:
     assert training(cuda_graphs=False) == training()
 
 
-def test_scores_of_whole_rows_are_refused_with_a_window() -> None:
+def test_full_score_attention_is_refused_with_a_window() -> None:
     shape = {"layers": 1, "width": 32, "heads": 4, "window": 8}
     with pytest.raises(ValidationError, match=r"set it to true or remove architecture\.window"):
         Model(architecture=shape, training=training(flash_attention=False))
@@ -119,6 +117,6 @@ def test_scores_of_whole_rows_are_refused_with_a_window() -> None:
         ("load_balancing_loss", 0.01),
     ],
 )
-def test_a_training_with_the_default_is_written_as_before_there_was_a_choice(key: str, value: object) -> None:
+def test_default_options_are_not_written_to_the_settings(key: str, value: object) -> None:
     assert key not in training().model_dump(mode="json")
     assert training(**{key: value}).model_dump(mode="json")[key] == value

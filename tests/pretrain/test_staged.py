@@ -14,7 +14,7 @@ from pipeline.tokens import shard_files
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
-def test_a_staged_segment_gives_the_same_milestone(
+def test_staged_segment_gives_the_same_milestone(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     chosen = settings(last_step=2, steps=2, sampling={"epochs": {"words": 2}})
@@ -36,7 +36,7 @@ def test_a_staged_segment_gives_the_same_milestone(
     assert len(list((tmp_path / "disk").glob("*/train/0.arrow"))) == 1
 
 
-def test_a_disk_without_room_stops_the_job_before_it_starts(
+def test_full_staging_disk_stops_the_job_before_training(
     settings: Callable[..., SegmentSettings],
     tokens: dict[str, Path],
     tmp_path: Path,
@@ -49,7 +49,7 @@ def test_a_disk_without_room_stops_the_job_before_it_starts(
     assert not (tmp_path / "scratch").exists()
 
 
-def test_an_optimizer_on_a_disk_trains_the_same_model_and_needs_a_disk(
+def test_optimizer_on_disk_trains_the_same_model_and_needs_a_disk(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     made = {}

@@ -1,4 +1,4 @@
-"""What each step logs next to its loss and the hash of its batch (see test_ramp.py): the norms of the layers."""
+"""Layer norms logged by each step next to its loss and batch hash (see test_ramp.py)."""
 
 import math
 from pathlib import Path
@@ -24,19 +24,21 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
     ],
     ids=["one process", "pipeline", "tensor", "zero3"],
 )
-def test_the_norms_of_layers_make_up_that_of_all(
+def test_layer_norms_add_up_to_the_total_norm(
     training: dict[str, Any], launch: str, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
     chosen = settings(last_step=3, steps=5, norms_every=2, warmup_steps=0, learning_rate=1e-12, **training)
     train(chosen, tokens, tmp_path, launch)
     lines = [line for line in metrics.read_metrics(tmp_path / "milestone/metrics.jsonl") if "loss" in line]
-    told = [{key: value for key, value in line.items() if "_norm/" in key} for line in lines]
+    layer_norms = [{key: value for key, value in line.items() if "_norm/" in key} for line in lines]
     layers = ["blocks.0", "blocks.1", "embedding", "norm", "output"]
-    assert not told[0] and not told[2]
-    assert sorted(told[1]) == sorted(f"{kind}_norm/{layer}" for kind in ("gradient", "weight") for layer in layers)
-    of_layers = math.hypot(*(told[1][f"gradient_norm/{layer}"] for layer in layers))
+    assert not layer_norms[0] and not layer_norms[2]
+    assert sorted(layer_norms[1]) == sorted(
+        f"{kind}_norm/{layer}" for kind in ("gradient", "weight") for layer in layers
+    )
+    of_layers = math.hypot(*(layer_norms[1][f"gradient_norm/{layer}"] for layer in layers))
     assert of_layers == pytest.approx(lines[1]["gradient_norm"], rel=1e-5)
-    reader = CheckpointReader(tmp_path / "milestone")  # whose weights these steps have hardly changed
+    reader = CheckpointReader(tmp_path / "milestone")  # these steps hardly change its weights
     for layer in layers:
         held = [reader.read(key).norm() for key in reader.shapes if key.startswith(f"model.{layer}.")]
-        assert told[1][f"weight_norm/{layer}"] == pytest.approx(math.hypot(*map(float, held)), rel=1e-5)
+        assert layer_norms[1][f"weight_norm/{layer}"] == pytest.approx(math.hypot(*map(float, held)), rel=1e-5)

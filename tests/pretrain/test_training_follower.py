@@ -1,4 +1,4 @@
-"""A training is followed in one place: across segments, restarts, and scores that come late."""
+"""A training is followed in one place: across segments, restarts, and late scores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def step(number: int, loss: float) -> str:
 
 
 def scratch(run: Path, last: int, code: str, *steps: str, age: float = 0.0) -> Path:
-    """Write what a segment that trains has in its scratch, begun so many seconds ago."""
+    """Write the scratch of a training segment, begun the given seconds ago."""
     folder = run / "scratch/base" / str(last) / code
     (folder / "starts").mkdir(parents=True, exist_ok=True)
     then = time.time() - age
@@ -72,13 +72,13 @@ def run(tmp_path: Path) -> Path:
 
 
 def shown(folder: Path, tag: str = "loss") -> Points:
-    """Return what TensorBoard shows of a folder, by its own reader."""
+    """Return TensorBoard's data of a folder, by its own reader."""
     board = EventAccumulator(str(folder))
     board.Reload()
     return [(event.step, round(event.value, 3)) for event in board.Scalars(tag)]
 
 
-def test_a_training_is_one_curve_across_segments_restarts_and_late_scores(run: Path, tmp_path: Path) -> None:
+def test_training_is_one_curve_across_segments_restarts_and_late_scores(run: Path, tmp_path: Path) -> None:
     board, folder = LiveTensorBoard(tmp_path / "board"), tmp_path / "board"
     old = scratch(run, 4, "old", step(1, 9.0), step(2, 9.0), age=100)
     now = scratch(run, 4, "new", step(1, 5.0), step(2, 4.0), step(3, 3.5))
@@ -87,8 +87,8 @@ def test_a_training_is_one_curve_across_segments_restarts_and_late_scores(run: P
         and board.update(read_metrics_and_scores(run, "base"))
         and not board.update(read_metrics_and_scores(run, "base"))
     )
-    assert shown(folder) == [(1, 5.0), (2, 4.0), (3, 3.5)], f"{old} was begun before"
-    (now / "metrics.jsonl").write_text(step(1, 5.0) + step(2, 4.5) + '{"step": 3, "lo')  # killed, and begun again
+    assert shown(folder) == [(1, 5.0), (2, 4.0), (3, 3.5)], f"{old} began before"
+    (now / "metrics.jsonl").write_text(step(1, 5.0) + step(2, 4.5) + '{"step": 3, "lo')  # killed and restarted
     assert board.update(read_metrics_and_scores(run, "base"))
     assert shown(folder) == [(1, 5.0), (2, 4.5)]
     milestone(run, 4, *(step(n, 5.0 - n / 10) for n in (1, 2, 3, 4)))
@@ -104,17 +104,19 @@ def test_a_training_is_one_curve_across_segments_restarts_and_late_scores(run: P
     assert shown(folder)[-1] == (6, 2.9) and len(shown(folder)) == 6 and len([*folder.iterdir()]) == 1
 
 
-def test_the_command_says_where_to_look_and_how_far_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_follow_command_prints_the_tensorboard_folder_and_progress(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scratch(run, 4, "new", step(1, 5.0), json.dumps({"step": 1, "validation_loss": 4.25}) + "\n", step(2, 4.0))
     assert main(["follow", str(run), "--once"]) == 0
-    said = capsys.readouterr().out
-    assert f"tensorboard --logdir {run}/scratch/live-base" in said
-    assert "base: step 2  loss 4.0000  validation 4.2500  1,000 tokens/s\n" in said
+    output = capsys.readouterr().out
+    assert f"tensorboard --logdir {run}/scratch/live-base" in output
+    assert "base: step 2  loss 4.0000  validation 4.2500  1,000 tokens/s\n" in output
     assert shown(run / "scratch/live-base") == [(1, 5.0), (2, 4.0)]
     assert main(["follow", str(run), "--once"]) == 0 and list_models(run) == ["base"]
 
 
-def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_line_shows_loss_throughput_memory_and_power(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     attempts = run / "provenance/attempts"
     attempts.mkdir()
     for began, steps in (("2026-11-01", 50), ("2026-11-02", 2000)):  # a longer training since
@@ -132,7 +134,7 @@ def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.Captu
     for number in (1, 2, 3):
         (folder / "starts" / str(number)).mkdir()
         (folder / "starts" / str(number) / "arguments.json").touch()
-    (folder / "starts/4").mkdir()  # of a step that has not started its processes
+    (folder / "starts/4").mkdir()  # of a step whose processes have not started
     assert main(["follow", str(run), "--once"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         "base: step 200 of 2000  loss 3.0000  1,000 tokens/s  MFU 41.2%  3.0 GiB  "
@@ -141,14 +143,14 @@ def test_a_line_tells_what_an_engineer_looks_for(run: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("quiet", "told_so"), [(100, False), (130, True)])
-def test_a_training_that_stands_still_is_told(quiet: float, told_so: bool) -> None:
+def test_stalled_training_is_reported(quiet: float, told_so: bool) -> None:
     lines = [{"step": step, "loss": 3.0, "seconds": 2.0, "ended_unix_seconds": 1000.0} for step in (1, 2)]
     assert ("no step for 2 minutes" in format_training_progress("base", lines, 10, now=1000.0 + quiet)) == told_so
-    assert "no step for" not in format_training_progress("base", lines, 2, now=1000.0 + quiet), "it is done"
+    assert "no step for" not in format_training_progress("base", lines, 2, now=1000.0 + quiet), "it is finished"
     slow = [{**line, "seconds": 60.0} for line in lines]
     assert "no step for" not in format_training_progress("base", slow, 10, now=1000.0 + quiet), "ten steps take longer"
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_without_a_started_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["follow", str(tmp_path / "none"), "--once"]) == 2
     assert "is no run that was started: name a folder such as results/NAME" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Loss and bits per byte are those of the documents that were seen, in every group, with intervals that hold."""
+"""Loss and bits per byte are those of the validated documents, in every group, with valid intervals."""
 
 import math
 from collections import defaultdict
@@ -35,7 +35,7 @@ VOCABULARY = 320
 
 
 class Told:
-    """A backend whose token losses are those of a function of a batch."""
+    """A backend with token losses from a function of a batch."""
 
     def __init__(self, losses: Callable[[Batch], torch.Tensor], data_rank: int = 0, data_size: int = 1) -> None:
         self.data_rank, self.data_size = data_rank, data_size
@@ -77,7 +77,7 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_every_mean_is_over_exactly_what_was_seen(index: Path) -> None:
+def test_every_mean_covers_exactly_the_validated_tokens(index: Path) -> None:
     for tokens in (None, 150):
         line, seen = run(index, tokens=tokens), ValidationSet(index, tokens).summarize_counts()
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -98,7 +98,7 @@ def test_every_mean_is_over_exactly_what_was_seen(index: Path) -> None:
         assert sums[""][1:] == [seen["tokens"], seen["bytes"]]
 
 
-def test_a_small_sample_of_sorted_text_sees_both_languages(index: Path) -> None:
+def test_small_sample_of_sorted_text_contains_both_languages(index: Path) -> None:
     line = run(index, tokens=20)
     assert line["validation_loss/language/nl"] != line["validation_loss/language/en"]
     assert {name for name in line if name.startswith("validation_loss/language/")} == {
@@ -108,8 +108,8 @@ def test_a_small_sample_of_sorted_text_sees_both_languages(index: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", [None, 150])
-def test_the_figures_are_those_of_a_forward_pass_of_transformers(index: Path, tokens: int | None) -> None:
-    """The model of another library, on rows that this test lays out itself from the tables of the shards."""
+def test_validation_losses_equal_a_transformers_forward_pass(index: Path, tokens: int | None) -> None:
+    """The model of another library, on rows laid out by this test from the tables of the shards."""
     torch.manual_seed(3)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -153,7 +153,7 @@ def test_the_figures_are_those_of_a_forward_pass_of_transformers(index: Path, to
     assert line["validation_bits_per_byte"] == pytest.approx(whole, rel=1e-5)
 
 
-def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
+def test_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
     held_out = ValidationSet(index)
 
     def losses(rank: int, size: int) -> np.ndarray:
@@ -174,14 +174,14 @@ def test_the_shares_of_two_processes_add_up_to_the_whole(index: Path) -> None:
         ({"micro_batch_size": 1, "mesh": {"pipeline": 12}}, 100, 1),
     ],
 )
-def test_a_pass_takes_half_the_hidden_states_of_a_step(shape: dict[str, Any], rows: int, each: int) -> None:
+def test_validation_pass_uses_half_the_hidden_states_of_a_step(shape: dict[str, Any], rows: int, each: int) -> None:
     training = Training.model_validate({**TRAINING, **shape})
     assert rows_per_pass(training, 12, rows) == each
 
 
 @pytest.mark.parametrize("preset", ["llama3", "qwen3-moe"])
 @pytest.mark.parametrize("has_documents", [False, True])
-def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(has_documents: bool, preset: Any) -> None:
+def test_token_losses_are_bitwise_equal_to_single_rows(has_documents: bool, preset: Any) -> None:
     torch.manual_seed(0)
     documents = torch.tensor([0, 4, 11, 22, 25, 33]) if has_documents else None
     of_rows = torch.tensor([[0, 4, 11], [0, 11, 11], [0, 3, 11]]) if has_documents else None
@@ -203,13 +203,13 @@ def test_losses_of_tokens_are_those_of_each_row_alone_to_the_bit(has_documents: 
             logits_BTV = model(tokens_BT[here], None, None if of_rows is None else of_rows[row])
             assert torch.equal(loss_BT[here], token_cross_entropies(logits_BTV, target_BT[here]))
     assert passed == list(model.blocks)  # each once, after all rows
-    torch.testing.assert_close(loss_BT, together_BT)  # of more rows at once a kernel rounds otherwise
+    torch.testing.assert_close(loss_BT, together_BT)  # a kernel rounds differently with more rows at once
     assert loss_BT.shape == (3, 11) and (loss_BT[2, 4:] == 0).all()
     assert float(loss_BT.sum()) == pytest.approx(float(whole), rel=1e-6)
 
 
-def test_a_batch_has_the_offsets_of_each_row_by_itself() -> None:
-    """A kernel on a GPU reads offsets behind the row as memory of others, and takes time for each document."""
+def test_batch_has_separate_document_offsets_per_row() -> None:
+    """A GPU kernel reads offsets behind the row as foreign memory, and takes time for each document."""
     begin, training = 9, Training.model_validate({**TRAINING, "sampling": {"mask_documents": True}})
     input_BT = np.array([[1, 2, 9, 4], [9, 2, 3, 4], [1, 9, 9, 4]])
     made = make_batch(input_BT, input_BT, training, begin, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""A timestamp authority of the tests: OpenSSL's `ts`, behind a server of HTTP on this machine."""
+"""A timestamp authority for tests: OpenSSL's `ts` behind an HTTP server on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ keyUsage = critical,digitalSignature
 
 
 class Authority:
-    """Answers requests for timestamps until it is left."""
+    """Answer timestamp requests until the context exits."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ class Authority:
         authority = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # the name is http.server's
+            def do_POST(self) -> None:  # the name is required by http.server
                 request = authority.folder / "request.tsq"
                 request.write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
                 words = ("ts", "-reply", "-config", "openssl.cnf", "-section", "here")

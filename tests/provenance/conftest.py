@@ -51,7 +51,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def describe(folder: Path, files: list[Path], crate: Path | None = None, **settings: Any) -> dict[str, Any]:
-    """Write the crate of a run, with what is written beside it, from this project's own workflow."""
+    """Write the crate of a run with its companion files, from this project's own workflow."""
     crate = crate or folder / layout.CRATE
     workflow = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
     workflow += sorted((ROOT / "pipeline/workflow/steps").glob("*.py"))
@@ -64,7 +64,7 @@ def describe(folder: Path, files: list[Path], crate: Path | None = None, **setti
 
 
 class RunBuilder:
-    """Writes jobs of a run as the stages leave them: outputs and a record that names them."""
+    """Write jobs of a run in the layout of the stages: outputs and a record that lists them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -160,7 +160,7 @@ class RunBuilder:
         return archive
 
     def fail(self, name: str, status: str) -> Path:
-        """Write an attempt that left no record: one that failed, or one that was killed and is `running` for ever."""
+        """Write an attempt without a record: failed, or killed and `running` forever."""
         times = {"started": "2026-01-05T09:00:00.000+00:00", "ended": "2026-01-05T09:01:00.000+00:00"}
         command = command_of("corpus.filter", hashlib.sha256(b"corpus.filter").hexdigest()[:16], ENVIRONMENT)
         facts = {"step": "corpus.filter", "instance": {}, "command": command, "host": "node1", "slurm": None}
@@ -187,7 +187,7 @@ class RunBuilder:
         self.job("sources.manifest", {"source": source}, [], {f"sources/{source}/manifest.json": content})
 
     def attempt(self, stage: str, instance: dict[str, str], status: str, **changes: Any) -> str:
-        """Write an attempt that left no record, and return its name."""
+        """Write an attempt without a record, and return its name."""
         name = ".".join([stage, *instance.values(), f"20260105T09{self.minute:02}", "7"])
         command = ["python", "-m", "pipeline", *stage.split("."), "--code", "c0de", "--environment", "cpu-1"]
         content = {
@@ -234,8 +234,8 @@ def counts(documents: int, removed: int) -> dict[str, Any]:
     return {"documents_in": documents, "documents_out": kept, "stages": stages}
 
 
-def account(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the account of the report: 100.5 J for each job, 80 J of it measured."""
+def make_energy_accounting(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the energy accounting of the report: 100.5 J for each job, 80 J of it measured."""
 
     def figure(jobs: int) -> dict[str, Any]:
         sums = {"joules": 100.5, "low_joules": 90.5, "high_joules": 110.5, "measured_joules": 80.0}
@@ -286,7 +286,7 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
     results = {"evaluation/base/10/results.json": json.dumps({"tasks": [task]}).encode()}
     tasks = {"config/tasks/blimp_nl.yaml": b"task: blimp_nl\n"}
     run.job("evaluate.suites", {"model": "base", "step": "10"}, list(milestone), results, raw=tasks)
-    energy = json.dumps(account(read_records(folder))).encode()
+    energy = json.dumps(make_energy_accounting(read_records(folder))).encode()
     run.archive("corpus.filter.main.wiki.0")
     files = (*layout.RECORD.glob(folder), *layout.UNIT_RECORDS.glob(folder))
     records = sorted(path.relative_to(folder).as_posix() for path in files)
@@ -303,7 +303,7 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
 
 
 class Signed:
-    """A signed run, what its readers have from its owner, and what the owner alone has."""
+    """A signed run, the trust anchors of its readers, and the secrets of its owner."""
 
     def __init__(self, folder: Path, house: Path) -> None:
         self.folder, self.house = folder, house
@@ -326,7 +326,7 @@ class Signed:
 
 
 def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], object] = lambda run: None) -> Signed:
-    """Build a run in `house` that is signed from its first attempt on, stamped and published."""
+    """Build a run in `house` that is signed from its first attempt on, timestamped and published."""
     signing_keys.generate_key_pair(house / "key.pem", "p256")
     run = Signed(house / "run", house)
     stamps = {"url": authority.url, "certificates": str(authority.certificate)}
@@ -340,9 +340,9 @@ def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], objec
         made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
         change(made)
         made.crate()
-        said: list[str] = []
-        assert signing.finish_signing(run.folder, settings, said.append)
-        run.checkpoint = said[0].split()[2]
+        messages: list[str] = []
+        assert signing.finish_signing(run.folder, settings, messages.append)
+        run.checkpoint = messages[0].split()[2]
         del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
     return run
 
@@ -355,7 +355,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
 
 @pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Signed:
-    """A signed, stamped and published run that no test changes."""
+    """A signed, timestamped and published run that no test changes."""
     return sign(tmp_path_factory.mktemp("signed"), authority)
 
 
@@ -381,5 +381,5 @@ def finished(template: tuple[Path, str], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def build_run(tmp_path: Path) -> Callable[..., RunBuilder]:
-    """Builds a run of its own: `build_run(name, …)`, without crate."""
+    """Build a separate run: `build_run(name, …)`, without crate."""
     return lambda name, **changes: build(tmp_path / name, **changes)

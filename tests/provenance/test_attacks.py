@@ -1,7 +1,7 @@
-"""A hostile auditor's attacks on a signed run: each is found, the culprit is named, and the exit code is 1.
+"""A hostile auditor's attacks on a signed run: each is detected, the changed file is named, and the exit code is 1.
 
-The first attacker changes files; the second rewrites everything but has no key; the third has the key, but not the
-authority's clock nor the log of heads outside the results.
+The first attacker changes files; the second rewrites everything without a key; the third has the key, but not the
+authority's clock nor the checkpoint log outside the results.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def unsigned(line: bytes) -> bytes:
 
 
 def replay(folder: Path) -> None:
-    """Put back an older record, of an attempt that the step has repeated since."""
+    """Restore an older record, of an attempt that the step has repeated since."""
     older = (folder / SHARD).read_bytes()
     content = json.loads(older)
     (folder / SHARD).write_text(json.dumps({**content, "counts": {"tokens": 7}}))
@@ -215,9 +215,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-def test_nothing_is_found_in_a_run_that_nobody_touched(
-    run: Signed, authority: Authority, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_untouched_run_has_no_problems(run: Signed, authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.problems(timestamp_certificates=authority.certificate, log=run.heads) == []
     given = ["--key", str(run.trusted.key), "--timestamp-certificates", str(authority.certificate)]
     given += ["--log", str(run.heads), "--log-checkpoint", run.checkpoint.upper()]
@@ -227,7 +225,7 @@ def test_nothing_is_found_in_a_run_that_nobody_touched(
     assert "timestamped by an authority with the given certificate" in stamped
 
 
-def test_a_key_out_of_the_run_is_the_runs_own_word(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_stored_in_the_run_is_only_self_asserted(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(run.folder), "--key", str(run.folder / layout.PUBLIC_KEY)]) == 0
     assert "signed by Stichting Proef, as the run itself says: compare the key's sha256" in capsys.readouterr().out
     assert main(["verify", str(run.folder)]) == 0
@@ -236,7 +234,9 @@ def test_a_key_out_of_the_run_is_the_runs_own_word(run: Signed, capsys: pytest.C
 
 
 @pytest.mark.parametrize("name", ATTACKS, ids=lambda name: name.replace(" ", "-"))
-def test_an_attack_is_found_and_the_culprit_named(run: Signed, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_attack_is_detected_and_the_changed_file_named(
+    run: Signed, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copy(run.key, run.folder.parent / "owner.pem")
     attack, culprit = ATTACKS[name]
     attack(run.folder)
@@ -248,7 +248,7 @@ def test_an_attack_is_found_and_the_culprit_named(run: Signed, name: str, capsys
 
 
 def damage_signature(line: bytes) -> bytes:
-    """Return a line with a signature by the same key of something else."""
+    """Return a line with a signature by the same key of other content."""
     envelope = json.loads(line)
     signature = bytearray(base64.b64decode(envelope["signatures"][0]["sig"]))
     signature[-1] ^= 1
@@ -256,7 +256,7 @@ def damage_signature(line: bytes) -> bytes:
     return compact(envelope)
 
 
-def test_an_unsigned_log_another_key_and_a_damaged_signature_are_different_problems(
+def test_unsigned_log_wrong_key_and_damaged_signature_are_distinguished(
     run: Signed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = run.folder / layout.ATTESTATION_LOG
@@ -283,7 +283,7 @@ def checked(run: Signed, *pins: str) -> int:
     return verify_attestations.main([str(run.folder), str(run.trusted.key), *pins])
 
 
-def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_standalone_verifier_accepts_published_anchors(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
     crate = hashlib.sha256((run.folder / layout.CRATE).read_bytes()).hexdigest()
     assert checked(run, "--log-checkpoint", run.checkpoint.upper(), "--crate-sha256", crate.upper()) == 0
     assert "nothing says" not in capsys.readouterr().out
@@ -294,7 +294,7 @@ def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: 
     with pytest.raises(SystemExit):
         verify_attestations.main([str(run.folder)])
     capsys.readouterr()
-    # The log's end is cut off, and the page says something else, as does the crate.
+    # The log's end is truncated, and the page is changed, as is the crate.
     on_lines(lambda lines: lines[:-10])(run.folder)
     write("report/index.html", "<p>beter</p>")(run.folder)
     assert (
@@ -304,19 +304,19 @@ def test_the_verifier_in_one_file_takes_what_was_published(run: Signed, capsys: 
     edit(
         layout.CRATE, lambda crate: [e.update(sha256=page) for e in crate["@graph"] if e["@id"] == "report/index.html"]
     )(run.folder)
-    assert checked(run) == 0, "without a pin nobody can know"
+    assert checked(run) == 0, "undetectable without a trust anchor"
     assert checked(run, "--log-checkpoint", run.checkpoint) == checked(run, "--crate-sha256", crate) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        f"{layout.ATTESTATION_LOG} was cut or changed: no line has the checkpoint given" in said
-        and f"{layout.CRATE} was changed" in said
+        f"{layout.ATTESTATION_LOG} was cut or changed: no line has the checkpoint given" in output
+        and f"{layout.CRATE} was changed" in output
     )
     assert checked(run, "--log-checkpoint", "") == 1
     (problem,) = (p for p in run.problems(log_checkpoint=run.checkpoint) if "checkpoint" in p)
     assert problem.startswith(f"{layout.ATTESTATION_LOG} was cut or changed: no line has the checkpoint given")
 
 
-def test_the_verifier_in_one_file_waits_for_no_pipe_and_ends_in_a_sentence(
+def test_standalone_verifier_does_not_block_on_a_pipe_and_prints_one_error(
     run: Signed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for crate in ("[" * 100_000, '{"@graph":[{"@id":[],"@type":"File","sha256":"a"}]}'):
@@ -333,14 +333,14 @@ def test_the_verifier_in_one_file_waits_for_no_pipe_and_ends_in_a_sentence(
     assert checked(run) == 2 and "is missing or no file" in capsys.readouterr().out
 
 
-def test_a_checkpoint_of_an_earlier_start_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_of_an_earlier_invocation_is_not_the_newest(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
     *_, before, _ = attestation_log.read_log(run.folder)
     sentence = f"{layout.ATTESTATION_LOG} has 1 lines after the checkpoint given: ask the owner for the newest one."
     assert run.problems(log_checkpoint=before.sha256) == [sentence]
     assert checked(run, "--log-checkpoint", before.sha256) == 1 and sentence in capsys.readouterr().out
 
 
-def test_the_verifier_in_one_file_prints_no_name_that_a_terminal_obeys(
+def test_standalone_verifier_escapes_terminal_control_characters(
     run: Signed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("logs/\x1b[2J.log", "as it was")(run.folder)
@@ -348,20 +348,18 @@ def test_the_verifier_in_one_file_prints_no_name_that_a_terminal_obeys(
     attest_evidence(run.folder)
     write("logs/\x1b[2J.log", "other")(run.folder)
     assert checked(run) == 1
-    said = capsys.readouterr().out
-    assert "\x1b" not in said and "logs/\\x1b[2J.log was changed" in said
+    output = capsys.readouterr().out
+    assert "\x1b" not in output and "logs/\\x1b[2J.log was changed" in output
 
 
-# What the file for the auditor's own machine cannot know: links, what nobody attests, and what is gone.
+# The standalone file on the auditor's machine cannot know: links, unattested and missing files.
 BEYOND = ("gone", "more", "cut", "link", "payload", "older", "commit", "owner", "a loop of links")
 
 
 @pytest.mark.parametrize(
     "name", [n for n in ATTACKS if not any(word in n for word in BEYOND)], ids=lambda name: name.replace(" ", "-")
 )
-def test_the_verifier_in_one_file_finds_what_was_changed(
-    run: Signed, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standalone_verifier_detects_changes(run: Signed, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     attack, culprit = ATTACKS[name]
     attack(run.folder)
     code = verify_attestations.main([str(run.folder), str(run.trusted.key)])
@@ -369,7 +367,7 @@ def test_the_verifier_in_one_file_finds_what_was_changed(
     assert culprit in capsys.readouterr().out or culprit == layout.ATTESTATION_LOG
 
 
-def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
+def test_batch_lists_may_be_removed_if_attested_but_no_other_evidence(
     run: Signed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(run.key))
@@ -384,11 +382,11 @@ def test_lists_of_batches_may_go_where_that_is_attested_and_no_other_evidence(
     attestation_log.append_statement(
         run.folder, attestation_log.EVIDENCE_REMOVED, [statement], {"log": layout.ATTESTATION_LOG}
     )
-    assert len(run.problems()) == 1, "also where the owner says so"
+    assert len(run.problems()) == 1, "even if the owner states it"
 
 
 def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> None:
-    """Change a file and all that speaks of it: hashes, records, crate, attempts and the whole log."""
+    """Change a file and everything that refers to it: hashes, records, crate, attempts and the whole log."""
     unpack_archives(folder)
     records = {path: json.loads(path.read_text()) for path in (folder / RECORDS).glob("*.json")}
     change(folder)
@@ -400,9 +398,11 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
         edit(layout.SIGNER, lambda s: s.update(key_sha256=signing_keys.key_sha256(public)))(folder)
     for path, record in sorted(records.items(), key=lambda item: item[1]["started"]):
         for group in ("inputs", "outputs"):
-            for told in record[group]:
-                if not told["path"].startswith("data:"):
-                    told |= entry(told["name"], told["path"], (folder / told["path"]).read_bytes())
+            for file_entry in record[group]:
+                if not file_entry["path"].startswith("data:"):
+                    file_entry |= entry(
+                        file_entry["name"], file_entry["path"], (folder / file_entry["path"]).read_bytes()
+                    )
         if record["step"] == "provenance.crate":
             files = [file for file in path.parent.iterdir() if file != path]
             describe(folder, files)
@@ -422,12 +422,12 @@ def rewrite(folder: Path, change: Callable[[Path], None], key: Path | None) -> N
 BETTER = write("models/base/metrics.jsonl", '{"step": 10, "loss": 1.0, "seconds": 2.0}\n')
 
 
-def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path: Path) -> None:
+def test_run_rewritten_without_the_key_is_detected(run: Signed, tmp_path: Path) -> None:
     rewrite(run.folder, BETTER, None)
     shutil.rmtree(run.folder / "provenance/timestamps")
     assert [
         p for p in verify_run(run.folder).problems if layout.ATTESTATION_LOG not in p
-    ] == []  # all of it fits together
+    ] == []  # all of it is consistent
     assert any("is not signed" in problem for problem in run.problems())
     signing_keys.generate_key_pair(tmp_path / "own.pem", "ed25519")
     rewrite(run.folder, BETTER, tmp_path / "own.pem")
@@ -438,37 +438,35 @@ def test_a_run_that_was_rewritten_without_the_key_is_found(run: Signed, tmp_path
     assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 1
 
 
-def test_a_run_that_was_rewritten_with_the_key_is_not_what_was_stamped_and_published(
-    run: Signed, authority: Authority
-) -> None:
+def test_run_rewritten_with_the_key_does_not_match_timestamp_and_publication(run: Signed, authority: Authority) -> None:
     rewrite(run.folder, BETTER, run.key)
     (problem,) = run.problems()
     assert "was written anew since" in problem and "provenance/timestamps/" in problem
     shutil.rmtree(run.folder / "provenance/timestamps")
-    assert run.problems() == []  # whoever has the key can, and a reader with nothing else cannot know
+    assert run.problems() == []  # whoever has the key can, and a reader without anchors cannot know
     (problem,) = run.problems(timestamp_certificates=authority.certificate)
     assert "no authority has seen the last line" in problem
     (problem,) = run.problems(log=run.heads)
     assert "was written anew or cut" in problem
 
 
-def test_a_run_that_was_put_back_to_an_earlier_state_is_not_what_was_published(run: Signed) -> None:
+def test_run_rolled_back_to_an_earlier_state_does_not_match_the_publication(run: Signed) -> None:
     on_lines(lambda lines: lines[:-1])(run.folder)
     assert any("was written anew or cut" in problem for problem in run.problems(log=run.heads))
     assert any("is unknown: no attestation names it" in problem for problem in run.problems())
 
 
-def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
+def test_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
     run: Signed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = Signed(run.folder.rename(run.folder.with_name("demo")), run.house)
     assert main(["verify", str(copy.folder), "--log", str(run.heads)]) == 0
     assert f"{copy.folder}: this is the run run, as its log of attestations says." in capsys.readouterr().out
-    # The hash of the log's first line finds the run under whatever name it was published; so would the run's name.
+    # The hash of the log's first line identifies the run under any published name; so would the run's name.
     published = run.heads.read_text().replace('"run": "run"', '"run": "of then"')
     (renamed := run.folder.with_name("renamed.jsonl")).write_text(published)
     assert copy.problems(log=renamed) == []
-    # A log of an earlier version has no hash of a first line: the run's name decides.
+    # A log of an earlier version has no hash of a first line: the run's name is used.
     older = [{k: v for k, v in json.loads(line).items() if k != "first"} for line in run.heads.read_text().splitlines()]
     (log_of_then := run.folder.with_name("older.jsonl")).write_text("".join(f"{json.dumps(e)}\n" for e in older))
     assert copy.problems(log=log_of_then) == []
@@ -479,7 +477,7 @@ def test_an_honest_copy_may_be_anywhere_and_a_renamed_run_is_named(
     )
 
 
-def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(run: Signed, tmp_path: Path) -> None:
+def test_run_rewritten_and_republished_is_detected_by_its_first_log(run: Signed, tmp_path: Path) -> None:
     rewrite(run.folder, BETTER, run.key)
     shutil.rmtree(run.folder / "provenance/timestamps")
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
@@ -490,7 +488,7 @@ def test_a_run_that_was_rewritten_and_published_again_is_found_by_its_first_log(
     assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
 
 
-# What nobody may write once its start has ended, and what only a step that runs again may.
+# Files that nobody may write after an invocation ended, and those that only a repeated step may.
 CLOSED = {
     OF_SNAKEMAKE: '{"joules": -9999}\n',
     READING: '{"joules": -9999}\n',
@@ -501,20 +499,20 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("place", CLOSED)
-def test_what_was_changed_between_two_starts_is_signed_by_none(
+def test_changes_between_two_invocations_are_not_signed(
     run: Signed, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
     settings = Provenance(key=str(run.key), owner="Stichting Proef")
 
     def start(number: int, log_text: str = "") -> list[str]:
-        said: list[str] = []
-        signing.begin_signing(run.folder, settings, said.append)
+        messages: list[str] = []
+        signing.begin_signing(run.folder, settings, messages.append)
         if log_text:
             write(place, log_text)(run.folder)
         (run.folder / READINGS / f"snakemake.2.{number}@node1.jsonl").write_text(f"{number}")
         assert signing.finish_signing(run.folder, settings, print)
-        return said
+        return messages
 
     write("logs/report.page.log", "a line\n")(run.folder)
     assert start(1) == [] == run.problems()
@@ -532,19 +530,19 @@ def test_what_was_changed_between_two_starts_is_signed_by_none(
         assert start(5, log_text="the step ran again\n") != [] and run.problems() == []
 
 
-def test_what_a_killed_start_or_a_job_without_end_has_written_is_attested(
+def test_outputs_of_a_killed_invocation_or_unfinished_job_are_attested(
     run: Signed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
     settings = Provenance(key=str(run.key), owner="Stichting Proef")
-    said: list[str] = []
+    messages: list[str] = []
     add(LOG, "of a step with an attempt that was killed\n")(run.folder)
     edit(KILLED, lambda attempt: attempt.update(wall_seconds=61.0))(run.folder)
-    signing.begin_signing(run.folder, settings, said.append)
-    assert signing.finish_signing(run.folder, settings, print) and said == [] == run.problems()
+    signing.begin_signing(run.folder, settings, messages.append)
+    assert signing.finish_signing(run.folder, settings, print) and messages == [] == run.problems()
 
 
-def test_a_timestamp_of_another_head_or_authority_is_none(run: Signed, authority: Authority, tmp_path: Path) -> None:
+def test_timestamp_of_another_head_or_authority_is_rejected(run: Signed, authority: Authority, tmp_path: Path) -> None:
     (stamp,) = (run.folder / "provenance/timestamps").iterdir()
     with Authority(tmp_path / "other") as other:
         (problem,) = run.problems(timestamp_certificates=other.certificate)

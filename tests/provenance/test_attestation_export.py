@@ -1,4 +1,4 @@
-"""Bundles hold the lines of the log as they are; the layout names what each job may read and what it wrote."""
+"""Bundles contain the unchanged lines of the log; the layout lists the allowed inputs and the outputs of each job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def payload(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_bundle_is_the_line_of_the_log_in_the_form_of_sigstore(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+def test_bundle_is_the_log_line_in_sigstore_format(run: RunBuilder, key: Path, tmp_path: Path) -> None:
     done = export_attestations(run.folder, tmp_path / "out")
     assert not done.has_layout and {path.name for path in (tmp_path / "out").iterdir()} == {"bundles"}
     lines = [json.loads(line) for line in (run.folder / layout.ATTESTATION_LOG).read_text().splitlines()]
@@ -54,7 +54,7 @@ def test_a_bundle_is_the_line_of_the_log_in_the_form_of_sigstore(run: RunBuilder
         assert hint == signature.keyid == signing_keys.key_sha256(public)
 
 
-def test_a_job_that_ran_again_has_the_bundle_of_the_last_time(run: RunBuilder, tmp_path: Path) -> None:
+def test_repeated_job_has_the_bundle_of_its_last_execution(run: RunBuilder, tmp_path: Path) -> None:
     metrics = "models/base/metrics.jsonl"
     run.job("pretrain.export", {"model": "base"}, [metrics], {metrics: b'{"step": 11}\n'})
     export_attestations(run.folder, tmp_path / "out")
@@ -68,7 +68,7 @@ def test_a_job_that_ran_again_has_the_bundle_of_the_last_time(run: RunBuilder, t
     assert read == metrics
 
 
-def test_the_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+def test_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilder, key: Path, tmp_path: Path) -> None:
     run.job("pretrain.export", {"model": "own"}, [], {"models/own/final/a[1].safetensors": b"w"})
     done = export_attestations(run.folder, tmp_path / "out", key)
     content = payload(tmp_path / "out/root.layout")
@@ -88,7 +88,7 @@ def test_the_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilde
     assert content["expires"].startswith("2036-01-")  # ten years after the last job of the example
 
 
-def test_a_model_whose_folder_is_gone_is_not_required(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+def test_removed_model_is_not_required(run: RunBuilder, key: Path, tmp_path: Path) -> None:
     for name in ("old", "own"):
         run.job("pretrain.export", {"model": name}, [], {f"models/{name}/final/{file}": b"w" for file in ("a", "b")})
     shutil.rmtree(run.folder / "models/old")
@@ -96,10 +96,10 @@ def test_a_model_whose_folder_is_gone_is_not_required(run: RunBuilder, key: Path
     export_attestations(run.folder, tmp_path / "out", key)
     (inspection,) = payload(tmp_path / "out/root.layout")["inspect"]
     required = [rule[1] for rule in inspection["expected_materials"] if rule[0] == "REQUIRE"]
-    assert required == ["models/own/final/a", "models/own/final/b"], "a file that is missing of a model that is there"
+    assert required == ["models/own/final/a", "models/own/final/b"], "a missing file of an existing model"
 
 
-def test_a_final_model_is_matched_with_the_job_that_wrote_it_last(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+def test_final_model_is_matched_with_the_job_that_wrote_it_last(run: RunBuilder, key: Path, tmp_path: Path) -> None:
     for model in ("z", "a"):
         run.job("pretrain.export", {"model": model}, [], {"models/own/final/w": model.encode()})
     export_attestations(run.folder, tmp_path / "out", key)
@@ -108,9 +108,7 @@ def test_a_final_model_is_matched_with_the_job_that_wrote_it_last(run: RunBuilde
     assert match in inspection["expected_materials"]
 
 
-def test_an_input_that_was_made_again_is_matched_with_what_made_it_before(
-    run: RunBuilder, key: Path, tmp_path: Path
-) -> None:
+def test_regenerated_input_is_matched_with_its_earlier_producer(run: RunBuilder, key: Path, tmp_path: Path) -> None:
     line = sum(1 for _ in attestation_log.read_log(run.folder))
     old, new = "corpus/again/filtered/laws.0.parquet", "tokens/again/shards/0.bin"
     instance = {"corpus": "again", "source": "laws", "unit": "0"}
@@ -125,7 +123,7 @@ def test_an_input_that_was_made_again_is_matched_with_what_made_it_before(
     steps = {step["name"]: step for step in payload(tmp_path / "out/root.layout")["steps"]}
     (match,) = [rule for rule in steps["tokens.shard.again.0"]["expected_materials"] if old in rule]
     earlier = [name for name in steps if name.startswith("corpus.filter.again.laws.0.")]
-    assert match == ["MATCH", old, "WITH", "PRODUCTS", "FROM", *earlier], "one, not the attempt that nothing has read"
+    assert match == ["MATCH", old, "WITH", "PRODUCTS", "FROM", *earlier], "one, not the unread attempt"
     assert int(earlier[0].rsplit(".", 1)[1]) > line and len(steps) == done.jobs
     (first,) = [name for name in steps if name.startswith("sources.fingerprint.again.")]
     assert ["MATCH", raw, "WITH", "PRODUCTS", "FROM", first] in steps[earlier[0]]["expected_materials"]
@@ -134,7 +132,7 @@ def test_an_input_that_was_made_again_is_matched_with_what_made_it_before(
     assert {path.name.removesuffix(".sigstore.json") for path in (tmp_path / "out/bundles").iterdir()} == {*steps}
 
 
-def test_an_input_that_no_job_wrote_so_is_refused_with_its_job(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+def test_input_without_a_matching_producer_is_refused_with_its_job(run: RunBuilder, key: Path, tmp_path: Path) -> None:
     place = "corpus/main/filtered/laws.0.parquet"
     run.written[place] = {**run.written[place], "sha256": "0" * 64}
     run.job("tokens.shard", {"tokens": "main", "shard": "9"}, [place], {"tokens/main/shards/9.bin": b"9"})
@@ -142,11 +140,11 @@ def test_an_input_that_no_job_wrote_so_is_refused_with_its_job(run: RunBuilder, 
         InputError, match=rf"^tokens\.shard\.main\.9 read {place} with a hash that no job attested: run"
     ):
         export_attestations(run.folder, tmp_path / "out", key)
-    assert not (tmp_path / "out").exists(), "nothing half written"
+    assert not (tmp_path / "out").exists(), "no partial output"
     assert export_attestations(run.folder, tmp_path / "out").jobs > 9
 
 
-def test_what_cannot_be_exported_is_refused_in_a_sentence(
+def test_unexportable_run_is_refused(
     run: RunBuilder, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = signing_keys.generate_key_pair(tmp_path / "other.pem", "p256").with_suffix("")
@@ -167,7 +165,7 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_names_the_tools_that_read_what_it_writes(
+def test_command_names_the_tools_that_read_its_output(
     run: RunBuilder, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "out")

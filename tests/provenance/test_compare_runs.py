@@ -1,4 +1,4 @@
-"""Comparison tells whatever differs in a record, and lists what no two runs have alike as not compared."""
+"""Comparison reports every difference in a record, and lists the fields that always differ as not compared."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def edit(run: Path, name: str, **changes: Any) -> None:
         edit_record(run, file.stem, **changes)
 
 
-def test_times_hosts_and_attempts_are_no_difference_and_are_listed(
+def test_times_hosts_and_attempts_are_listed_but_not_differences(
     build_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = build_run("a").folder, build_run("b").folder
     assert main(["compare", str(a), str(b)]) == 0
     assert capsys.readouterr().out == f"{SAME}\n"
     edit(b, "*.json", host="node2", started="2027", wall_seconds=1.0, slurm={"slurm_job_id": "7"})
-    found = compare_runs(a, b)
-    assert found.differences == []
-    assert found.notes == ["not compared, though it differs: host; slurm; started; wall_seconds"]
+    runs = compare_runs(a, b)
+    assert runs.differences == []
+    assert runs.notes == ["not compared, though it differs: host; slurm; started; wall_seconds"]
     assert main(["compare", str(a), str(b)]) == 0
 
 
-def test_changed_settings_code_environment_data_and_results_are_told_by_step(build_run: Callable[..., Any]) -> None:
+def test_changed_settings_code_environment_data_and_results_are_listed_by_step(build_run: Callable[..., Any]) -> None:
     a = build_run("a").folder
     b = build_run(
         "b",
         loss=4.0,
         settings={"seed": 43, "optimizer": {"learning_rate": 0.001}},
         code_version="new",
-        environment_file=None,  # as records of earlier versions
+        environment_file=None,  # like records of earlier versions
         environment={"python": "3.12.1", "lock": "cpu", "packages": {"pyarrow": "26.0.1"}},
         launch="srun",
     ).folder
-    found = compare_runs(a, b)
-    lines = found.differences
+    runs = compare_runs(a, b)
+    lines = runs.differences
     text = "\n".join(lines[lines.index("pretrain.segment") + 1 : lines.index("results")])
     assert "settings seed: 42 → 43  [model=base, step=10]" in text
     assert "settings optimizer.learning_rate: nothing → 0.001" in text
@@ -61,10 +61,10 @@ def test_changed_settings_code_environment_data_and_results_are_told_by_step(bui
     assert "  base/last loss: 3.5 → 4.0" in results
     assert "  base/10/blimp_nl/nl/acc: 0.286 → 0.25" in results
     assert "corpus.filter" not in lines
-    assert list(found.code) == ["pretrain.segment"]
+    assert list(runs.code) == ["pretrain.segment"]
 
 
-def test_a_difference_that_jobs_share_is_told_once(build_run: Callable[..., Any]) -> None:
+def test_difference_shared_by_jobs_is_listed_once(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a").folder, build_run("b").folder
     edit(b, "corpus.filter.*.json", settings={"seed": 7})
     lines = [line for line in compare_runs(a, b).differences if "settings seed" in line]
@@ -72,7 +72,7 @@ def test_a_difference_that_jobs_share_is_told_once(build_run: Callable[..., Any]
     assert "source=laws" in lines[0] and "source=wiki" in lines[0]
 
 
-def test_a_job_that_only_one_run_has_is_told(build_run: Callable[..., Any]) -> None:
+def test_job_that_exists_in_one_run_is_reported(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a"), build_run("b")
     b.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/1.arrow": b"x"})
     assert compare_runs(a.folder, b.folder).differences == [
@@ -82,28 +82,28 @@ def test_a_job_that_only_one_run_has_is_told(build_run: Callable[..., Any]) -> N
     assert main(["compare", str(a.folder), str(b.folder)]) == 1
 
 
-def test_an_emptied_count_is_told(build_run: Callable[..., Any]) -> None:
+def test_emptied_count_is_reported(build_run: Callable[..., Any]) -> None:
     a = build_run("a", counts={"tokens": 1024, "tokens_per_second": 3.5}).folder
     b = build_run("b", counts={"tokens": 0, "tokens_per_second": 7.5}).folder
-    found = compare_runs(a, b)
-    assert found.differences == ["pretrain.segment", "  counts tokens: 1024 → 0  [model=base, step=10]"]
-    assert found.notes == [
+    runs = compare_runs(a, b)
+    assert runs.differences == ["pretrain.segment", "  counts tokens: 1024 → 0  [model=base, step=10]"]
+    assert runs.notes == [
         "not compared, though it differs: pretrain.segment counts tokens_per_second; the bytes of records"
     ]
     edit(b, "pretrain.segment.*.json", counts={})
     assert "  counts tokens: 1024 → nothing  [model=base, step=10]" in compare_runs(a, b).differences
 
 
-def test_energies_differ_where_their_intervals_do_not_overlap(build_run: Callable[..., Any]) -> None:
+def test_energies_differ_if_their_intervals_do_not_overlap(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a").folder, build_run("b").folder
     path = b / "report/energy.json"
-    account = json.loads(path.read_text())
-    account["total"] = {key: x * 1.1 if isinstance(x, float) else x for key, x in account["total"].items()}
-    path.write_text(json.dumps(account))
-    found = compare_runs(a, b)
-    assert found.differences == [] and "their 95 % intervals overlap, so no difference is shown" in found.notes[0]
-    account["total"] = {key: x * 70 if isinstance(x, float) else x for key, x in account["total"].items()}
-    path.write_text(json.dumps(account))
+    accounting = json.loads(path.read_text())
+    accounting["total"] = {key: x * 1.1 if isinstance(x, float) else x for key, x in accounting["total"].items()}
+    path.write_text(json.dumps(accounting))
+    runs = compare_runs(a, b)
+    assert runs.differences == [] and "their 95 % intervals overlap, so no difference is shown" in runs.notes[0]
+    accounting["total"] = {key: x * 70 if isinstance(x, float) else x for key, x in accounting["total"].items()}
+    path.write_text(json.dumps(accounting))
     (title, line) = compare_runs(a, b).differences
     assert title == "energy" and line.startswith("  total: ")
     assert line.endswith("their 95 % intervals do not overlap") and "80 % measured, 20 % estimated" in line
@@ -111,7 +111,7 @@ def test_energies_differ_where_their_intervals_do_not_overlap(build_run: Callabl
     assert compare_runs(a, b).differences == ["energy", "  only the first run has an account (report/energy.json)"]
 
 
-def test_the_configuration_of_the_starts_is_compared_once(build_run: Callable[..., Any]) -> None:
+def test_configuration_snapshots_are_compared_once(build_run: Callable[..., Any]) -> None:
     folders = []
     for name, seed in (("a", 1), ("b", 2)):
         folder = build_run(name).folder
@@ -125,17 +125,17 @@ def test_the_configuration_of_the_starts_is_compared_once(build_run: Callable[..
 
 
 def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to each value in a record that is no folder of others."""
+    """Yield the path to each leaf value in a record."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = [*items]
-    for key, item in found:
+    results = [*items]
+    for key, item in results:
         yield from leaves(item, (*way, key))
-    if not found:
+    if not results:
         yield way
 
 
 def change(content: Any, way: tuple[Any, ...]) -> None:
-    """Change the value at the end of a way into another one of its kind."""
+    """Change the value at the end of a path into another one of its kind."""
     for key in way[:-1]:
         content = content[key]
     value = content[way[-1]]
@@ -144,7 +144,7 @@ def change(content: Any, way: tuple[Any, ...]) -> None:
     content[way[-1]] = value + changed if isinstance(value, int | float | str) and type(value) is not bool else changed
 
 
-def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., Any]) -> None:
+def test_every_record_field_difference_is_reported(build_run: Callable[..., Any]) -> None:
     a, b = (
         build_run("a", counts={"tokens": 5, "skips": []}).folder,
         build_run("b", counts={"tokens": 5, "skips": []}).folder,
@@ -160,8 +160,8 @@ def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., A
             assert changed != record
             path.write_text(json.dumps(changed))
             try:
-                found = compare_runs(a, b)
-            except InputError:  # a value that no record has there is told too
+                runs = compare_runs(a, b)
+            except InputError:  # an unknown value is reported too
                 continue
             free = {"started", "ended", "wall_seconds", "cpu_seconds", "peak_memory_bytes", "host", "slurm", "attempt"}
             timed = way[0] in free
@@ -173,13 +173,13 @@ def test_nothing_that_differs_in_any_record_is_silent(build_run: Callable[..., A
                     or file.endswith("metrics.jsonl")
                     or file.startswith(("provenance/records/", "provenance/archives/"))
                 )
-            assert found.differences or (timed and found.notes), f"{path.name}: {way} differs in silence"
+            assert runs.differences or (timed and runs.notes), f"{path.name}: {way} difference not reported"
             tried += 1
-        for key in record:  # and a field that is gone, where it is not one that each record has
+        for key in record:  # and a removed field, unless each record has it
             without = {name: value for name, value in record.items() if name != key}
             path.write_text(json.dumps(without))
             if key in ("environment_file", "git", "launch", "counts", "frozen", "operation"):
-                assert compare_runs(a, b).differences, f"{path.name}: {key} is missing in silence"
+                assert compare_runs(a, b).differences, f"{path.name}: {key} missing field not reported"
         path.write_text(json.dumps({**record, "a later field": 1}))
         assert any("a later field" in line for line in compare_runs(a, b).differences)
         path.write_text(original)

@@ -1,4 +1,4 @@
-"""What differs in two files is told by rows, columns, keys, tensors or the first byte."""
+"""Differences of two files are reported by rows, columns, keys, tensors or the first byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pair(tmp_path: Path, name: str) -> tuple[Path, Path]:
     return tmp_path / "a" / name, tmp_path / "b" / name
 
 
-def test_rows_columns_and_metadata_of_tables(tmp_path: Path) -> None:
+def test_table_differences_in_rows_columns_and_metadata(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.parquet")
     pq.write_table(pa.table({"id": ["p", "q", "r"], "n": [1, 2, 3]}), a)
     pq.write_table(pa.table({"id": ["p", "q", "r"], "n": [1, 2, 3]}), b, compression="zstd")
@@ -39,7 +39,7 @@ def test_rows_columns_and_metadata_of_tables(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_of_arrow_streams(tmp_path: Path) -> None:
+def test_arrow_stream_row_differences(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.arrow")
     for path, tokens in ((a, [[1, 2], [3]]), (b, [[1, 2], [4]])):
         table = pa.table({"tokens": tokens})
@@ -48,7 +48,7 @@ def test_rows_of_arrow_streams(tmp_path: Path) -> None:
     assert compare_file_contents(a, b) == ["column tokens: 1 of 2 rows differ, from 0: 1"]
 
 
-def test_tensors_by_how_much(tmp_path: Path) -> None:
+def test_tensor_differences_have_their_size(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.safetensors")
     save_file({"w": torch.zeros(2, 3), "v": torch.zeros(4)}, a)
     save_file({"w": torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.0, -0.25]]), "v": torch.zeros(5)}, b)
@@ -58,7 +58,7 @@ def test_tensors_by_how_much(tmp_path: Path) -> None:
     ]
 
 
-def test_keys_of_json_and_lines_of_metrics_without_their_speeds(tmp_path: Path) -> None:
+def test_json_key_and_metric_line_differences_ignore_speeds(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.json")
     a.write_text(json.dumps({"k": [1, {"l": "x" * 200 + "1"}]}))
     b.write_text(json.dumps({"k": [1, {"l": "x" * 200 + "2"}]}))
@@ -70,14 +70,14 @@ def test_keys_of_json_and_lines_of_metrics_without_their_speeds(tmp_path: Path) 
     assert compare_file_contents(a, b) == ["line 1, loss: 2.0 → 2.5"]
 
 
-def test_a_line_of_json_lines_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+def test_json_lines_end_only_at_line_feeds(tmp_path: Path) -> None:
     before, now = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     before.write_text('{"a": "x\u2028y\x85"}\n{"a": 1}\n', encoding="utf-8")
     now.write_text('{"a": "x\u2028y\x85"}\n{"a": 2}\n', encoding="utf-8")
     assert compare_file_contents(before, now) == ["line 2, a: 1 → 2"]
 
 
-def test_other_files_and_those_that_are_not_what_their_name_says_by_their_bytes(tmp_path: Path) -> None:
+def test_other_and_invalid_files_are_compared_by_bytes(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "x.bin")
     a.write_bytes(b"abcd")
     b.write_bytes(b"abXde")

@@ -1,4 +1,4 @@
-"""The crate lists every file and job, is the same for the same results, and is read by the reference library."""
+"""The crate lists every file and job, is reproducible, and is read by the reference library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entities(folder: Path) -> dict[str, dict[str, Any]]:
     return {entity["@id"]: entity for entity in json.loads((folder / layout.CRATE).read_text())["@graph"]}
 
 
-def test_every_file_is_listed_with_its_hash_and_size(finished: Path) -> None:
+def test_every_file_is_listed_with_hash_and_size(finished: Path) -> None:
     listed = {key: entity for key, entity in entities(finished).items() if "File" in entity["@type"]}
     assert sorted(listed) == list_artifacts(finished)
     assert "provenance/records/corpus.filter.main.laws.0.json" in listed
@@ -33,7 +33,7 @@ def test_every_file_is_listed_with_its_hash_and_size(finished: Path) -> None:
         assert int(entity["contentSize"]) == (finished / path).stat().st_size
 
 
-def test_attempts_logs_scratch_and_unfinished_files_are_left_out(finished: Path) -> None:
+def test_attempts_logs_scratch_and_unfinished_files_are_excluded(finished: Path) -> None:
     for extra in (".partial-x.json", "models/.partial-final/model.safetensors", "models/.snakemake_timestamp"):
         (finished / extra).parent.mkdir(parents=True, exist_ok=True)
         (finished / extra).write_text("x")
@@ -43,7 +43,7 @@ def test_attempts_logs_scratch_and_unfinished_files_are_left_out(finished: Path)
     ]
 
 
-def test_a_source_called_scratch_is_a_source(finished: Path) -> None:
+def test_source_named_scratch_is_included(finished: Path) -> None:
     (finished / "sources/scratch").mkdir()
     (finished / "sources/scratch/manifest.json").write_text("{}")
     assert "sources/scratch/manifest.json" in list_artifacts(finished)
@@ -66,14 +66,14 @@ def test_jobs_have_inputs_outputs_software_times_and_cost(finished: Path) -> Non
     assert "80 % measured, 20 % estimated" in energy["description"] and "rapl" in energy["description"]
 
 
-def test_the_run_has_the_energy_of_its_report_s_account(finished: Path) -> None:
+def test_run_energy_equals_the_report(finished: Path) -> None:
     graph = entities(finished)
     (energy,) = (graph[value["@id"]] for value in graph["./"]["variableMeasured"] if "total" in value["@id"])
     reported = json.loads((finished / "report/energy.json").read_text())["total"]
     assert energy["value"] == reported["joules"] > 900
 
 
-def test_sources_carry_license_and_rights(finished: Path) -> None:
+def test_sources_have_license_and_rights(finished: Path) -> None:
     graph = entities(finished)
     laws = graph["sources/laws/"]
     assert laws["license"] == {"@id": "https://spdx.org/licenses/CC0-1.0"}
@@ -83,7 +83,7 @@ def test_sources_carry_license_and_rights(finished: Path) -> None:
     assert raw["name"] == "laws/0.jsonl"
 
 
-def test_every_reference_leads_somewhere_in_the_crate(finished: Path) -> None:
+def test_every_reference_resolves_in_the_crate(finished: Path) -> None:
     graph = entities(finished)
 
     def references(value: Any) -> list[str]:
@@ -91,12 +91,12 @@ def test_every_reference_leads_somewhere_in_the_crate(finished: Path) -> None:
             return [value["@id"]] if set(value) == {"@id"} else [r for v in value.values() for r in references(v)]
         return [r for item in value for r in references(item)] if isinstance(value, list) else []
 
-    found = {reference for entity in graph.values() for reference in references(entity)}
-    elsewhere = {reference for reference in found - graph.keys() if "bioschemas.org/profiles" not in reference}
+    results = {reference for entity in graph.values() for reference in references(entity)}
+    elsewhere = {reference for reference in results - graph.keys() if "bioschemas.org/profiles" not in reference}
     assert elsewhere == {"https://w3id.org/ro/crate/1.1"}
 
 
-def test_the_reference_library_reads_it(finished: Path) -> None:
+def test_reference_library_reads_the_crate(finished: Path) -> None:
     crate = ROCrate(finished)
     assert crate.root_dataset["name"] == "test"
     actions = [entity for entity in crate.root_dataset["mentions"] if entity.type == "CreateAction"]
@@ -106,7 +106,7 @@ def test_the_reference_library_reads_it(finished: Path) -> None:
     assert files == set(list_artifacts(finished))
 
 
-def test_the_same_results_give_the_same_bytes(
+def test_same_results_give_the_same_bytes(
     template: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = shutil.copytree(template[0], tmp_path / "elsewhere")
@@ -114,14 +114,14 @@ def test_the_same_results_give_the_same_bytes(
     crate = copy / ".partial-ro-crate-metadata.json"
     (state,) = (e for e in json.loads((copy / layout.CRATE).read_text())["@graph"] if e["@id"] == "#log-checkpoint")
     lines = (copy / layout.ATTESTATION_LOG).read_bytes().splitlines(keepends=True)[: state["position"]]
-    (copy / layout.ATTESTATION_LOG).write_bytes(b"".join(lines))  # as the log was
+    (copy / layout.ATTESTATION_LOG).write_bytes(b"".join(lines))  # as the log did
     assert state["sha256"] == hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     describe(copy, records, crate)
     assert crate.read_bytes() == (template[0] / layout.CRATE).read_bytes()
     assert f"crate sha256: {template[1]}\n" in capsys.readouterr().out
 
 
-def test_a_record_of_an_earlier_configuration_is_a_file_and_no_job(build_run: Callable[..., Any]) -> None:
+def test_record_of_an_earlier_configuration_is_a_file_and_not_a_job(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     planned = sorted([*layout.RECORD.glob(run.folder), *layout.UNIT_RECORDS.glob(run.folder)])
     run.job("tokens.shard", {"tokens": "main", "shard": "7"}, [], {"tokens/main/train/7.arrow": b"old"})
@@ -134,14 +134,14 @@ def test_a_record_of_an_earlier_configuration_is_a_file_and_no_job(build_run: Ca
     assert len(listed) == 2 and not any("description" in graph[path] for path in listed)
 
 
-def test_a_file_of_another_length_than_recorded_stops_the_crate(build_run: Callable[..., Any]) -> None:
+def test_file_with_an_unrecorded_length_stops_the_crate(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     (run.folder / "tokens/main/train/0.arrow").write_bytes(b"short")
     with pytest.raises(InputError, match=r"tokens/main/train/0\.arrow has 5 bytes"):
         run.crate()
 
 
-def test_the_two_formats_of_arrow_are_told_apart_by_their_bytes(build_run: Callable[..., Any]) -> None:
+def test_arrow_file_and_stream_formats_are_distinguished(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     table, folder = pa.table({"n": [1]}), run.folder / "tokens/main/train"
     for number, new in ((7, pa.ipc.new_file), (8, pa.ipc.new_stream)):
@@ -162,14 +162,14 @@ def test_the_two_formats_of_arrow_are_told_apart_by_their_bytes(build_run: Calla
         ("by agreement", "#license/by%20agreement"),
     ],
 )
-def test_licenses_are_named_by_spdx_where_it_has_them(finished: Path, license: str, identifier: str) -> None:
+def test_licenses_have_spdx_identifiers_where_available(finished: Path, license: str, identifier: str) -> None:
     describe(finished, [], license=license)
     graph = entities(finished)
     assert graph["./"]["license"] == {"@id": identifier}
     assert graph[identifier]["name"] == license
 
 
-def test_what_a_model_began_with_is_there_with_its_license(finished: Path) -> None:
+def test_pretrained_base_model_is_included_with_its_license(finished: Path) -> None:
     folder = finished
     model = next(iter((folder / "models").iterdir())).name
     (record,) = folder.glob(f"{layout.RECORDS}/pretrain.export.{model}.json")

@@ -1,4 +1,4 @@
-"""The crate tells the workflow with its steps, each start with what it had done, and what failed."""
+"""The crate describes the workflow with its steps, each invocation with its jobs, and failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ids(value: Any) -> set[str]:
     return {reference["@id"] for reference in (value if isinstance(value, list) else [value])}
 
 
-def test_the_workflow_is_the_snakefile_with_a_step_for_each_step_of_the_run(finished: Path) -> None:
+def test_workflow_is_the_snakefile_with_each_step_of_the_run(finished: Path) -> None:
     graph = graph_of(finished)
     main = graph[graph["./"]["mainEntity"]["@id"]]
     assert {"File", "ComputationalWorkflow", "HowTo"} <= set(main["@type"])
@@ -43,7 +43,7 @@ def test_the_workflow_is_the_snakefile_with_a_step_for_each_step_of_the_run(fini
         assert ids(step["workExample"]) <= ids(main["hasPart"])
 
 
-def test_steps_stand_in_the_order_in_which_they_read_each_other(finished: Path) -> None:
+def test_steps_are_in_dependency_order(finished: Path) -> None:
     place = {step["name"]: int(step["position"]) for step in of_type(graph_of(finished), "HowToStep")}
     assert sorted(place.values()) == list(range(1, len(place) + 1))
     chain = ["corpus.filter", "tokens.shard", "pretrain.segment", "pretrain.export"]
@@ -51,7 +51,7 @@ def test_steps_stand_in_the_order_in_which_they_read_each_other(finished: Path) 
     assert place["corpus.filter"] < place["corpus.statistics"] < place["report.page"]
 
 
-def test_records_that_read_each_other_s_outputs_are_named(build_run: Callable[..., Any]) -> None:
+def test_records_with_cyclic_inputs_are_named(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     (run.folder / "tokens/b.txt").write_text("x")
     run.job("tokens.a", {}, ["tokens/b.txt"], {"tokens/a.txt": b"x"})
@@ -60,7 +60,7 @@ def test_records_that_read_each_other_s_outputs_are_named(build_run: Callable[..
         run.crate()
 
 
-def test_every_job_was_had_done_by_a_start_of_snakemake(build_run: Callable[..., Any]) -> None:
+def test_every_job_is_organized_by_a_snakemake_invocation(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     record = json.loads((run.folder / layout.RECORDS / "tokens.shard.main.0.json").read_text())
     written = run.attempt("tokens.shard", {"tokens": "main", "shard": "0"}, "finished", snakemake=START)
@@ -88,7 +88,7 @@ def test_every_job_was_had_done_by_a_start_of_snakemake(build_run: Callable[...,
         ("finished", ENDED, "Completed", None),
     ],
 )
-def test_an_attempt_whose_outputs_do_not_stand_is_told(
+def test_attempt_with_missing_outputs_has_a_failed_status(
     build_run: Callable[..., Any], status: str, changes: dict[str, str], expected: str, error: str | None
 ) -> None:
     run = build_run("run")
@@ -103,7 +103,7 @@ def test_an_attempt_whose_outputs_do_not_stand_is_told(
     assert {"@id": action["@id"]} in graph["./"]["mentions"]
 
 
-def test_settings_are_values_of_the_parameters_of_their_step(finished: Path) -> None:
+def test_settings_are_parameter_values_of_their_step(finished: Path) -> None:
     graph = graph_of(finished)
     jobs = [graph[f"#job/corpus.filter.main.{source}.0"] for source in ("laws", "wiki")]
     ((seed,),) = {frozenset(i for i in ids(job["object"]) if i.startswith("#setting/")) for job in jobs}
@@ -115,7 +115,7 @@ def test_settings_are_values_of_the_parameters_of_their_step(finished: Path) -> 
     assert "pyarrow-26.0.1" in " ".join(ids(tool["softwareRequirements"]))
 
 
-def test_who_ran_it_is_who_the_configuration_says(finished: Path) -> None:
+def test_agent_is_the_configured_provider(finished: Path) -> None:
     describe(finished, [], provider="Instituut <X>", provider_url="https://example.org/", contact="info@example.org")
     graph = graph_of(finished)
     agent = graph["https://example.org/"]

@@ -1,4 +1,4 @@
-"""Whatever is done to any path of a results folder is named, or is on the short list of the auditor's page."""
+"""Every change to any path of a results folder is reported, or is on the short list of the auditor's page."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EVIDENCE = (
 
 
 def add_other_kinds(run: RunBuilder) -> None:
-    """Add a file of each kind that the small run does not have."""
+    """Add a file of each kind that the small run lacks."""
     for step, path in STEPS.items():
         run.job(step, {}, [], {path: b"{}"})
     for path in EVIDENCE:
@@ -55,7 +55,7 @@ def add_other_kinds(run: RunBuilder) -> None:
 
 @pytest.fixture(scope="module")
 def pinned(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> tuple[Path, TrustAnchors]:
-    """A finished run with a file of every kind, and all that a reader can have from its owner."""
+    """A finished run with a file of every kind, and all trust anchors of its owner."""
     made = sign(tmp_path_factory.mktemp("kinds"), authority, add_other_kinds)
     given = TrustAnchors(
         hash_file(made.folder / layout.CRATE), made.house / "key.pem.pub", authority.certificate, made.heads
@@ -63,7 +63,7 @@ def pinned(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> tu
     return made.folder, given
 
 
-def beside(file: Path) -> Path:
+def added_path(file: Path) -> Path:
     """Return the name of another file of the same kind."""
     return file.with_name(f"more{file.name}" if file.name[0] != "." else f"{file.name}more")
 
@@ -91,11 +91,11 @@ def remove(file: Path) -> list[Path]:
 
 
 def rename(file: Path) -> list[Path]:
-    return [file, file.rename(beside(file))]
+    return [file, file.rename(added_path(file))]
 
 
 def duplicate(file: Path) -> list[Path]:
-    return [Path(shutil.copy(file, beside(file)))]
+    return [Path(shutil.copy(file, added_path(file)))]
 
 
 def hide(file: Path) -> list[Path]:
@@ -120,7 +120,7 @@ CHANGES: tuple[Callable[[Path], list[Path]], ...] = (
 
 
 def is_exception(path: str, change: str) -> bool:
-    """Return whether the page says that a change is not named."""
+    """Return whether the page lists a change as not reported."""
     is_mark = path.endswith(f"/{SNAKEMAKE_MARK}") and change in ("remove", "rename", "make_folder")
     return path.startswith(f"{layout.SCRATCH}/") or is_mark
 
@@ -129,7 +129,7 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, TrustAnchors]) -> None:
+def test_run_fixture_has_a_file_of_every_kind(pinned: tuple[Path, TrustAnchors]) -> None:
     folder, trusted = pinned
     assert verify_run(folder, trusted).problems == []
     assert {find_file_kind(path) for path in files_below(folder)} >= {
@@ -139,7 +139,7 @@ def test_a_file_of_every_kind_is_in_the_run(pinned: tuple[Path, TrustAnchors]) -
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_every_change_of_a_file_is_named(
+def test_every_file_change_is_detected(
     pinned: tuple[Path, TrustAnchors],
     tmp_path: Path,
     change: Callable[[Path], list[Path]],
@@ -176,13 +176,13 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def changed_members(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the name of what is to be named, and an archive in which that was changed."""
+    """Yield the expected name, and an archive with that change."""
     for name, content in files.items():
         flipped = bytearray(content)
         flipped[len(content) // 2] ^= 1
         yield name, pack({**files, name: bytes(flipped)})
         yield name, pack({**files, name: content + b" "})
-        if name.startswith(f"{layout.RECORDS}/"):  # which then blames a file that nobody has touched
+        if name.startswith(f"{layout.RECORDS}/"):  # it then reports an unchanged file
             record = json.loads(content)
             record["outputs"][0]["sha256"] = "0" * 64
             yield name, pack({**files, name: json.dumps(record).encode()})
@@ -203,7 +203,7 @@ def changed_members(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     yield "", b"PK\x03\x04"
 
 
-def test_every_change_within_an_archive_is_named(pinned: tuple[Path, TrustAnchors], tmp_path: Path) -> None:
+def test_every_change_inside_an_archive_is_detected(pinned: tuple[Path, TrustAnchors], tmp_path: Path) -> None:
     folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
     (archive,) = layout.BATCH_ARCHIVE.glob(folder)
     original, place = archive.read_bytes(), archive.relative_to(folder).as_posix()
@@ -215,10 +215,10 @@ def test_every_change_within_an_archive_is_named(pinned: tuple[Path, TrustAnchor
         archive.write_bytes(changed)
         problems = verify_run(folder, trusted).problems
         assert len(problems) == 1 and problems[0].startswith(f"{place} "), (name, problems)
-        if name:  # where the crate was changed with it, the log names the file inside
+        if name:  # if the crate was changed with it, the log names the file inside
             (folder / layout.CRATE).write_text(crate.replace(listed, hash_file(archive)))
             problems = verify_run(folder, trusted._replace(crate_sha256=None)).problems
-            # A record that is gone is missing to the crate alone, which was changed, and that is named.
+            # A removed record is missing only for the changed crate, and that is reported.
             is_named = any(problem.startswith(f"{name} ") for problem in problems)
             assert problems and (is_named or name not in FileStore(folder).archived), (name, problems)
             (folder / layout.CRATE).write_text(crate)
@@ -240,7 +240,7 @@ ADDED = ("payload", "payload.json", ".payload", ".lock-node1-7", ".partial-paylo
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, TrustAnchors], tmp_path: Path, name: str) -> None:
+def test_file_added_to_any_folder_is_detected(pinned: tuple[Path, TrustAnchors], tmp_path: Path, name: str) -> None:
     folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
     folders = ["", *(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir())]
     for place in folders:
@@ -256,7 +256,7 @@ def test_a_file_added_to_any_folder_is_named(pinned: tuple[Path, TrustAnchors], 
 
 
 @pytest.mark.parametrize("name", [".hidden", "folder"])
-def test_a_folder_added_where_results_have_none_is_named(
+def test_folder_added_outside_the_layout_is_detected(
     pinned: tuple[Path, TrustAnchors], tmp_path: Path, name: str
 ) -> None:
     folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
@@ -273,7 +273,7 @@ def test_a_folder_added_where_results_have_none_is_named(
         added.rmdir()
 
 
-def test_the_page_lists_what_is_not_named() -> None:
+def test_page_lists_the_accepted_exceptions() -> None:
     text = " ".join(PAGE.split())
     assert [exception for exception in ACCEPTED_WITHOUT_VOUCHER if f"- {exception}" not in text] == []
     assert len(ACCEPTED_WITHOUT_VOUCHER) == text.split("accepts without a word:")[1].split("##")[0].count(" - ")

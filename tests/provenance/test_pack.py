@@ -1,4 +1,4 @@
-"""A packed run is a valid bag, checks itself without Polder, and names what was changed, is missing or was added."""
+"""A packed run is a valid bag, verifies itself without Polder, and reports changed, missing or added files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGE = "models/base/milestones/10/model.safetensors"
 
 
 def check(bag: Path, *given: str) -> tuple[int, str]:
-    """Run the verifier of a bag in the bag, without any package."""
+    """Run the verifier inside the bag, without any package."""
     words = [sys.executable, "-I", "-S", "verify_files.py", *given]
     done = subprocess.run(words, cwd=bag, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -49,9 +49,7 @@ def large(finished: Path) -> Path:
 ODD = [" in front", "100% %20 #1?", "tab\tx", "n\nl", "r\rl", "é", "e\u0301", "rtl\u202egnp", "b\\s", 'q"x']
 
 
-def test_odd_names_are_the_same_files_to_the_crate_and_the_bag_and_their_own_libraries(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_unusual_file_names_agree_between_crate_bag_and_their_libraries(finished: Path, tmp_path: Path) -> None:
     for name in ODD:
         (finished / "report" / f"{name}.txt").write_text(name)
     describe(finished, [])
@@ -60,15 +58,13 @@ def test_odd_names_are_the_same_files_to_the_crate_and_the_bag_and_their_own_lib
     for name, limit_bytes in (("inside", 1_000_000), ("left out", 0)):
         pack(finished, tmp_path / name, limit_bytes)
         assert bagit.Bag(str(tmp_path / name)).validate()
-        said = check(tmp_path / name)[1]
-        lacking = [one for one in ODD if f"data/report/{escape_to_one_line(one)}.txt is not here" in said]
-        assert "files checked" in said and lacking == ([] if name == "inside" else ODD)
+        output = check(tmp_path / name)[1]
+        lacking = [one for one in ODD if f"data/report/{escape_to_one_line(one)}.txt is not here" in output]
+        assert "files checked" in output and lacking == ([] if name == "inside" else ODD)
 
 
 @pytest.mark.parametrize("name", ["a\u2028b", "a\x85b", "a\x0bb", "a\x1eb"])
-def test_a_name_that_ends_a_line_to_readers_of_bags_is_refused_before_anything_is_written(
-    finished: Path, tmp_path: Path, name: str
-) -> None:
+def test_file_name_with_a_line_end_is_refused_before_writing(finished: Path, tmp_path: Path, name: str) -> None:
     (finished / "report" / name).write_text("x")
     describe(finished, [])
     with pytest.raises(InputError, match=r"report/a\\[ux0-9be]+b: the name of the file holds a line separator: rename"):
@@ -76,7 +72,7 @@ def test_a_name_that_ends_a_line_to_readers_of_bags_is_refused_before_anything_i
     assert not [*tmp_path.glob("*bag*")]
 
 
-def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence(finished: Path, tmp_path: Path) -> None:
+def test_file_name_with_invalid_utf8_is_refused(finished: Path, tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(finished / "report") + b"/a\xffb", os.O_CREAT | os.O_WRONLY))
     with pytest.raises(InputError, match=r"report/a\\udcffb: the name of the file is no UTF-8: rename the file"):
         pack(finished, tmp_path / "bag")
@@ -88,7 +84,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Path, tmp_path: Path) -> None:
+def test_bag_is_valid_for_bagit_and_contains_all_evidence(finished: Path, tmp_path: Path) -> None:
     for path in ("provenance/accounting/books.json", "provenance/readings/a@n.jsonl", "logs/more.log"):
         (finished / path).parent.mkdir(parents=True, exist_ok=True)
         (finished / path).write_text("{}")
@@ -100,14 +96,14 @@ def test_the_bag_is_valid_for_its_own_library_and_has_all_evidence(finished: Pat
     expected = {path for path in contents(finished) if not path.startswith("scratch/")}
     assert packed == expected - {"provenance/accounting/lock"}
     assert len(packed) == done.inside
-    code, said = check(tmp_path / "bag")
-    checked, unknown = said.splitlines()
+    code, output = check(tmp_path / "bag")
+    checked, unknown = output.splitlines()
     assert code == 0
     assert checked == f"{done.inside + 4} files checked, 0 elsewhere: all that is here is as it was packed."
     assert unknown.startswith("Give --log-checkpoint and --crate-sha256 of the owner to check")
 
 
-def test_the_same_run_gives_the_same_bytes(large: Path, tmp_path: Path) -> None:
+def test_packing_the_same_run_gives_the_same_bytes(large: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         pack(large, tmp_path / name, LIMIT, "https://example.org/run")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
@@ -116,13 +112,13 @@ def test_the_same_run_gives_the_same_bytes(large: Path, tmp_path: Path) -> None:
     assert "Source-Organization: Institute\n" in info and "Contact-Name: info@example.org\n" in info
 
 
-def test_a_large_file_is_named_by_its_address_until_it_is_fetched(large: Path, tmp_path: Path) -> None:
+def test_large_file_is_listed_by_url_until_fetched(large: Path, tmp_path: Path) -> None:
     done = pack(large, tmp_path / "bag", LIMIT, "https://example.org/run/")
     assert done.fetched >= 1 and done.left_out == 0
     fetch = (tmp_path / "bag/fetch.txt").read_text().splitlines()
     assert "https://example.org/run/tokens/large.bin 5000 data/tokens/large.bin" in fetch
-    code, told = check(tmp_path / "bag")
-    assert code == 0 and "data/tokens/large.bin is not here: https://example.org/run/tokens/large.bin" in told
+    code, report = check(tmp_path / "bag")
+    assert code == 0 and "data/tokens/large.bin is not here: https://example.org/run/tokens/large.bin" in report
     for line in fetch:
         path = line.split(" ", 2)[2].removeprefix("data/")
         (tmp_path / "bag/data" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -132,20 +128,20 @@ def test_a_large_file_is_named_by_its_address_until_it_is_fetched(large: Path, t
     assert "data/tokens/large.bin was changed" in check(tmp_path / "bag")[1]
 
 
-def test_the_archives_of_batches_are_inside_at_any_limit(finished: Path, tmp_path: Path) -> None:
+def test_batch_archives_are_packed_at_any_size_limit(finished: Path, tmp_path: Path) -> None:
     pack(finished, tmp_path / "bag", limit_bytes=0)
     archives = [path.name for path in layout.BATCH_ARCHIVE.glob(finished)]
     assert len(archives) == 1 and (tmp_path / "bag/data" / layout.BATCH_ARCHIVES / archives[0]).is_file()
     assert "is missing" not in check(tmp_path / "bag")[1]
 
 
-def test_a_large_file_without_an_address_is_listed_and_left_out(large: Path, tmp_path: Path) -> None:
+def test_large_file_without_a_url_is_listed_and_left_out(large: Path, tmp_path: Path) -> None:
     done = pack(large, tmp_path / "bag", LIMIT)
     assert done.left_out >= 1 and not (tmp_path / "bag/fetch.txt").exists()
     assert bagit.Bag(str(tmp_path / "bag")).validate()
     assert "tokens/large.bin\t5000\t" in (tmp_path / "bag/large-files.tsv").read_text()
-    code, told = check(tmp_path / "bag")
-    assert code == 0 and "data/tokens/large.bin is not here: no address is known" in told
+    code, report = check(tmp_path / "bag")
+    assert code == 0 and "data/tokens/large.bin is not here: no address is known" in report
     (tmp_path / "bag/data/tokens").mkdir(exist_ok=True)
     shutil.copy(large / "tokens/large.bin", tmp_path / "bag/data/tokens/large.bin")
     assert "large.bin" not in check(tmp_path / "bag")[1]
@@ -164,7 +160,7 @@ def _add(bag: Path) -> None:
 
 
 def _forge(bag: Path) -> None:
-    """Change a file, and write manifests that fit."""
+    """Change a file, and write matching manifests."""
     _change(bag)
     bagit.Bag(str(bag)).save(manifests=True)
 
@@ -185,7 +181,7 @@ def _loop(bag: Path) -> None:
 
 
 def _add_certificate(bag: Path) -> None:
-    """Put a file next to the manifests, into the list of such files as well."""
+    """Add a file next to the manifests, and to their own list."""
     (bag / "CERTIFICATE.txt").write_text("certified")
     with (bag / "tagmanifest-sha256.txt").open("a") as tags:
         tags.write(f"{sha256_of(bag / 'CERTIFICATE.txt')} CERTIFICATE.txt\n")
@@ -203,16 +199,14 @@ def _add_certificate(bag: Path) -> None:
         (_add_certificate, "CERTIFICATE.txt is unknown: no bag of a run has it."),
     ],
 )
-def test_what_was_done_to_a_bag_is_named(
-    finished: Path, tmp_path: Path, attack: Callable[[Path], None], sentence: str
-) -> None:
+def test_bag_change_is_detected(finished: Path, tmp_path: Path, attack: Callable[[Path], None], sentence: str) -> None:
     pack(finished, tmp_path / "bag")
     attack(tmp_path / "bag")
-    code, told = check(tmp_path / "bag")
-    assert code == 1 and sentence in told and "problems: 1" in told
+    code, report = check(tmp_path / "bag")
+    assert code == 1 and sentence in report and "problems: 1" in report
 
 
-def test_a_link_to_another_file_of_the_bag_is_named(finished: Path, tmp_path: Path) -> None:
+def test_link_inside_a_bag_is_reported(finished: Path, tmp_path: Path) -> None:
     pack(finished, tmp_path / "bag")
     _link_inside(tmp_path / "bag")
     assert f"data/{LARGE} is a link, or outside of the bag." in check(tmp_path / "bag")[1]
@@ -220,23 +214,25 @@ def test_a_link_to_another_file_of_the_bag_is_named(finished: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["tagmanifest-sha256.txt", "manifest-sha256.txt", f"data/{layout.CRATE}"])
 @pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
-def test_a_pipe_or_device_in_place_of_a_list_is_no_bag(finished: Path, tmp_path: Path, name: str, target: str) -> None:
+def test_pipe_or_device_instead_of_a_manifest_is_refused(
+    finished: Path, tmp_path: Path, name: str, target: str
+) -> None:
     pack(finished, tmp_path / "bag")
     (tmp_path / "bag" / name).unlink()
     (tmp_path / "bag" / name).symlink_to(target) if target != "pipe" else os.mkfifo(tmp_path / "bag" / name)
-    code, said = check(tmp_path / "bag")
-    assert code == 2 and said.endswith(f"{name} is missing or no file\n") and said.count("\n") == 1
+    code, output = check(tmp_path / "bag")
+    assert code == 2 and output.endswith(f"{name} is missing or no file\n") and output.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     "crate",
     ["[" * 100_000, '{"@graph":[{"@id":5,"@type":"X"}]}', '{"@graph":[{"@id":[],"@type":"File","sha256":"a"}]}'],
 )
-def test_a_crate_of_another_shape_is_no_bag(finished: Path, tmp_path: Path, crate: str) -> None:
+def test_malformed_crate_in_a_bag_is_refused(finished: Path, tmp_path: Path, crate: str) -> None:
     pack(finished, tmp_path / "bag")
     (tmp_path / "bag/data" / layout.CRATE).write_text(crate)
-    code, said = check(tmp_path / "bag")
-    assert code == 2 and "is no bag of a run that can be read: " in said and said.count("\n") == 1
+    code, output = check(tmp_path / "bag")
+    assert code == 2 and "is no bag of a run that can be read: " in output and output.count("\n") == 1
 
 
 def test_a_member_of_an_archive_that_expands_beyond_the_memory_is_named(finished: Path, tmp_path: Path) -> None:
@@ -274,15 +270,15 @@ def _rewrite_log(bag: Path, change: Callable[[bytes], bytes]) -> None:
     ],
     ids=["log", "model", "attempt", "hidden", "deleted log", "deleted accounting", "line ends", "no end"],
 )
-def test_who_writes_the_manifests_anew_is_found_by_the_crate_and_the_log(
+def test_rewritten_manifests_are_detected_by_crate_and_log(
     finished: Path, tmp_path: Path, attack: Callable[[Path], None], sentence: str
 ) -> None:
     pack(finished, tmp_path / "bag")
     assert check(tmp_path / "bag")[0] == 0
     attack(tmp_path / "bag/data")
     bagit.Bag(str(tmp_path / "bag")).save(manifests=True)
-    code, said = check(tmp_path / "bag")
-    assert code == 1 and sentence in said
+    code, output = check(tmp_path / "bag")
+    assert code == 1 and sentence in output
 
 
 def checkpoint_of(run: Path) -> str:
@@ -293,7 +289,7 @@ def sha256_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_bag_that_was_forged_whole_does_not_have_what_was_published(
+def test_completely_forged_bag_does_not_match_the_publication(
     finished: Path, build_run: Callable[..., Any], tmp_path: Path
 ) -> None:
     pins = ["--log-checkpoint", checkpoint_of(finished).upper(), "--crate-sha256", sha256_of(finished / layout.CRATE)]
@@ -302,18 +298,20 @@ def test_a_bag_that_was_forged_whole_does_not_have_what_was_published(
     forged = build_run("forged", loss=1.0)
     forged.crate()
     pack(forged.folder, tmp_path / "other")
-    assert check(tmp_path / "other")[0] == 0, "all of it fits together"
-    code, said = check(tmp_path / "other", *pins)
+    assert check(tmp_path / "other")[0] == 0, "all of it is consistent"
+    code, output = check(tmp_path / "other", *pins)
     assert (
-        code == 1 and f"data/{layout.CRATE} is another one" in said and f"data/{layout.ATTESTATION_LOG} was cut" in said
+        code == 1
+        and f"data/{layout.CRATE} is another one" in output
+        and f"data/{layout.ATTESTATION_LOG} was cut" in output
     )
-    code, said = check(tmp_path / "bag", "--log-checkpoint", "")
-    assert code == 1 and "given is ." in said
+    code, output = check(tmp_path / "bag", "--log-checkpoint", "")
+    assert code == 1 and "given is ." in output
 
 
 @pytest.mark.parametrize("place", ["provenance/attempts/corpus.filter.failed.json", layout.ATTESTATION_LOG])
-def test_evidence_that_was_taken_out_of_a_bag_is_named(finished: Path, tmp_path: Path, place: str) -> None:
-    """A failure, or the log's last lines, with manifests that fit."""
+def test_evidence_removed_from_a_bag_is_detected(finished: Path, tmp_path: Path, place: str) -> None:
+    """A failure, or the log's last lines, with matching manifests."""
     checkpoint = checkpoint_of(finished)
     pack(finished, tmp_path / "bag")
     file = tmp_path / "bag/data" / place
@@ -322,19 +320,19 @@ def test_evidence_that_was_taken_out_of_a_bag_is_named(finished: Path, tmp_path:
     else:
         file.unlink()
     bagit.Bag(str(tmp_path / "bag")).save(manifests=True)
-    code, said = check(tmp_path / "bag", "--log-checkpoint", checkpoint)
-    assert code == 1 and f"data/{place} " in said
+    code, output = check(tmp_path / "bag", "--log-checkpoint", checkpoint)
+    assert code == 1 and f"data/{place} " in output
     assert check(tmp_path / "bag")[0] == 1
 
 
-def test_the_verifier_of_a_bag_prints_no_name_that_a_terminal_obeys(finished: Path, tmp_path: Path) -> None:
+def test_bag_verifier_escapes_terminal_control_characters(finished: Path, tmp_path: Path) -> None:
     pack(finished, tmp_path / "bag")
     (tmp_path / "bag/data/\x1b[2Jgone").write_text("x")
-    code, said = check(tmp_path / "bag")
-    assert code == 1 and "\x1b" not in said and "data/\\x1b[2Jgone is unknown" in said
+    code, output = check(tmp_path / "bag")
+    assert code == 1 and "\x1b" not in output and "data/\\x1b[2Jgone is unknown" in output
 
 
-def test_a_run_that_is_not_as_its_crate_says_is_not_packed(finished: Path, tmp_path: Path) -> None:
+def test_run_that_differs_from_its_crate_is_not_packed(finished: Path, tmp_path: Path) -> None:
     (finished / LARGE).write_bytes(b"other")
     with pytest.raises(InputError, match=r"model\.safetensors was changed since the crate was made"):
         pack(finished, tmp_path / "bag")
@@ -344,7 +342,7 @@ def test_a_run_that_is_not_as_its_crate_says_is_not_packed(finished: Path, tmp_p
     assert not (tmp_path / "bag").exists()
 
 
-def test_the_command_packs_and_refuses_a_target_that_exists(
+def test_command_packs_and_refuses_an_existing_target(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["provenance", "pack", str(finished), "--to", str(tmp_path / "new/bag")]

@@ -1,4 +1,4 @@
-"""The table of the page Provenance: what each hash or key that a reader has finds, by an attack on each."""
+"""The table of the page Provenance: what each trust anchor detects, by an attack on each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _write_again_with_own_key(run: Signed) -> None:
 
 
 def _drop_the_end(run: Signed) -> None:
-    """Put the log and all that its last invocation attests back to what they were after the crate."""
+    """Restore the log and all files attested by its last invocation to their state after the crate."""
     shutil.rmtree(run.folder)
     shutil.copytree(run.house / "after the crate", run.folder, symlinks=True)
 
@@ -64,7 +64,7 @@ ATTACKS: dict[str, Callable[[Signed], object]] = {
 
 
 def read_table() -> dict[str, list[bool]]:
-    """Return for each attack of the page whether each pin finds it, in the order of the columns."""
+    """Return for each attack of the page whether each anchor detects it, in the order of the columns."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith(HEAD))
     rows = [line.strip("| ").split(" | ") for line in lines[begin + 2 : begin + 2 + len(ATTACKS)]]
@@ -73,25 +73,25 @@ def read_table() -> dict[str, list[bool]]:
 
 @pytest.fixture
 def failed_later(original: Signed, authority: Authority, tmp_path: Path) -> Signed:
-    """A signed, stamped and published run with a later invocation that failed, stamped and published as well."""
+    """A signed, timestamped and published run with a later failed invocation, also timestamped and published."""
     house = shutil.copytree(original.house, tmp_path / "house", symlinks=True)
     run = Signed(house / "run", house)
     shutil.copytree(run.folder, house / "after the crate", symlinks=True)
     stamps = {"url": authority.url, "certificates": str(authority.certificate)}
     settings = {"key": str(run.key), "owner": "Stichting Proef", "timestamps": stamps, "log": str(run.heads)}
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
         signing.begin_signing(run.folder, Provenance.model_validate(settings), print)
         RunBuilder(run.folder).fail("corpus.filter.later", "failed")
-        assert signing.finish_signing(run.folder, Provenance.model_validate(settings), said.append)
+        assert signing.finish_signing(run.folder, Provenance.model_validate(settings), messages.append)
         del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
-    run.checkpoint = said[0].split()[2]
+    run.checkpoint = messages[0].split()[2]
     return run
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_table_says_what_each_pin_finds(failed_later: Signed, authority: Authority, attack: str) -> None:
+def test_table_lists_what_each_trust_anchor_detects(failed_later: Signed, authority: Authority, attack: str) -> None:
     run = failed_later
     pins = [
         TrustAnchors(),
@@ -103,5 +103,5 @@ def test_the_table_says_what_each_pin_finds(failed_later: Signed, authority: Aut
     ]
     assert [verify_run(run.folder, pin).problems for pin in pins] == [[]] * len(pins)
     ATTACKS[attack](run)
-    found = [bool(verify_run(run.folder, pin).problems) for pin in pins]
-    assert read_table()[attack] == found
+    results = [bool(verify_run(run.folder, pin).problems) for pin in pins]
+    assert read_table()[attack] == results

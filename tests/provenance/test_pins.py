@@ -1,4 +1,4 @@
-"""What a reader's pins cover: the crate's hash the log up to the crate, the published log all of it, a lock nothing."""
+"""Trust anchors: the crate's hash covers the log up to the crate, the published log all of it, a lock nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORGED = ("provenance/attempts/more.json", "provenance/accounting/2.json", "logs
 
 @pytest.fixture
 def later(tmp_path: Path) -> RunBuilder:
-    """An unsigned run with a crate, and a start after it that failed."""
+    """An unsigned run with a crate, and a later failed invocation."""
     run = build(tmp_path / "run")
     run.crate()
     run.fail("corpus.filter.later", "failed")
@@ -49,7 +49,7 @@ def compact(content: Any) -> bytes:
 
 
 def rechain(folder: Path, keep: Callable[[dict[str, Any]], bool] = lambda statement: True) -> None:
-    """Write the log anew with the hashes of the files that are there, as whoever has no key can of an unsigned run."""
+    """Rewrite the log with the hashes of the current files, as anyone without a key can for an unsigned run."""
     before, written = attestation_log.NO_PREVIOUS_LINE, b""
     for line in (folder / ATTESTATION_LOG).read_bytes().splitlines():
         statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
@@ -74,7 +74,7 @@ def divide(folder: Path, name: str) -> None:
     (folder / name).write_text(text.replace("100.5", "1.005"))
 
 
-def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
+def test_empty_lock_does_not_hide_foreign_evidence(run: Signed) -> None:
     for name in (*FORGED, RUN_LOCK):
         (run.folder / name).write_text("" if name == RUN_LOCK else "{}")
     problems = run.problems(crate_sha256=hash_file(run.folder / CRATE), log=run.heads)
@@ -83,7 +83,7 @@ def test_an_empty_lock_hides_no_foreign_evidence(run: Signed) -> None:
 
 
 @pytest.mark.parametrize("process", [-1, 0, 2**31, 10**30])
-def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, process: int) -> None:
+def test_lock_with_an_impossible_process_id_is_reported(run: Signed, process: int) -> None:
     content = {**LockOwner.from_this_process(run.folder).model_dump(), "process": process}
     (run.folder / RUN_LOCK).write_text(json.dumps(content))
     assert run.problems() == [f"{RUN_LOCK} names no start: delete it where you know that no start is running."]
@@ -98,7 +98,7 @@ def test_a_lock_of_a_process_that_no_system_has_names_no_start(run: Signed, proc
         ({}, "000000000001\nhidden\n", "names no start"),
     ],
 )
-def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
+def test_lock_of_a_living_process_excuses_only_the_lock(
     run: Signed, change: dict[str, Any], more: str, sentence: str
 ) -> None:
     content = {**LockOwner.from_this_process(run.folder).model_dump(), **change}
@@ -116,7 +116,7 @@ def test_a_lock_of_a_living_process_says_no_more_than_a_lock_does(
         ({"boot": "another"}, "which cannot be seen from here"),
     ],
 )
-def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change: dict[str, Any], sentence: str) -> None:
+def test_lock_with_an_unverifiable_owner_is_reported(finished: Path, change: dict[str, Any], sentence: str) -> None:
     owner = LockOwner.from_this_process(finished).model_copy(update=change)
     (finished / RUN_LOCK).write_text(owner.model_dump_json() + "\n000000000001\n")
     (finished / FORGED[0]).write_text("{}")
@@ -125,7 +125,7 @@ def test_a_lock_whose_owner_is_not_seen_to_live_is_named(finished: Path, change:
     assert forged == f"{FORGED[0]} is unknown: no attestation names it."
 
 
-def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) -> None:
+def test_unattested_files_of_a_running_invocation_are_labelled(finished: Path) -> None:
     (finished / RUN_LOCK).write_text(LockOwner.from_this_process(finished).model_dump_json() + "\n000000000001\n")
     assert verify_run(finished).problems == []
     (finished / "logs/more.log").write_text("begun")
@@ -137,7 +137,7 @@ def test_what_a_running_start_has_not_attested_is_named_as_such(finished: Path) 
     assert main(["verify", str(finished)]) == 1
 
 
-def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(finished: Path) -> None:
+def test_failure_before_the_crate_cannot_be_dropped_if_the_crate_is_pinned(finished: Path) -> None:
     crate = hash_file(finished / CRATE)
     (finished / FAILED).unlink()
     rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
@@ -145,7 +145,7 @@ def test_a_failure_before_the_crate_cannot_be_dropped_where_the_crate_is_pinned(
     assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
 
 
-def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_line_says_so(
+def test_failure_after_the_crate_is_covered_by_the_published_log(
     later: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, published = later.folder, tmp_path / "heads.jsonl"
@@ -164,11 +164,11 @@ def test_a_failure_after_the_crate_is_covered_by_the_published_log_and_the_last_
     assert verify_run(folder, TrustAnchors(crate)).problems == []
     capsys.readouterr()
     assert main(["verify", str(folder), "--crate-sha256", crate]) == 0
-    *_, said = capsys.readouterr().out.splitlines()
-    assert f"Not covered by --crate-sha256: {ATTESTATION_LOG} after line " in said and "--log" in said
+    *_, output = capsys.readouterr().out.splitlines()
+    assert f"Not covered by --crate-sha256: {ATTESTATION_LOG} after line " in output and "--log" in output
 
 
-def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pinned(finished: Path) -> None:
+def test_readings_before_the_crate_cannot_shrink_if_the_crate_is_pinned(finished: Path) -> None:
     crate = hash_file(finished / CRATE)
     divide(finished, READING)
     rechain(finished)
@@ -177,7 +177,7 @@ def test_readings_before_the_crate_cannot_be_made_smaller_where_the_crate_is_pin
 
 
 @pytest.mark.parametrize("path", [READING, FAILED, "provenance/frozen/1.json", OF_SNAKEMAKE])
-def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable[..., RunBuilder], path: str) -> None:
+def test_attested_file_cannot_be_attested_with_other_content(build_run: Callable[..., RunBuilder], path: str) -> None:
     run = build_run("run")
     run.write("provenance/frozen/1.json", '{"seed": 100.5}')
     run.crate()
@@ -193,18 +193,18 @@ def test_what_was_attested_once_cannot_be_attested_otherwise(build_run: Callable
     assert problem.startswith(f"{path} was changed: line ") and "attests another content" in problem
 
 
-def test_what_the_crate_cannot_cover_is_counted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_not_covered_by_the_crate_are_counted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     crate = hash_file(finished / CRATE)
     divide(finished, OF_CRATE)
     rechain(finished)
     assert verify_run(finished, TrustAnchors(crate)).problems == [], "the crate's own attempt ends after it"
     capsys.readouterr()
     main(["verify", str(finished), "--crate-sha256", crate])
-    *_, said = capsys.readouterr().out.splitlines()
-    assert "and 3 files that it alone attests, such as provenance/attempts/provenance.crate." in said
+    *_, output = capsys.readouterr().out.splitlines()
+    assert "and 3 files that it alone attests, such as provenance/attempts/provenance.crate." in output
 
 
-def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> None:
+def test_readings_may_grow_between_attestations(finished: Path) -> None:
     for _ in range(2):
         with (finished / OF_SNAKEMAKE).open("a") as readings:
             readings.write('{"joules": 2.5}\n')
@@ -215,7 +215,7 @@ def test_readings_may_grow_from_one_attestation_to_the_next(finished: Path) -> N
         assert verify_run(finished).problems == []
 
 
-def test_the_checkpoint_is_that_before_the_attempt_that_goes_on(later: RunBuilder) -> None:
+def test_checkpoint_precedes_the_current_attempt(later: RunBuilder) -> None:
     *_, last = attestation_log.read_log(later.folder)
     assert checkpoint_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
     for step, name in (("provenance.crate", "crate.2.json"), ("report.page", "page.2.json")):
@@ -257,7 +257,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("name", SPELLINGS, ids=lambda name: name.replace(" ", "-"))
-def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
+def test_last_line_has_one_spelling(finished: Path, name: str) -> None:
     on_last_line(SPELLINGS[name])(finished)
     (problem,) = verify_run(finished).problems
     assert problem.startswith(f"{ATTESTATION_LOG}, line ") and problem.endswith(
@@ -265,7 +265,7 @@ def test_the_last_line_has_one_spelling(finished: Path, name: str) -> None:
     )
 
 
-def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Path) -> None:
+def test_partial_line_of_a_killed_job_does_not_prevent_attestations(finished: Path) -> None:
     with (finished / ATTESTATION_LOG).open("ab") as file:
         file.write(b'{"payload":"e3')
     (finished / "logs/more.log").write_text("x")
@@ -273,7 +273,7 @@ def test_a_line_that_a_killed_job_had_begun_hinders_no_attestation(finished: Pat
 
 
 @pytest.mark.parametrize("place", [FAILED, "provenance/records/tokens.shard.main.0.json"])
-def test_a_key_twice_in_a_record_or_an_attempt_is_named(finished: Path, place: str) -> None:
+def test_duplicate_key_in_a_record_or_attempt_is_reported(finished: Path, place: str) -> None:
     text = (finished / place).read_text().replace("{", '{"wall_seconds": 1.0, ', 1)
     (finished / place).write_text(text)
     assert [problem for problem in verify_run(finished).problems if problem.startswith(place)]

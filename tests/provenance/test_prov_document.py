@@ -1,4 +1,4 @@
-"""The PROV-JSON of a run says the same as its records, and the library of PROV reads it."""
+"""The PROV-JSON of a run agrees with its records, and the PROV library reads it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def read(folder: Path, kind: type) -> list[Any]:
     return list(ProvDocument.deserialize(str(folder / layout.PROV)).get_records(kind))
 
 
-def test_the_library_reads_jobs_files_and_times(finished: Path) -> None:
+def test_prov_library_reads_jobs_files_and_times(finished: Path) -> None:
     records = [record for record in read_records(finished) if record["step"] != "provenance.crate"]
-    told = {str(activity.identifier): activity for activity in read(finished, ProvActivity)}
-    activities = {name: activity for name, activity in told.items() if "attempt/" not in name}
-    assert len(activities) == len(records) == len(told) - 2, "two attempts left no record"
+    activities_by_id = {str(activity.identifier): activity for activity in read(finished, ProvActivity)}
+    activities = {name: activity for name, activity in activities_by_id.items() if "attempt/" not in name}
+    assert len(activities) == len(records) == len(activities_by_id) - 2, "two attempts left no record"
     starts = sorted(activity.get_startTime().isoformat() for activity in activities.values())
     assert starts == sorted(record["started"].replace(".000", "") for record in records)
     labels = [activity.label for activity in activities.values()]
@@ -31,14 +31,14 @@ def test_the_library_reads_jobs_files_and_times(finished: Path) -> None:
     assert len(read(finished, ProvUsage)) == sum(len(record["inputs"]) for record in records)
 
 
-def test_a_file_is_derived_from_what_its_job_read_where_it_is_the_only_one_of_the_job(finished: Path) -> None:
+def test_single_output_is_derived_from_the_inputs_of_its_job(finished: Path) -> None:
     labels = {str(entity.identifier): str(entity.label) for entity in read(finished, ProvEntity)}
     made = {labels[str(record.args[0])] for record in read(finished, ProvDerivation)}
     assert any("statistics.json" in name for name in made)
     assert not [name for name in made if "filtered" in name]
 
 
-def test_failed_attempts_are_activities_that_made_nothing(build_run: Callable[..., Any]) -> None:
+def test_failed_attempts_are_activities_without_outputs(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     name = run.attempt("corpus.ngrams", {"corpus": "main"}, "failed", error="no")
     describe(run.folder, [], provider="Institute")

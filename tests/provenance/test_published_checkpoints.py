@@ -1,4 +1,4 @@
-"""The log of heads outside of runs: appended to, never damaged, and never read as what it is not."""
+"""The checkpoint log outside of runs: appended to, never damaged, and never misread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pipeline.provenance.signing import PublishedCheckpoint, append_published_ch
 FIRST, SECOND = PublishedCheckpoint("tiny", 3, "a" * 64), PublishedCheckpoint("tiny", 5, "b" * 64)
 
 
-def test_each_head_is_published_once_in_its_order(tmp_path: Path) -> None:
+def test_each_checkpoint_is_published_once_in_order(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     for head in (FIRST, SECOND, FIRST, SECOND):
         append_published_checkpoint(log, head)
     assert read_published_checkpoints(log) == [FIRST, SECOND]
 
 
-def test_a_log_that_lost_its_last_line_end_or_is_empty_is_gone_on_with(tmp_path: Path) -> None:
+def test_log_without_a_final_line_end_or_empty_log_is_continued(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     log.touch()
     append_published_checkpoint(log, FIRST)
@@ -33,7 +33,7 @@ def test_a_log_that_lost_its_last_line_end_or_is_empty_is_gone_on_with(tmp_path:
 
 
 @pytest.mark.parametrize("content", ["not JSON", "[]", '{"run": "tiny", "lines": 3}', "[" * 200_000, "\udcff"])
-def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, content: str) -> None:
+def test_invalid_checkpoint_log_is_refused_and_unchanged(tmp_path: Path, content: str) -> None:
     log = tmp_path / "heads.jsonl"
     log.write_text(f"{content}\n", errors="surrogateescape")
     before = log.read_bytes()
@@ -42,13 +42,13 @@ def test_what_is_no_log_of_heads_is_refused_and_left_as_it_is(tmp_path: Path, co
     assert log.read_bytes() == before
 
 
-def test_a_start_ends_whatever_the_log_of_heads_is(tmp_path: Path, finished: Any) -> None:
+def test_invalid_checkpoint_log_does_not_fail_the_invocation(tmp_path: Path, finished: Any) -> None:
     log = tmp_path / "heads.jsonl"
     log.write_text("not JSON\n")
-    said: list[str] = []
-    signing.finish_signing(finished, Provenance(log=str(log)), said.append)
-    assert len(said) == 1 and "is no log of checkpoints" in said[0]
+    messages: list[str] = []
+    signing.finish_signing(finished, Provenance(log=str(log)), messages.append)
+    assert len(messages) == 1 and "is no log of checkpoints" in messages[0]
     (finished / layout.ATTESTATION_LOG).unlink()
     log.unlink()
-    signing.publish_log_checkpoint(finished, Provenance(log=str(log)), said.append)
-    assert not log.exists(), "of a run without attestations nothing is published"
+    signing.publish_log_checkpoint(finished, Provenance(log=str(log)), messages.append)
+    assert not log.exists(), "a run without attestations publishes nothing"

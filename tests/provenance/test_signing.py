@@ -1,4 +1,4 @@
-"""What a start writes of the run's signer is whole, or as it was."""
+"""The signer file of an invocation is complete or unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import Provenance
 
 
-def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before(
+def test_invocation_killed_while_writing_the_signer_keeps_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SIGNING_KEY_VARIABLE, "")  # to be undone
@@ -43,7 +43,7 @@ def test_a_start_that_is_killed_while_it_writes_the_signer_leaves_the_one_before
     signing.begin_signing(run, settings, print)
 
 
-def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:
+def test_partial_files_are_not_evidence(tmp_path: Path) -> None:
     folder = tmp_path / "provenance/accounting"
     folder.mkdir(parents=True)
     for name in ("far.7.json", ".partial-login2.9-far.8.json", "lock", ".lock-login2-9"):
@@ -51,25 +51,27 @@ def test_what_is_only_begun_is_no_evidence(tmp_path: Path) -> None:
     assert [*evidence_attestation.list_evidence(tmp_path)] == ["provenance/accounting/far.7.json"]
 
 
-def test_what_cannot_be_sealed_takes_nothing_from_the_rest_and_is_told(tmp_path: Path, finished: Path) -> None:
+def test_failed_signature_is_reported_and_the_rest_is_signed(tmp_path: Path, finished: Path) -> None:
     (finished / "logs/more.log").write_text("x")
     authority = {"url": "http://localhost:1/", "certificates": str(tmp_path / "none.pem")}
     published = tmp_path / "checkpoints.jsonl"
-    said: list[str] = []
+    messages: list[str] = []
     settings = Provenance.model_validate({"timestamps": authority, "log": str(published)})
-    assert signing.finish_signing(finished, settings, said.append), "an authority that does not answer is asked again"
-    assert ["gave no timestamp" in sentence for sentence in said] == [True, False]
+    assert signing.finish_signing(finished, settings, messages.append), "an unresponsive authority is asked again"
+    assert ["gave no timestamp" in sentence for sentence in messages] == [True, False]
     (finished / "logs/more.log").write_text("y")
-    assert not signing.finish_signing(finished, Provenance(log=str(tmp_path)), said.append)
-    assert said[-1].startswith("the evidence of this start is not complete: ") and said[-1].endswith("complete it")
-    assert attest_evidence(finished) == 0, "it is attested all the same"
+    assert not signing.finish_signing(finished, Provenance(log=str(tmp_path)), messages.append)
+    assert messages[-1].startswith("the evidence of this start is not complete: ") and messages[-1].endswith(
+        "complete it"
+    )
+    assert attest_evidence(finished) == 0, "it is attested nevertheless"
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
-def test_a_start_that_is_not_sealed_ends_with_another_exit_code(
+def test_incompletely_signed_invocation_has_a_nonzero_exit_code(
     finished: Path, tmp_path: Path, is_sealed: bool
 ) -> None:
-    """As Snakemake ends: at the shutdown of the interpreter, with a key whose models are signed."""
+    """As Snakemake ends: at the shutdown of the interpreter, with a key that signs models."""
     signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
     (final := finished / "models/base/final").mkdir()
     (final / "model.safetensors").write_text("weights")

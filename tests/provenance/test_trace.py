@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.provenance.trace import RunTracer
 
 
-def test_a_milestone_leads_back_to_sources_and_licenses(finished: Path) -> None:
+def test_milestone_is_traced_to_sources_and_licenses(finished: Path) -> None:
     lines = RunTracer(finished).trace_file("models/base/milestones/10/model.safetensors")
     text = "\n".join(lines)
     stages = ["pretrain.segment", "tokens.shard", "corpus.filter (corpus=main, source=laws", "sources.manifest"]
@@ -32,9 +32,7 @@ def test_a_milestone_leads_back_to_sources_and_licenses(finished: Path) -> None:
     ]
 
 
-def test_long_command_lines_are_shown_whole_where_they_are_asked_for(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_long_command_lines_are_complete_on_request(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = "models/base/milestones/10/model.safetensors"
     (record,) = finished.glob("provenance/records/pretrain.segment.base.10.json")
     content = json.loads(record.read_text())
@@ -46,28 +44,28 @@ def test_long_command_lines_are_shown_whole_where_they_are_asked_for(
     assert f"command: {' '.join(words)}\n" in capsys.readouterr().out
 
 
-def test_what_a_training_began_with_is_told_with_its_license(finished: Path) -> None:
-    """The last milestone is taken for one that another model's weights began."""
+def test_trace_shows_pretrained_weights_with_their_license(finished: Path) -> None:
+    """The last milestone is presented as one initialized from another model's weights."""
     (path,) = finished.glob("provenance/records/pretrain.segment.base.10.json")
     record = json.loads(path.read_text())
     outside = {"name": "model", "path": "data:config.json", "sha256": "ab" * 32, "bytes": 7}
     path.write_text(json.dumps({**record, "step": "pretrain.adopt", "inputs": [outside]}))
     file = "models/base/milestones/10/model.safetensors"
-    assert "license" not in "\n".join(RunTracer(finished).trace_file(file)), "nothing of the run says whose it is"
+    assert "license" not in "\n".join(RunTracer(finished).trace_file(file)), "nothing in the run states its owner"
     (page,) = finished.glob("provenance/records/report.page*.json")
     taken = {"folder": "{data}/large", "license": "Apache-2.0"}
-    told = json.loads(page.read_text())
-    page.write_text(json.dumps({**told, "settings": {**told["settings"], "pretrained": {"base": taken}}}))
+    content = json.loads(page.read_text())
+    page.write_text(json.dumps({**content, "settings": {**content["settings"], "pretrained": {"base": taken}}}))
     lines = RunTracer(finished).trace_file(file)
     assert any(line.endswith("7 bytes), model large, license Apache-2.0") for line in lines)
     assert lines[-1] == "model large: Apache-2.0"
 
 
-def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_measured(finished: Path) -> None:
+def test_trace_without_the_report_or_readings_shows_energy_as_not_measured(finished: Path) -> None:
     path = finished / "report/energy.json"
-    account = json.loads(path.read_text())
-    del account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
-    path.write_text(json.dumps(account))
+    accounting = json.loads(path.read_text())
+    del accounting["jobs"]["tokens.shard.main.0.20260105T1000.1"]
+    path.write_text(json.dumps(accounting))
     text = "\n".join(RunTracer(finished).trace_file("tokens/main/train/0.arrow"))
     assert "energy: not measured" in text and "behind it: 5 jobs, energy: 402 J" in text
     assert "; 1 of the jobs without a reading" in text
@@ -79,27 +77,27 @@ def test_without_the_report_no_energy_is_told_and_without_a_reading_it_is_not_me
     assert "energy: not known before the report is written" in text and " J" not in text
 
 
-def test_what_was_taken_over_counts_once(build_run: Callable[..., Any]) -> None:
-    """Two names of one computation: its joules are behind the file once."""
+def test_reused_job_counts_once(build_run: Callable[..., Any]) -> None:
+    """Two names of one computation: its joules count once for the file."""
     taken = {"record": "tokens.shard.main.0.json", "attempt": "tokens.shard.main.0.20260105T1000.1.json"}
     run = build_run("run", taken_over_from=taken).folder
     assert "behind it: 6 jobs, energy: 502 J" in "\n".join(RunTracer(run).trace_file("models/base/milestones/10"))
 
 
-def test_each_step_back_is_indented_further_and_each_job_told_once(finished: Path) -> None:
+def test_each_ancestor_is_indented_further_and_each_job_listed_once(finished: Path) -> None:
     lines = RunTracer(finished).trace_file("evaluation/base/10/results.json")
     depth = {line.split()[2]: len(line) - len(line.lstrip()) for line in lines if "made by" in line}
     assert depth["evaluate.suites"] < depth["pretrain.segment"] < depth["tokens.shard"] < depth["corpus.filter"]
     assert len([line for line in lines if line.strip().startswith("record:")]) == 7
 
 
-def test_only_the_sources_of_the_file_are_named(finished: Path) -> None:
+def test_only_sources_of_the_file_are_listed(finished: Path) -> None:
     text = "\n".join(RunTracer(finished).trace_file("corpus/main/filtered/laws.0.parquet"))
     assert "source laws" in text
     assert "wiki" not in text
 
 
-def test_a_path_from_the_working_folder_and_a_directory_are_found(
+def test_relative_path_and_directory_are_traced(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(finished.parent)
@@ -110,12 +108,12 @@ def test_a_path_from_the_working_folder_and_a_directory_are_found(
     )
 
 
-def test_a_file_that_nobody_made_is_a_sentence(finished: Path) -> None:
+def test_file_without_a_producer_is_refused(finished: Path) -> None:
     with pytest.raises(InputError, match=r"has tokens/other\.arrow: give a file of the run"):
         RunTracer(finished).trace_file("tokens/other.arrow")
 
 
-def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
+def test_lost_attempts_are_shown_with_their_joules(finished: Path) -> None:
     name = "tokens.shard.main.0.20260105T0900.1"
     attempt = {
         "step": "tokens.shard",
@@ -132,17 +130,17 @@ def test_lost_attempts_are_told_with_their_joules(finished: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(attempt))
     path = finished / "report/energy.json"
-    account = json.loads(path.read_text())
-    finished_job = account["jobs"]["tokens.shard.main.0.20260105T1000.1"]
-    account["jobs"][name] = {**finished_job, "joules": 40.0, "low_joules": 40.0, "high_joules": 40.0, "fate": "lost"}
-    path.write_text(json.dumps(account))
+    accounting = json.loads(path.read_text())
+    finished_job = accounting["jobs"]["tokens.shard.main.0.20260105T1000.1"]
+    accounting["jobs"][name] = {**finished_job, "joules": 40.0, "low_joules": 40.0, "high_joules": 40.0, "fate": "lost"}
+    path.write_text(json.dumps(accounting))
     text = "\n".join(RunTracer(finished).trace_file("tokens/main/train/0.arrow"))
     assert f"lost attempt provenance/attempts/{name}.json: failed after 12 s: OSError: the disk is gone" in text
     assert "lost on the way: 1 attempt, energy: 40.0 J" in text and "behind it: 5 jobs, energy: 502 J" in text
     assert "lost" not in "\n".join(RunTracer(finished).trace_file("corpus/main/filtered/laws.0.parquet"))
 
 
-def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figure_is_traced_to_its_evidence(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"report/figures\.json is missing, which lists the figures"):
         main(["trace", str(finished), "corpus.documents"])
     figures = [
@@ -176,10 +174,12 @@ def test_a_figure_leads_to_its_proof(finished: Path, capsys: pytest.CaptureFixtu
     assert "ALTERED: its record says" in text and "no key of these files has this very number" in text
 
 
-def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evidence_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (finished / "lines.jsonl").write_text('{"step": 1}\n{"step": 2, "joules": 7200}\n')
-    told = {"figure": "energy", "label": "electricity", "value": 7200, "unit": "J", "how": "measured"}
-    (finished / layout.KEY_FIGURES).write_text(json.dumps([{**told, "from": ["lines.jsonl", "provenance/records/"]}]))
+    key_figure = {"figure": "energy", "label": "electricity", "value": 7200, "unit": "J", "how": "measured"}
+    (finished / layout.KEY_FIGURES).write_text(
+        json.dumps([{**key_figure, "from": ["lines.jsonl", "provenance/records/"]}])
+    )
     main(["trace", str(finished), "energy"])
     text = capsys.readouterr().out
     assert "7200 J (2.00 Wh), measured" in text
@@ -188,21 +188,19 @@ def test_the_proof_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys:
 
 
 @pytest.mark.parametrize("figure", ["energy.total", "energy.facility"])
-def test_the_energy_of_a_run_is_the_sum_of_its_parts(
-    finished: Path, figure: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    account = json.loads((finished / "report/energy.json").read_text())
-    parts = [account[name]["joules"] for name in ("finished", "lost", "idle", "snakemake")]
+def test_run_energy_is_the_sum_of_its_parts(finished: Path, figure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    accounting = json.loads((finished / "report/energy.json").read_text())
+    parts = [accounting[name]["joules"] for name in ("finished", "lost", "idle", "snakemake")]
     value = sum(parts) * (1.2 if figure == "energy.facility" else 1)
-    told = {"figure": figure, "label": "electricity", "value": value, "unit": "J", "how": "estimated"}
-    (finished / layout.KEY_FIGURES).write_text(json.dumps([{**told, "from": ["report/energy.json"]}]))
+    key_figure = {"figure": figure, "label": "electricity", "value": value, "unit": "J", "how": "estimated"}
+    (finished / layout.KEY_FIGURES).write_text(json.dumps([{**key_figure, "from": ["report/energy.json"]}]))
     main(["trace", str(finished), figure])
     text = capsys.readouterr().out
     assert f"{parts[3]:.3f} J snakemake = {sum(parts):.3f} J" in text
     assert (f"times the PUE in the settings of report.page = {value:.3f} J" in text) == (figure == "energy.facility")
 
 
-def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_source_is_traced_to_all_results_that_contain_it(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", str(finished), "laws"]) == 0
     lines = capsys.readouterr().out.splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
@@ -212,8 +210,8 @@ def test_a_source_leads_to_all_that_has_it_inside(finished: Path, capsys: pytest
         "pretrain.segment (model=base, step=10)",
         "evaluate.suites (model=base, step=10)",
     ):
-        assert any(sorted(found) == sorted(title) for found in titles), title
-    assert not any("wiki" in line for line in lines), "a unit of another source has it not inside"
+        assert any(sorted(result) == sorted(title) for result in titles), title
+    assert not any("wiki" in line for line in lines), "a unit of another source does not contain it"
     assert lines[1] == "  license CC0-1.0, language nl"
     assert lines[2].startswith("  basis: ") and lines[3].startswith("  holder: ") and lines[4].startswith("  url: ")
     assert lines[5].startswith("  raw file data:") and "laws" in lines[5]

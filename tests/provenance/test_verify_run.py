@@ -1,4 +1,4 @@
-"""Verification finds every changed byte, names the file that was changed, and no other."""
+"""Verification detects every changed byte, and names exactly the changed file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_untouched_run_matches_its_records(template: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, sha256 = template
     assert verify_run(folder).problems == []
     assert verify_run(folder, TrustAnchors(sha256)).problems == []
@@ -46,7 +46,7 @@ def test_an_untouched_run_is_as_recorded(template: tuple[Path, str], capsys: pyt
     assert "files and 10 records are as the crate and the records say" in whole and "unsigned" in unsigned
 
 
-def test_a_command_with_the_digest_of_other_settings_is_named(tmp_path: Path) -> None:
+def test_command_with_a_wrong_settings_digest_is_reported(tmp_path: Path) -> None:
     code = hashlib.sha256(b"pretrain.segment").hexdigest()[:16]
     command = [*command_of("pretrain.segment", code, ENVIRONMENT)]
     command[command.index("--settings") + 1] = f"sha256:{'0' * 64}"
@@ -56,8 +56,8 @@ def test_a_command_with_the_digest_of_other_settings_is_named(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("wall_seconds", "is_named"), [(5.0, False), (85.0, False), (95.0, True)])
-def test_a_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool, tmp_path: Path) -> None:
-    """By the calendar the job lasts 30 seconds."""
+def test_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool, tmp_path: Path) -> None:
+    """By wall-clock time the job lasts 30 seconds."""
     build(tmp_path, wall_seconds=wall_seconds).crate()
     problems = verify_run(tmp_path).problems
     assert len(problems) == is_named
@@ -65,7 +65,7 @@ def test_a_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool
 
 
 @pytest.mark.parametrize("seed", range(CHANGES))
-def test_one_changed_byte_names_exactly_that_file(finished: Path, seed: int) -> None:
+def test_one_changed_byte_is_reported_for_exactly_that_file(finished: Path, seed: int) -> None:
     choose = random.Random(seed)
     files = [*list_artifacts(finished), layout.CRATE]
     path = files[seed % len(files)] if seed < len(files) else choose.choice(files)
@@ -77,7 +77,7 @@ def test_one_changed_byte_names_exactly_that_file(finished: Path, seed: int) -> 
     assert problems[0].startswith(f"{path} ")
 
 
-def test_a_missing_and_an_added_file_are_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_and_added_files_are_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (finished / "tokens/main/train/0.arrow").unlink()
     (finished / "report/notes.txt").write_text("x")
     assert verify_run(finished).problems == [
@@ -88,7 +88,7 @@ def test_a_missing_and_an_added_file_are_named(finished: Path, capsys: pytest.Ca
     assert "tokens/main/train/0.arrow is missing" in capsys.readouterr().out
 
 
-def test_scratch_may_change_and_evidence_is_attested_anew_when_a_start_ends(finished: Path) -> None:
+def test_scratch_may_change_and_evidence_is_attested_again_at_the_end(finished: Path) -> None:
     (finished / "scratch/x").write_text("later")
     assert verify_run(finished).problems == []
     (finished / "logs/a.log").write_text("later")
@@ -100,7 +100,7 @@ def test_scratch_may_change_and_evidence_is_attested_anew_when_a_start_ends(fini
     assert verify_run(finished).problems == []
 
 
-def test_a_crate_made_anew_after_a_change_still_names_the_changed_file(build_run: Callable[..., Any]) -> None:
+def test_regenerated_crate_still_reports_the_changed_file(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     weights = run.folder / WEIGHTS
     weights.write_bytes(weights.read_bytes()[::-1])
@@ -109,7 +109,7 @@ def test_a_crate_made_anew_after_a_change_still_names_the_changed_file(build_run
     assert problem.startswith(f"{WEIGHTS} was changed")
 
 
-def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(build_run: Callable[..., Any]) -> None:
+def test_forged_run_and_crate_do_not_match_the_published_hash(build_run: Callable[..., Any]) -> None:
     published = build_run("run").crate()
     forged = build_run("forged", loss=3.0)
     forged.crate()
@@ -118,7 +118,7 @@ def test_a_whole_run_forged_with_its_crate_does_not_have_the_published_hash(buil
     assert problem.startswith(f"{layout.CRATE} was changed")
 
 
-def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None:
+def test_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     edit(run.folder / SHARD_RECORD, lambda record: record["inputs"][0].update(sha256="f" * 64))
     run.crate()
@@ -127,11 +127,11 @@ def test_a_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None
     assert shard.startswith(f"{SHARD_RECORD} breaks the chain: it read corpus/main/filtered/laws.0.parquet")
 
 
-def test_what_a_job_was_planned_by_is_as_its_record_says(build_run: Callable[..., Any]) -> None:
+def test_snapshot_of_a_job_matches_its_record(build_run: Callable[..., Any]) -> None:
     planned = b'{"configuration": {"run": {"seed": 42}}}'
-    told = {"path": "provenance/frozen/1.json", "sha256": hashlib.sha256(planned).hexdigest()}
-    run = build_run("run", frozen=told)
-    frozen = run.folder / told["path"]
+    snapshot = {"path": "provenance/frozen/1.json", "sha256": hashlib.sha256(planned).hexdigest()}
+    run = build_run("run", frozen=snapshot)
+    frozen = run.folder / snapshot["path"]
     frozen.parent.mkdir()
     frozen.write_bytes(planned)
     run.crate()
@@ -144,7 +144,7 @@ def test_what_a_job_was_planned_by_is_as_its_record_says(build_run: Callable[...
     assert problem.startswith("provenance/frozen/1.json is missing, provenance/records/pretrain.segment.base.10.json")
 
 
-def test_a_file_added_to_another_unit_changes_the_manifest_only(build_run: Callable[..., Any]) -> None:
+def test_file_added_to_another_unit_changes_only_the_manifest(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     raw = b"De Grondwet garandeert de grondrechten van iedere ingezetene.\n"
     run.manifest("laws", {"0": raw, "1": b"een nieuwe wet\n"})
@@ -159,7 +159,7 @@ def test_a_file_added_to_another_unit_changes_the_manifest_only(build_run: Calla
     ]
 
 
-def test_two_makers_of_one_file_are_told(build_run: Callable[..., Any]) -> None:
+def test_two_producers_of_one_file_are_reported(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
     run.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/0.arrow": bytes(range(64))})
     run.crate()
@@ -167,7 +167,7 @@ def test_two_makers_of_one_file_are_told(build_run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"step": "corpus.filter"}', b"\xff\xfe"])
-def test_a_broken_record_is_a_sentence(finished: Path, broken: bytes) -> None:
+def test_invalid_record_is_one_problem(finished: Path, broken: bytes) -> None:
     (finished / LAWS_RECORD).write_bytes(broken)
     problems = verify_run(finished).problems
     assert len(problems) == 1
@@ -175,7 +175,7 @@ def test_a_broken_record_is_a_sentence(finished: Path, broken: bytes) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"@graph": [{}]}', b'{"@graph": 3}'])
-def test_a_broken_crate_is_a_sentence(finished: Path, broken: bytes) -> None:
+def test_invalid_crate_is_one_problem(finished: Path, broken: bytes) -> None:
     (finished / layout.CRATE).write_bytes(broken)
     (finished / "provenance/records/provenance.crate.json").unlink()
     assert verify_run(finished).problems == [
@@ -183,7 +183,7 @@ def test_a_broken_crate_is_a_sentence(finished: Path, broken: bytes) -> None:
     ]
 
 
-def test_without_a_crate_the_records_are_still_checked(finished: Path) -> None:
+def test_records_are_checked_without_a_crate(finished: Path) -> None:
     (finished / layout.CRATE).unlink()
     (finished / "tokens/main/train/0.arrow").write_bytes(b"x")
     crate, shard = verify_run(finished).problems
@@ -191,7 +191,7 @@ def test_without_a_crate_the_records_are_still_checked(finished: Path) -> None:
     assert shard.startswith("tokens/main/train/0.arrow was changed")
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         verify_run(tmp_path / "nowhere")
 
@@ -206,7 +206,7 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         (lambda c: c.pop("totals"), "is not valid"),
     ],
 )
-def test_documents_that_got_lost_in_the_counts_are_told(
+def test_lost_documents_in_the_counts_are_reported(
     build_run: Callable[..., Any], change: Callable[[Any], None], sentence: str
 ) -> None:
     run = build_run("run")
@@ -228,7 +228,7 @@ def test_documents_that_got_lost_in_the_counts_are_told(
         "provenance/signer.json",
     ],
 )
-def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
+def test_pipe_is_reported_without_blocking(finished: Path, place: str) -> None:
     (finished / place).unlink(missing_ok=True)
     os.mkfifo(finished / place)
     assert verify_run(finished).problems == [
@@ -240,33 +240,33 @@ def test_a_pipe_stops_nothing_and_is_named(finished: Path, place: str) -> None:
             load_records(finished)
 
 
-def test_a_file_name_with_a_line_end_is_one_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_name_with_a_line_end_is_printed_on_one_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (finished / "corpus/main/a\nall is well").write_text("x")
     assert main(["verify", str(finished)]) == 1
     assert "corpus/main/a\\nall is well is unknown" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_no_sentence_has_what_a_terminal_obeys(finished: Path) -> None:
+def test_problems_contain_no_terminal_control_characters(finished: Path) -> None:
     for name in ("corpus/main/\x1b[2Jgone", "logs/\x1b]0;title\x07", "corpus/main/\udcff"):
         (finished / name).write_text("x")
     problems = verify_run(finished).problems
     assert len(problems) == 3 and all(problem.isprintable() for problem in problems), problems
 
 
-def test_a_link_to_a_device_is_not_followed(finished: Path) -> None:
+def test_link_to_a_device_is_not_followed(finished: Path) -> None:
     (finished / layout.ATTESTATION_LOG).unlink()
     (finished / layout.ATTESTATION_LOG).symlink_to("/dev/zero")
     assert [problem.split(" is ")[0] for problem in verify_run(finished).problems] == [layout.ATTESTATION_LOG]
 
 
-def test_scratch_that_is_a_file_is_named(finished: Path) -> None:
+def test_scratch_that_is_a_file_is_reported(finished: Path) -> None:
     shutil.rmtree(finished / "scratch")
     (finished / "scratch").write_text("x")
     assert verify_run(finished).problems == ["scratch is unknown: a results folder has no such file."]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"@graph": ' + "[" * 100_000])
-def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
+def test_too_deeply_nested_json_is_not_a_crate(finished: Path, text: str) -> None:
     (finished / layout.CRATE).write_text(text)
     (finished / layout.CRATE_RECORD).unlink(missing_ok=True)
     assert (
@@ -274,7 +274,7 @@ def test_json_that_is_too_deep_is_no_crate(finished: Path, text: str) -> None:
     )
 
 
-def test_counts_without_end_are_no_counts(finished: Path) -> None:
+def test_infinite_counts_are_invalid(finished: Path) -> None:
     path = finished / "corpus/main/statistics.json"
     path.write_text(re.sub(r'"documents_in": \d+', '"documents_in": Infinity', path.read_text()))
     assert _check_statistics(finished, "corpus/main/statistics.json", {}) == [
@@ -291,12 +291,12 @@ def test_counts_that_add_up_are_those_of_their_record(
     run, path = build_run("run"), "corpus/main/statistics.json"
     content = (run.folder / path).read_bytes()
     run.job("corpus.statistics", {"corpus": "main"}, [], {path: content}, counts={"documents_in": documents_in})
-    said = [problem for problem in verify_run(run.folder).problems if problem.startswith(path)]
-    assert said == [f"{path}: {problem}" for problem in problems]
+    output = [problem for problem in verify_run(run.folder).problems if problem.startswith(path)]
+    assert output == [f"{path}: {problem}" for problem in problems]
 
 
 def as_one_who_obeys_permissions(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Verify a run as a user to whom permissions apply: also root, without the right to pass over them."""
+    """Verify a run as a user with permissions: for root, without the capability to bypass them."""
     words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     words += [sys.executable, "-m", "pipeline", "verify", str(folder)]
     return subprocess.run(words, capture_output=True, text=True)
@@ -317,7 +317,7 @@ def as_one_who_obeys_permissions(folder: Path) -> subprocess.CompletedProcess[st
         (layout.ATTESTATION_LOG, 2),
     ],
 )
-def test_what_the_user_may_not_read_is_named_and_never_taken_as_right(finished: Path, place: str, code: int) -> None:
+def test_unreadable_file_is_reported_and_not_accepted(finished: Path, place: str, code: int) -> None:
     if not (finished / place).exists():
         (finished / place).mkdir()
         (finished / place / "payload").write_text("x")
@@ -326,7 +326,7 @@ def test_what_the_user_may_not_read_is_named_and_never_taken_as_right(finished: 
         done = as_one_who_obeys_permissions(finished)
     finally:
         (finished / place).chmod(0o755)
-    said = (done.stdout + done.stderr).splitlines()
-    assert done.returncode == code, said
-    assert f"{place or 'it'} may not be read by this user: verify the run as one who may" in said[0]
-    assert (len(said) == 1) if code == 2 else " 1 problem in " in said[1]
+    output = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == code, output
+    assert f"{place or 'it'} may not be read by this user: verify the run as one who may" in output[0]
+    assert (len(output) == 1) if code == 2 else " 1 problem in " in output[1]

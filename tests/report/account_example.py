@@ -1,8 +1,8 @@
-"""The account of energy of the small run, as `report/energy.json` holds it: round figures, so that sums are seen.
+"""The energy accounting of the small run in the form of `report/energy.json`: round figures make sums visible.
 
 Every job on `node1`: 10,000 J, of which 6,000 J measured in the package and 4,000 J estimated for the rest. Segments on
-`node2`: 1,000,000 J, of which 700,000 J measured on boards, 200,000 J in the package, 100,000 J estimated. What is
-estimated may be half as much or half as much again.
+`node2`: 1,000,000 J, of which 700,000 J measured on boards, 200,000 J in the package, 100,000 J estimated.
+The range of estimated energy is 0.5 × to 1.5 × its value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BINS = 10  # of each job in the timeline
 
 
 def figure(parts: dict[str, float]) -> dict[str, Any]:
-    """Return a figure of joules by component; the rest is estimated."""
+    """Return an energy figure by component; the rest is estimated."""
     estimated = parts.get("rest", 0.0)
     joules = sum(parts.values())
     return {
@@ -51,7 +51,7 @@ def added(many: list[dict[str, float]]) -> dict[str, float]:
 
 
 def moments(name: str, node: str, started: float, parts: dict[str, float]) -> list[dict[str, Any]]:
-    """Return a job's part of the timeline: bins of the same length, by turns a tenth above and below its mean power."""
+    """Return a job's part of the timeline: bins of equal length, alternately a tenth above and below its mean power."""
     width, joules = SECONDS / BINS, sum(parts.values()) / BINS
     return [
         {
@@ -66,13 +66,13 @@ def moments(name: str, node: str, started: float, parts: dict[str, float]) -> li
 
 
 def started(name: str) -> float:
-    """Return the Unix time at which the example's attempt of that name began: it is in the name."""
+    """Return the start of the example's attempt as Unix time, from its name."""
     stamp = next(part for part in name.split(".")[::-1] if part.startswith("20260301T"))
     return datetime.fromisoformat(f"2026-03-01T{stamp[9:11]}:{stamp[11:13]}:00+00:00").timestamp()
 
 
 def between(timeline: list[dict[str, Any]], started: float, ended: float) -> float:
-    """Return the joules of all jobs between two moments; what is idle and Snakemake's own is at no time here."""
+    """Return the joules of all jobs between two moments; idle and Snakemake energy have no time here."""
     joules = 0.0
     for one in timeline:
         seconds = max(min(ended, one["ended"]) - max(started, one["started"]), 0.0)
@@ -80,10 +80,10 @@ def between(timeline: list[dict[str, Any]], started: float, ended: float) -> flo
     return joules
 
 
-def account(
+def make_accounting(
     jobs: list[MeteredJob], books: object, models: object, reader: RunReader, series: IntensitySeries | None
 ) -> dict[str, Any]:
-    """Return the account of some jobs, what stands of which took as much as is said above."""
+    """Return the accounting of some jobs, each with the figures above."""
     parts, nodes, timeline = {}, {}, []
     for job in jobs:
         training = job.step == "pretrain.segment"

@@ -1,4 +1,4 @@
-"""A small run as its stages leave it: records, attempts and artefacts in the formats of the pipeline."""
+"""A small run in the layout of its stages: records, attempts and artifacts in the formats of the pipeline."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from pipeline.report import energy_section as account_of_energy
 from pipeline.report.settings import PageSettings
-from tests.report.account_example import account
+from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run, entry, metrics, part, sha, task
 
 
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Two sources, one of them with a hostile holder and address; one model; a killed and a failed attempt."""
-    monkeypatch.setattr(account_of_energy, "_compute_accounting", account)
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", make_accounting)
     configuration = json.dumps({"run": {"name": "tiny", "seed": 42}, "note": "<b>bold</b>"}, indent=1)
     settings = PageSettings(
         run="tiny",

@@ -1,4 +1,4 @@
-"""What the folder of a small run is built from: records, attempts, metrics and counts as the stages write them."""
+"""The parts of a small run: records, attempts, metrics and counts in the form of the stages."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Run:
         self.write(f"provenance/attempts/{content['attempt']}", attempt)
 
     def arguments(self, output: str = "report", without: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the arguments of the step; `without` are folders of the run whose files are not read."""
+        """Return the arguments of the step; the files of the run's folders in `without` are not read."""
         folder = self.root / output
         folder.mkdir(exist_ok=True)
         patterns = (

@@ -1,4 +1,4 @@
-"""A score with an aim is told by its distance and never praised; a task that was not asked is named."""
+"""A score with a target shows its distance and is never praised; an unevaluated task is named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIAS = {"aim": 0.5, "low": 0.795, "high": 0.9624, "higher_is_better": None}
         ),
     ],
 )
-def test_a_large_bias_is_not_praised_and_what_was_not_asked_is_told(
+def test_large_bias_is_not_praised_and_unevaluated_tasks_are_listed(
     run_folder: Run, language: str, distance: str, named: str
 ) -> None:
     left_out = {"suite": "open", "task": "long", "tokens_needed": 310, "sequence_length": 128}
@@ -52,7 +52,7 @@ def test_a_large_bias_is_not_praised_and_what_was_not_asked_is_told(
     assert "0 of 0 tested scores are better than every trivial baseline" in card
 
 
-def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> None:
+def test_scores_with_different_baselines_are_in_one_table(run_folder: Run) -> None:
     peer, counted = {"chance": 0.5, "peer": 0.6}, {"unigram": 4.2}
     with_peer = task("completion", 0.62, 0.03, 0.5, baselines=peer, hardest_baseline="chance")
     bits = task("tales", 1.31, 0.02, None, metric="bits_per_byte", baselines=counted, hardest_baseline="unigram")
@@ -65,7 +65,7 @@ def test_scores_with_different_baselines_stand_in_one_table(run_folder: Run) -> 
     assert "nl 1.3100 (1.2700 to 1.3500) not tested" in text
 
 
-def test_a_score_that_is_no_number_is_a_dash(run_folder: Run) -> None:
+def test_non_finite_score_is_a_dash(run_folder: Run) -> None:
     nothing = task("empty", 0.5, None, 0.5, verdict=None, baselines=None) | {"value": None}
     run_folder.write("evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": [nothing]})
     arguments = made(run_folder)
@@ -73,9 +73,9 @@ def test_a_score_that_is_no_number_is_a_dash(run_folder: Run) -> None:
     assert "| empty | nl | acc | – |" in arguments["model_card"].read_text(encoding="utf-8")
 
 
-def test_what_has_no_better_shows_no_arrow_and_no_hardest_baseline(run_folder: Run) -> None:
-    beside = {"copy": 52.0, "reference": 31.0}
-    fields = {"metric": "lix", "higher_is_better": None, "baselines": beside, "hardest_baseline": None}
+def test_score_without_a_direction_has_no_arrow_or_hardest_baseline(run_folder: Run) -> None:
+    baselines = {"copy": 52.0, "reference": 31.0}
+    fields = {"metric": "lix", "higher_is_better": None, "baselines": baselines, "hardest_baseline": None}
     few = task("easy", 44.0, 2.0, None, **fields, examples=6, examples_without_value=24)
     for model in ("base", "other"):
         content = {"model": model, "step": 500, "tasks": [few], "not_asked": []}
@@ -95,7 +95,7 @@ def test_what_has_no_better_shows_no_arrow_and_no_hardest_baseline(run_folder: R
     assert "(nog 24 zonder waarde)" in outline(made(run_folder, language="nl")["page"]).text
 
 
-def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
+def test_insignificant_distance_from_the_target_is_labelled(run_folder: Run) -> None:
     near = task("bias", 0.55, 0.05, None, aim=0.5, low=0.43, high=0.67, higher_is_better=None)
     run_folder.write(
         "evaluation/base/500/results.json", {"model": "base", "step": 500, "tasks": [near], "not_asked": []}
@@ -112,9 +112,7 @@ def test_a_distance_that_may_be_none_is_not_called_one(run_folder: Run) -> None:
         ("nl", "prompt afgekapt bij {} van 200 voorbeelden", "niet getoetst: de meeste prompts zijn afgekapt"),
     ],
 )
-def test_a_score_of_truncated_prompts_is_flagged_next_to_it(
-    run_folder: Run, language: str, flag: str, verdict: str
-) -> None:
+def test_score_on_truncated_prompts_is_flagged(run_folder: Run, language: str, flag: str, verdict: str) -> None:
     tasks = [
         task("few", 0.7, 0.01, 0.25, examples_truncated=3),
         task("most", 0.7, 0.01, 0.25, examples=190, examples_without_value=10, examples_truncated=180, verdict=None),
@@ -132,7 +130,7 @@ def test_a_score_of_truncated_prompts_is_flagged_next_to_it(
 @pytest.mark.parametrize(
     ("language", "title"), [("en", "Protocols of the tasks"), ("nl", "Protocollen van de opgaven")]
 )
-def test_the_page_has_the_protocol_and_the_card_its_model_index(run_folder: Run, language: str, title: str) -> None:
+def test_page_has_the_protocol_and_the_card_its_model_index(run_folder: Run, language: str, title: str) -> None:
     protocol = {"version": 2.0, "sha256": "ab" * 32, "num_fewshot": 12, "data_set": "EuroEval/scala-nl"}
     protocol |= {"configuration": None, "split": "test", "output_type": "multiple_choice", "examples_available": 200}
     of_other = task("scala", 0.6, 0.01, 0.5, protocol=protocol | {"sha256": "cd" * 32}) | {"suite": "other"}

@@ -1,4 +1,4 @@
-"""Numbers as people read them, links that are safe, and charts that tell what they were given."""
+"""Readable numbers, safe links, and charts that show their values."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ from pipeline.report.charts import (
         (format_mass(None), "not computed"),
     ],
 )
-def test_figures(shown: str, expected: str) -> None:
+def test_numbers_are_formatted(shown: str, expected: str) -> None:
     assert shown == expected
 
 
 @pytest.mark.parametrize("text", ["javascript:alert(1)", "https://a b", 'https://a"onclick=', "//a", None, "data:x"])
-def test_only_plain_web_addresses_become_links(text: str | None) -> None:
+def test_only_plain_web_urls_become_links(text: str | None) -> None:
     assert safe_url(text) is None
 
 
-def test_a_web_address_becomes_a_link() -> None:
+def test_web_url_becomes_a_link() -> None:
     assert safe_url("https://example.org/a?b=c&d#e") == "https://example.org/a?b=c&d#e"
 
 
 @given(st.text())
-def test_markdown_text_holds_no_tag_no_cell_and_no_line(text: str) -> None:
+def test_markdown_text_contains_no_tag_cell_or_line_end(text: str) -> None:
     shown = str(escape_markdown(text))
     assert not set("<>\n\r") & set(shown)
     assert all(shown[place - 1] == "\\" for place, letter in enumerate(shown) if letter == "|")
@@ -76,10 +76,10 @@ def test_thinning_keeps_the_last_point_and_the_range(values: list[float], limit:
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9))
-def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
-    found = round_ticks(low, low + width)
-    assert len(found) <= 7
-    assert all(low - width * 1e-3 <= tick <= low + width * 1.001 for tick in found)
+def test_ticks_are_few_and_inside_the_range(low: float, width: float) -> None:
+    result = round_ticks(low, low + width)
+    assert len(result) <= 7
+    assert all(low - width * 1e-3 <= tick <= low + width * 1.001 for tick in result)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
         (3, 3, ["3"]),
     ],
 )
-def test_ticks_are_told_exactly(low: float, high: float, expected: list[str]) -> None:
+def test_tick_labels_are_exact(low: float, high: float, expected: list[str]) -> None:
     assert format_ticks(round_ticks(low, high)) == expected
 
 
-def test_a_chart_skips_what_is_not_finite_and_says_when_empty() -> None:
+def test_chart_skips_non_finite_values_and_labels_an_empty_series() -> None:
     chart = draw_line_chart(
         "Loss", "step", "nats", [Series("a", [(1, 2.0), (2, float("nan")), (3, 1.0)]), Series("<b>", [])]
     )
@@ -103,7 +103,7 @@ def test_a_chart_skips_what_is_not_finite_and_says_when_empty() -> None:
     assert "no values" in draw_line_chart("Loss", "step", "nats", [Series("a", [])])
 
 
-def test_a_band_lies_within_the_chart_and_of_one_point_there_is_none() -> None:
+def test_band_is_inside_the_chart_and_absent_for_one_point() -> None:
     points = [(1.0, 2.0), (2.0, 3.0)]
     chart = str(draw_line_chart("Score", "tokens", "acc", [Series("a", points, [(1.0, 0.0, 4.0), (2.0, 1.0, 9.0)])]))
     (band,) = re.findall(r'<path class="band series-1" d="M([^"]*)Z"', chart)
@@ -119,7 +119,7 @@ def test_segments_of_a_bar_add_up_to_its_width() -> None:
     assert 'x="0.00" width="75.00"' in drawn and 'x="75.00" width="25.00"' in drawn and "<x>" not in drawn
 
 
-def test_a_chart_of_one_place_has_one_tick_there() -> None:
+def test_chart_of_one_point_has_one_tick() -> None:
     chart = str(
         draw_line_chart("loss", "tokens", "nats", [Series("a", [(1_228_800, 4.8)]), Series("b", [(1_228_800, 4.9)])])
     )

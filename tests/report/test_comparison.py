@@ -1,4 +1,4 @@
-"""Aggregates by language, differences between checkpoints, and scores on items found in the corpus."""
+"""Aggregates by language, differences between checkpoints, and scores on contaminated items."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CORPORA = {"base": "main"}
 
 
 @pytest.mark.parametrize(("better", "expected"), [("b", "B is better"), ("a", "A is better"), (None, "")])
-def test_a_difference_is_listed_only_where_it_is_real(run_folder: Run, better: str | None, expected: str) -> None:
+def test_only_significant_differences_are_listed(run_folder: Run, better: str | None, expected: str) -> None:
     run_folder.write("evaluation/differences.json", {"comparisons": [compared(better)]})
     text = outline(made(run_folder)["page"]).text
     assert f"Comparisons: 1; real differences: {int(better is not None)}." in text
@@ -42,7 +42,7 @@ def test_a_difference_is_listed_only_where_it_is_real(run_folder: Run, better: s
     assert (row in text) is (better is not None)
 
 
-def test_the_smallest_detectable_differences_are_in_points(run_folder: Run) -> None:
+def test_smallest_detectable_differences_are_in_points(run_folder: Run) -> None:
     rows = [compared(None) | {"right_in_a_alone": 1, "detectable_difference": size} for size in (0.09, 0.38, None)]
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     assert "only differences of 9 to 38 percentage points or more" in outline(made(run_folder)["page"]).text
@@ -50,9 +50,9 @@ def test_the_smallest_detectable_differences_are_in_points(run_folder: Run) -> N
 
 def test_each_language_has_one_score_above_chance_with_its_interval(run_folder: Run) -> None:
     scores = [
-        task("a", 0.75, 0.05, 0.5),  # 50 of 100 above chance, give or take 20
+        task("a", 0.75, 0.05, 0.5),  # 50 of 100 above chance, ± 20
         task("a", 0.1, 0.05, 0.5, metric="acc_norm"),
-        task("b", 0.4, 0.05625, 0.25, verdict="not better"),  # 20, give or take 15
+        task("b", 0.4, 0.05625, 0.25, verdict="not better"),  # 20, ± 15
         task("c", 0.5, 0.05, 0.5, language="en", examples_truncated=150),
         task("d", 44.0, 2.0, None, metric="lix"),
         task("e", 0.9, 0.05, 0.5, language="en", aim=0.5),
@@ -68,13 +68,13 @@ def test_each_language_has_one_score_above_chance_with_its_interval(run_folder: 
     assert "base Dutch (nl) 35 (22 to 48) 1 of 2 tasks" in text
 
 
-def test_models_that_differ_in_their_seed_alone_are_no_better_ones(run_folder: Run) -> None:
+def test_models_that_differ_only_in_seed_are_not_ranked(run_folder: Run) -> None:
     for model, value in (("base", 0.6), ("other", 0.8)):
         run_folder.write(f"evaluation/{model}/500/results.json", results(model, 500, value))
     rows = [compared("b") | {"differ_in_seed_alone": True}, compared(None)]
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     text = outline(made(run_folder)["page"]).text
-    assert "Comparisons: 1; real differences: 0." in text, "two seeds are no choice of anybody"
+    assert "Comparisons: 1; real differences: 0." in text, "two seeds are not a choice"
     assert "Comparisons of models that differ in their seed alone: 1; real differences: 1." in text
     assert text.count("real, between two seeds") == 1 and "B is better" not in text
     text = outline(made(run_folder, language="nl")["page"]).text
@@ -83,7 +83,7 @@ def test_models_that_differ_in_their_seed_alone_are_no_better_ones(run_folder: R
     assert "their seed alone" not in outline(made(run_folder)["page"]).text
 
 
-def test_the_scatter_of_seeds_is_next_to_the_interval(run_folder: Run) -> None:
+def test_seed_range_is_next_to_the_interval(run_folder: Run) -> None:
     for model, value in (("base", 0.6), ("other", 0.7), ("third", 0.8), ("wider", 0.9)):
         run_folder.write(f"evaluation/{model}/500/results.json", results(model, 500, value))
     run_folder.write("evaluation/base/250/results.json", results("base", 250, 0.1))
@@ -93,7 +93,7 @@ def test_the_scatter_of_seeds_is_next_to_the_interval(run_folder: Run) -> None:
     scatter = "SD 0.1000 (3 seeds)"
     assert text.count(scatter) == 1 and "nl base 0.6000 (0.5800 to 0.6200) no " + scatter in text
     assert " other 0.7000 (0.6800 to 0.7200) ✓ yes 0.0404 third 0.8000" in text, "their cell of seeds, items, baseline"
-    assert " wider 0.9000 (0.8800 to 0.9200) ✓ yes – 0.0404" in text, "no other model differs in its seed alone"
+    assert " wider 0.9000 (0.8800 to 0.9200) ✓ yes – 0.0404" in text, "no other model differs only in its seed"
     assert "only_base right answers (acc ↑), nl base 0.5000 (0.3000 to 0.7000) no – " in text, "one seed answered it"
     first = text.partition("1. Summary")[0]
     assert "base Dutch (nl) 10 (-10 to 30) 10 to 30 (3) 0 of 2 tasks" in first, "half of 20, 40 and 60 by chance"
@@ -103,7 +103,7 @@ def test_the_scatter_of_seeds_is_next_to_the_interval(run_folder: Run) -> None:
     assert "Over seeds" not in outline(made(run_folder)["page"]).text
 
 
-def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> None:
+def test_scores_on_contaminated_items_are_listed(run_folder: Run) -> None:
     item = TaskItem(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
     items = [replace(item, number=n, prompt_sha256=str(n), correct={"acc": n != 3}) for n in range(8)]
     write_items(run_folder.root / "evaluation/base/500/items.parquet", [MeasuredTask("open", HOSTILE, [], items)])
@@ -119,7 +119,7 @@ def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> N
     later = {"corpus": "main", "contamination": {HOSTILE: counts | {"found_items": ["1", "4"]}}}
     run_folder.write("corpus/main/later_suites.json", later)
     text = outline(made(run_folder, corpora=CORPORA)["page"]).text
-    assert f"base, step 500 {HOSTILE} acc read 2 0.5000 (0.0" in text, "nothing left the corpus for it"
+    assert f"base, step 500 {HOSTILE} acc read 2 0.5000 (0.0" in text, "nothing was removed from the corpus for it"
     (run_folder.root / "corpus/main/later_suites.json").unlink()
     statistics["contamination"][HOSTILE] = statistics["contamination"].pop("other")
     run_folder.write("corpus/main/statistics.json", statistics)
@@ -130,7 +130,7 @@ def test_scores_on_items_that_stood_in_the_corpus_are_told(run_folder: Run) -> N
     assert "Items found in the corpus" not in outline(made(run_folder, corpora=CORPORA)["page"]).text
 
 
-def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_path: Path) -> None:
+def test_last_checkpoint_has_the_greatest_step(run_folder: Run, tmp_path: Path) -> None:
     item = TaskItem(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {"acc": True})
     for step in (90, 500):
         (run_folder.root / f"evaluation/base/{step}").mkdir(exist_ok=True)
@@ -144,9 +144,9 @@ def test_the_last_checkpoint_is_that_of_the_greatest_step(run_folder: Run, tmp_p
     assert "base, step 500 t acc removed 1 1.0000 0 – –" in outline(made(run_folder, corpora=CORPORA)["page"]).text
 
 
-def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
-    assert "base 500 0.4.9 – – – results.json" in outline(made(run_folder)["page"]).text, "no job of one is known"
-    # 10,000 J and 1,230 s by the account of the example; of the two segments 2,000,000 J and 2,460 s.
+def test_evaluation_cost_is_shown(run_folder: Run) -> None:
+    assert "base 500 0.4.9 – – – results.json" in outline(made(run_folder)["page"]).text, "no evaluation job is known"
+    # 10,000 J and 1,230 s by the example's accounting; of the two segments 2,000,000 J and 2,460 s.
     run_folder.record("evaluate.suites", {"model": "base", "step": "500"}, 9)
     text = outline(made(run_folder)["page"]).text
     assert text.count("base 500 0.4.9 2.78 Wh (") == 1 and ") 50.0 % 0.5 % results.json" in text
@@ -156,4 +156,4 @@ def test_what_an_evaluation_cost_is_told(run_folder: Run) -> None:
     first, last = (run_folder.read(f"provenance/records/pretrain.segment.base.{step}.json") for step in (250, 500))
     run_folder.write("provenance/records/pretrain.segment.base.500.json", last | {"attempt": first["attempt"]})
     text = outline(made(run_folder)["page"]).text
-    assert ") 100.0 % 2.0 % results.json" in text, "of an attempt once"
+    assert ") 100.0 % 2.0 % results.json" in text, "once per attempt"

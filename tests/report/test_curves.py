@@ -1,4 +1,4 @@
-"""Scores over the training: curves with bands, and a table of what each checkpoint had cost."""
+"""Scores over the training: curves with bands, and a table of the cost of each checkpoint."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ def scored(run_folder: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "told"),
+    ("language", "sentences"),
     [
         ("en", ("base 250 1,024,000 1.02e+15 ", " 500 2,048,000 2.05e+15 ", "0.5000 to 0.7000")),
         ("nl", ("base 250 1.024.000 1,02e+15 ", " 500 2.048.000 2,05e+15 ", "0,5000 tot 0,7000")),
     ],
 )
 def test_each_task_has_a_curve_with_a_band_and_each_checkpoint_its_cost(
-    run_folder: Run, language: str, told: tuple[str, ...]
+    run_folder: Run, language: str, sentences: tuple[str, ...]
 ) -> None:
     scored(run_folder)
     page = made(run_folder, language=language)["page"]
-    found = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
-    charts = re.findall(r"<svg.*?</svg>", found)
-    assert len(charts) == 3, "of the language and each task one, and none of what one checkpoint alone was asked"
+    result = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
+    charts = re.findall(r"<svg.*?</svg>", result)
+    assert len(charts) == 3, "one for the language and each task, none for tasks of a single checkpoint"
     assert [chart.count('class="band') for chart in charts] == [1, 1, 0]
-    assert "<script>" not in found
+    assert "<script>" not in result
     text = outline(page).text
-    assert all(sentence in text for sentence in told)
+    assert all(sentence in text for sentence in sentences)
     assert re.search(r"late [^)]*\), nl 0[.,]5000 \(0[.,]3000", text) and "tokens x <so many>" in text
 
 
-def test_the_joules_of_a_checkpoint_are_those_of_all_segments_up_to_it(run_folder: Run) -> None:
+def test_checkpoint_energy_sums_all_segments_up_to_it(run_folder: Run) -> None:
     scored(run_folder)
     text = outline(made(run_folder)["page"]).text
     assert "1,000,000 (950,000 to 1,050,000) 90 % measured, 10 % estimated 500 2,048,000" in text
@@ -64,7 +64,7 @@ def test_the_joules_of_a_checkpoint_are_those_of_all_segments_up_to_it(run_folde
     assert "1.02e+15 – not measured 500 2,048,000 2.05e+15 –" in outline(made(run_folder)["page"]).text
 
 
-def test_one_checkpoint_has_no_curve(run_folder: Run) -> None:
+def test_single_checkpoint_has_no_curve(run_folder: Run) -> None:
     scored(run_folder)
     (run_folder.root / "evaluation/base/250/results.json").unlink()
     assert "over the training" not in made(run_folder)["page"].read_text(encoding="utf-8")
@@ -80,11 +80,11 @@ def test_models_share_the_chart_of_a_task(run_folder: Run) -> None:
             *[task("tales", 2.5, None, None, metric="bits_per_byte")] * (step == 500),
         ]
         run_folder.write(f"evaluation/other/{step}/results.json", {"model": "other", "step": step, "tasks": asked})
-    found = made(run_folder)["page"].read_text(encoding="utf-8")
-    together = found.split("Scores over the training</h3>")[1].split("</div>\n")[0]
+    text = made(run_folder)["page"].read_text(encoding="utf-8")
+    together = text.split("Scores over the training</h3>")[1].split("</div>\n")[0]
     language, chart, _ = re.findall(r"<svg.*?</svg>", together)
     assert "base: first -20.00, last 20.00; other: first -40.00, last -30.00" in language
-    assert language.count('class="band') == 2, "of the tasks that every checkpoint answered"
+    assert language.count('class="band') == 2, "the tasks answered by every checkpoint"
     assert chart.count('class="band') == 2 and "<script>" not in chart
     alone = {"model": "third", "step": 500, "tasks": [task("late", 0.5, 0.1, 0.5)]}
     run_folder.write("evaluation/third/500/results.json", alone)
@@ -95,7 +95,7 @@ def test_models_share_the_chart_of_a_task(run_folder: Run) -> None:
     assert "base: first 0.4000, last 0.6000; other: first 0.3000, last 0.3500" in chart
 
 
-def test_the_score_that_stands_for_a_task_is_the_one_that_counts_in_the_mean() -> None:
+def test_main_score_of_a_task_is_the_one_in_the_mean() -> None:
     rows = [task("a", 0.5, None, None, metric="a_rate"), task("a", 3.0, None, None, metric="answer_bits_per_byte")]
     assert [row["metric"] for row in main_scores(rows[::-1]).values()] == ["a_rate"]
     assert [row["metric"] for row in main_scores([*rows, task("a", 0.5, 0.1, 0.25)]).values()] == ["acc"]
@@ -106,7 +106,7 @@ def test_the_score_that_stands_for_a_task_is_the_one_that_counts_in_the_mean() -
 
 
 def branch(run_folder: Run) -> None:
-    """Let a model go on from step 250 of base: its segments end at 300 and 500, and took what base's two took."""
+    """Let a model continue step 250 of base: its segments end at 300 and 500, and used as much as base's two."""
     before = [{"name": "previous", "path": "models/base/milestones/250/state.json", "sha256": "a" * 64, "bytes": 1}]
     own = [{**before[0], "path": "models/cooled/milestones/300/state.json"}]
     for step, of, inputs in (("300", "250", before), ("500", "500", own)):
@@ -122,7 +122,7 @@ def branch(run_folder: Run) -> None:
         run_folder.write(f"evaluation/cooled/{step}/results.json", content)
 
 
-def test_a_branch_counts_the_tokens_and_joules_that_were_spent_before_it(run_folder: Run) -> None:
+def test_branch_includes_the_tokens_and_joules_of_its_parent(run_folder: Run) -> None:
     scored(run_folder)
     branch(run_folder)
     text = outline(made(run_folder)["page"]).text
@@ -139,8 +139,8 @@ def test_a_branch_counts_the_tokens_and_joules_that_were_spent_before_it(run_fol
     assert "cooled continues step 250 of base" in card and "base continues" not in card
 
 
-def test_a_training_is_no_branch_of_itself() -> None:
-    """Of a model whose first record is gone, the first one that is left begins at a milestone of its own."""
+def test_training_is_not_a_branch_of_itself() -> None:
+    """For a model without its first record, the first remaining one begins at its own milestone."""
     inputs = [{"name": "index", "path": "tokens/main/index.json"}]
     inputs += [{"name": "previous", "path": f"models/base/milestones/250/{name}"} for name in ("a", "b/c")]
     first, without, last = (
@@ -151,8 +151,8 @@ def test_a_training_is_no_branch_of_itself() -> None:
     assert find_parent_checkpoint("cooled", [without]) is None and find_parent_checkpoint("cooled", []) is None
 
 
-def test_a_branch_that_never_took_a_step_has_spent_nothing_on_one(run_folder: Run) -> None:
-    """Such as a cell that ran out of memory at once."""
+def test_branch_without_steps_has_no_own_cost(run_folder: Run) -> None:
+    """Such as a cell that ran out of memory immediately."""
     scored(run_folder)
     branch(run_folder)
     (run_folder.root / "models/cooled/metrics.jsonl").write_text("")

@@ -1,4 +1,4 @@
-"""The drawing of the DAG: steps with counts, arrows by what was read, and as few as tell it."""
+"""The drawing of the DAG: steps with counts, and a minimal set of edges by inputs."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ CHAIN = [
 ]
 
 
-def test_an_arrow_that_others_imply_is_left_out() -> None:
+def test_transitive_edges_are_omitted() -> None:
     assert find_step_edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
 
 
-def test_a_step_stands_below_all_that_it_reads_from_and_near_it() -> None:
+def test_step_is_below_all_its_inputs_and_near_them() -> None:
     graph = {"a": {"b", "x"}, "b": {"c"}, "c": {"d"}, "x": {"d"}, "d": set()}
-    found = arrange_rows(graph)
-    depth = {step: index for index, row in enumerate(found) for step in row}
+    result = arrange_rows(graph)
+    depth = {step: index for index, row in enumerate(result) for step in row}
     assert all(depth[writer] < depth[reader] for writer, readers in graph.items() for reader in readers)
-    assert found == [["a"], ["b", "x"], ["c"], ["d"]]
+    assert result == [["a"], ["b", "x"], ["c"], ["d"]]
     crossed = {"a": {"d"}, "b": {"c"}, "c": set(), "d": set()}
     assert arrange_rows(crossed) == [["a", "b"], ["d", "c"]]
 
 
-def test_two_steps_that_read_from_each_other_do_not_hang() -> None:
-    found = find_step_edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
-    assert sorted(len(readers) for readers in found.values()) == [0, 1]
+def test_cyclic_steps_do_not_hang() -> None:
+    step_edges = find_step_edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
+    assert sorted(len(readers) for readers in step_edges.values()) == [0, 1]
 
 
-def test_ten_thousand_jobs_are_as_few_boxes() -> None:
+def test_ten_thousand_jobs_are_grouped_into_few_boxes() -> None:
     many = [record("a", ["raw"], [str(n)]) for n in range(5000)] + [record("b", [str(n)], []) for n in range(5000)]
     drawn = str(draw_step_graph(many, lambda jobs: f"{jobs:,} jobs", "The DAG", "caption"))
     assert drawn.count("<rect") == 2 and drawn.count("5,000 jobs") == 2 and drawn.count('class="head"') == 1
 
 
-def test_hostile_steps_are_text() -> None:
+def test_hostile_step_names_are_escaped() -> None:
     drawn = str(draw_step_graph([record(HOSTILE, [], [])], str, "The DAG", "caption"))
     assert "<script" not in drawn and "&lt;script&gt;" in drawn
 
 
 def test_boxes_of_a_row_do_not_overlap() -> None:
-    found = arrange_rows({"a": {"b", "c", "d"}, "b": set(), "c": set(), "d": set()})
-    assert all(first != second for first, second in pairwise(found[1])) and len(found[1]) == 3
+    result = arrange_rows({"a": {"b", "c", "d"}, "b": set(), "c": set(), "d": set()})
+    assert all(first != second for first, second in pairwise(result[1])) and len(result[1]) == 3
 
 
-def test_no_record_no_drawing() -> None:
+def test_run_without_records_has_no_drawing() -> None:
     assert draw_step_graph([], str, "The DAG", "caption") == ""

@@ -1,4 +1,4 @@
-"""What only a provider can answer: told as stated, else as not stated with its key, and counted."""
+"""Provider answers: shown as stated, otherwise as not stated with their key, and counted."""
 
 from __future__ import annotations
 
@@ -37,26 +37,28 @@ def papers(run_folder: Run, **changes: object) -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
-def told(text: str) -> list[tuple[int, int]]:
-    """Return how many answers each paper says there are, and how many of them are missing."""
-    found = re.findall(r"Of (\d+) answers that the provider alone can give, (\d+) are not stated", text)
-    return [(int(count), int(missing)) for count, missing in found]
+def count_missing_answers(text: str) -> list[tuple[int, int]]:
+    """Return the number of answers in each paper, and how many of them are missing."""
+    result = re.findall(r"Of (\d+) answers that the provider alone can give, (\d+) are not stated", text)
+    return [(int(count), int(missing)) for count, missing in result]
 
 
-def test_every_answer_is_asked_for_and_counted(run_folder: Run) -> None:
+def test_every_missing_answer_is_requested_and_counted(run_folder: Run) -> None:
     text = papers(run_folder, provider=None, contact=None)
     fields = [f"disclosure.{name}" for name in Disclosure.model_fields if name not in NOT_IN_PAPERS]
     fields += ["run.provider", "run.contact"]
     assert {*re.findall(r"not stated \(`([\w.]+)`\)", text)} == {*fields, *BY_SOURCE}
-    assert told(text) == [(len(fields), len(fields))]
+    assert count_missing_answers(text) == [(len(fields), len(fields))]
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *OTHERS])
-def test_what_is_stated_is_told_and_no_longer_asked_for(run_folder: Run, name: str) -> None:
+def test_stated_answers_are_shown_and_not_requested_again(run_folder: Run, name: str) -> None:
     value = OTHERS.get(name, f"the words of {name.replace('_', ' ')}")
     before, after = papers(run_folder), papers(run_folder, disclosure=Disclosure.model_validate({name: value}))
     assert f"`disclosure.{name}`" in before and f"`disclosure.{name}`" not in after
-    assert [missing for _, missing in told(after)] == [missing - 1 for _, missing in told(before)]
+    assert [missing for _, missing in count_missing_answers(after)] == [
+        missing - 1 for _, missing in count_missing_answers(before)
+    ]
     shown = {"languages": "nl; en", "crawlers": "Spin, 05/2026 to 05/2026: law; asks"}
     shown |= {"synthetic_data": "Maker of Huis: dialogues", "placed_on_market": str(DAY), "latest_data": "05/2026"}
     shown |= {"released": str(DAY), "summary_changed": str(DAY)}
@@ -64,25 +66,25 @@ def test_what_is_stated_is_told_and_no_longer_asked_for(run_folder: Run, name: s
     assert text in after and text not in before
 
 
-def test_none_is_an_answer_and_nothing_is_not(run_folder: Run) -> None:
+def test_none_is_an_answer_and_an_empty_value_is_not(run_folder: Run) -> None:
     text = papers(run_folder, disclosure=Disclosure(crawlers=[], synthetic_data=[]))
     assert "behavior and period**: none" in text and "Models that generated texts**: none" in text
     assert "behavior and period**: not stated (`disclosure.crawlers`)" in papers(run_folder)
 
 
-def test_all_answers_together_leave_nothing_open(run_folder: Run) -> None:
+def test_complete_answers_leave_nothing_open(run_folder: Run) -> None:
     everything = {**{name: "stated" for name in TEXTS}, **OTHERS, "license_evidence": {"laws": "letter.pdf"}}
     described = {"content": "texts", "collected": "not known"}
     everything["source_descriptions"] = {"laws": described, "tales": described}
     stated = Disclosure.model_validate(everything)
     changes = {"provider": "P", "contact": "C", "disclosure": stated, "license_evidence_sha256": {"laws": "f" * 64}}
     text = papers(run_folder, **changes)
-    assert "`disclosure." not in text and told(text) == []
+    assert "`disclosure." not in text and count_missing_answers(text) == []
     assert text.count("answers that the provider alone can give are stated.") == 1
     assert f"laws: letter.pdf, sha256 {'f' * 64}" in text
 
 
-def test_what_is_stated_is_text_and_no_markup(run_folder: Run) -> None:
+def test_stated_text_is_not_interpreted_as_markup(run_folder: Run) -> None:
     text = papers(run_folder, disclosure=Disclosure(intended_use="a | b <script>", removal="[x](javascript:1)"))
     assert "a \\| b &lt;script&gt;" in text and "](javascript" not in text.replace("\\](", "")
 
@@ -96,7 +98,7 @@ def configured(tmp_path: Path, evidence: dict[str, str]) -> Config:
     )
 
 
-def test_evidence_is_told_by_its_hash(tmp_path: Path) -> None:
+def test_evidence_is_shown_by_its_hash(tmp_path: Path) -> None:
     (tmp_path / "letter.pdf").write_bytes(b"yes")
     settings = step_settings(configured(tmp_path, {"laws": str(tmp_path / "letter.pdf")}), "report.page", {})
     told_hash = settings.model_dump()["license_evidence_sha256"]["laws"]
@@ -110,6 +112,6 @@ def test_evidence_is_told_by_its_hash(tmp_path: Path) -> None:
         ({"tales": "a"}, "there is no source 'tales'"),
     ],
 )
-def test_evidence_that_is_not_there_is_a_sentence(tmp_path: Path, evidence: dict[str, str], sentence: str) -> None:
+def test_missing_evidence_file_is_refused(tmp_path: Path, evidence: dict[str, str], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         configured(tmp_path, evidence).license_evidence_hashes()

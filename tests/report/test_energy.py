@@ -1,4 +1,4 @@
-"""What a person reads of the energy: figures done by hand, with interval and label, and none where nothing is known."""
+"""The energy section: hand-computed values with interval and label, and none where nothing is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.energy.readings import MeterInterval, Reading
 from pipeline.report import energy_section as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, format_home_equivalent
 from pipeline.report.page import run
-from tests.report.account_example import account
+from tests.report.account_example import make_accounting
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 
@@ -23,18 +23,18 @@ REAL_ACCOUNT = account_of_energy._compute_accounting
 LABELS = "89 % measured, 11 % estimated"
 
 
-def told(run_folder: Run, **changes: Any) -> str:
+def report_text(run_folder: Run, **changes: Any) -> str:
     return outline(made(run_folder, **changes)["page"]).text
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
-    """Let the account have other parts."""
-    monkeypatch.setattr(account_of_energy, "_compute_accounting", lambda *given: {**account(*given), **parts})
+    """Replace parts of the energy accounting."""
+    monkeypatch.setattr(account_of_energy, "_compute_accounting", lambda *given: {**make_accounting(*given), **parts})
 
 
-def test_the_headline_is_the_account_s_total_with_its_interval_and_labels(run_folder: Run) -> None:
+def test_headline_is_the_total_with_interval_and_labels(run_folder: Run) -> None:
     # 7 jobs of 10,000 J, 2 segments of 1,000,000 J, lost 500,000 J and 5,000 J, idle 20,000 J, Snakemake 5,000 J; of
-    # them estimated 7 x 4,000 + 2 x 100,000 + 50,000 + 2,000 + 8,000 + 2,000 = 290,000 J, give or take half of it
+    # of it estimated 7 x 4,000 + 2 x 100,000 + 50,000 + 2,000 + 8,000 + 2,000 = 290,000 J, ± half of it
     arguments = made(run_folder)
     total = json.loads(arguments["energy"].read_text())["total"]
     assert (total["joules"], total["low_joules"], total["high_joules"]) == (2_600_000, 2_455_000, 2_745_000)
@@ -45,8 +45,8 @@ def test_the_headline_is_the_account_s_total_with_its_interval_and_labels(run_fo
     assert f"| 0.722 kWh (0.682 to 0.762; {LABELS}) |" in arguments["model_card"].read_text()
 
 
-def test_steps_idle_and_snakemake_come_to_the_total(run_folder: Run) -> None:
-    text = told(run_folder)
+def test_steps_idle_and_snakemake_add_up_to_the_total(run_folder: Run) -> None:
+    text = report_text(run_folder)
     assert "corpus.deduplicate 2 0 41 min 00 s 1 h 20 min 5.56 Wh 4.44 to 6.67 Wh 60 % measured, 40 % estimated" in text
     assert "corpus.filter 1 1 20 min 30 s 40 min 00 s 1.39 Wh 1.11 to 1.67 Wh 60 % measured" in text
     assert "pretrain.segment 3 1 1 h 01 min 2 h 00 min 0.694 kWh 0.660 to 0.729 kWh 90 % measured" in text
@@ -65,13 +65,13 @@ def test_steps_idle_and_snakemake_come_to_the_total(run_folder: Run) -> None:
         ("total", {"low_joules": 2_600_001.0}),
     ],
 )
-def test_what_does_not_add_up_is_a_failed_check(
+def test_inconsistent_energy_sum_is_a_failed_check(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch, part: str, change: dict[str, float]
 ) -> None:
     assert run(run_folder.settings, **run_folder.arguments())["checks_failed"] == 0
 
     def wrong(*given: Any) -> dict[str, Any]:
-        right = account(*given)
+        right = make_accounting(*given)
         return {**right, part: {**right[part], **change}}
 
     monkeypatch.setattr(account_of_energy, "_compute_accounting", wrong)
@@ -80,17 +80,17 @@ def test_what_does_not_add_up_is_a_failed_check(
     assert "✗ no" in outline(arguments["page"]).text
 
 
-def test_components_and_nodes_have_lines_of_their_own(run_folder: Run) -> None:
-    text = told(run_folder)
+def test_components_and_nodes_have_their_own_rows(run_folder: Run) -> None:
+    text = report_text(run_folder)
     assert "boards (GPUs) 0.486 kWh – measured" in text  # 2 x 700,000 J and 350,000 J
     assert "processors 0.156 kWh – measured" in text  # 42,000 + 500,000 + 3,000 + 12,000 + 3,000 J = 560,000 J
-    assert "power supplies 80.6 Wh 40.3 to 121 Wh estimated" in text  # 290,000 J, give or take half
+    assert "power supplies 80.6 Wh 40.3 to 121 Wh estimated" in text  # 290,000 J, ± half
     assert "node2 0.694 kWh 0.660 to 0.729 kWh 90 % measured" in text and "node1 27.8 Wh" in text
     assert "Meters saw 90.0 % of the time on nodes: 9.00 of 10.0 hours of nodes." in text
 
 
-def test_one_document_token_and_step_cost_what_they_cost_together(run_folder: Run) -> None:
-    text = told(run_folder)
+def test_document_token_and_step_energy_is_total_divided_by_count(run_folder: Run) -> None:
+    text = report_text(run_folder)
     # corpus: 2 x 10,000 J and the lost 5,000 J, of which 10,000 J estimated, over 2,000 documents read and 1,581 kept
     assert "corpus main 2,000 document read 12.5 J (10.0 to 15.0; 60 % measured, 40 % estimated)" in text
     assert "corpus main 1,581 document kept 15.8 J (12.7 to 19.0;" in text
@@ -100,15 +100,15 @@ def test_one_document_token_and_step_cost_what_they_cost_together(run_folder: Ru
     assert "full_shard (base) 2,048,000 token seen 977 mJ (928 to 1,025;" in text
 
 
-def test_carbon_water_and_euros_follow_from_the_electricity_and_name_their_sources(run_folder: Run) -> None:
-    text = told(run_folder, market_based_grams_per_kwh=0.0, market_based_source="wind")
+def test_carbon_water_and_cost_follow_the_electricity_and_cite_their_sources(run_folder: Run) -> None:
+    text = report_text(run_folder, market_based_grams_per_kwh=0.0, market_based_source="wind")
     # 0.7222 kWh x 1.2 x 267.622 g/kWh = 231.9 g; x 0.5 liters; 0.8667 kWh x 0.2 euros
     assert "location-based 232 g (219 to 245) at 267.6 g/kWh: Netherlands, 2023; source: codecarbon; estimated" in text
     assert "market-based 0 g at 0 g/kWh, by the contract for the electricity; source: wind; estimated" in text
     assert "Water 0.361 liters (0.341 to 0.381) at 0.5000 liters of the site per kWh" in text
     assert "Price of the electricity 0.173 euros (0.164 to 0.183) at 0.2000 euros per kWh" in text
     assert "Electricity of the facility 0.867 kWh (0.818 to 0.915;" in text
-    bare = told(run_folder, water_liters_per_kwh=None, electricity_euros_per_kwh=None)
+    bare = report_text(run_folder, water_liters_per_kwh=None, electricity_euros_per_kwh=None)
     assert "Water not computed the site states no water" in bare
     assert "Price of the electricity not computed the site states no price" in bare
 
@@ -123,19 +123,19 @@ def test_carbon_water_and_euros_follow_from_the_electricity_and_name_their_sourc
         (366 * 250.0, "250 average Dutch homes take from the grid in a year"),
     ],
 )
-def test_an_electricity_is_told_in_homes(days: float, words: str) -> None:
+def test_electricity_is_expressed_in_homes(days: float, words: str) -> None:
     assert format_home_equivalent(days * HOME_JOULES_PER_DAY) == words
     assert pytest.approx(2550 / 366 * 3.6e6) == HOME_JOULES_PER_DAY
 
 
-def test_the_words_for_everybody_name_the_source_of_the_home(run_folder: Run) -> None:
-    text = told(run_folder)
+def test_plain_summary_cites_the_source_of_the_home_average(run_folder: Run) -> None:
+    text = report_text(run_folder)
     assert "took 0.867 kWh (0.818 to 0.915; 89 % measured, 11 % estimated) of electricity" in text
     assert "That is as much as an average Dutch home takes" in text
     assert "in 3.0 hours." in text and "2,550 kWh" in text and "table 81528NED, 2024, provisional" in text
 
 
-def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_energy_is_never_zero(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         account_of_energy, "_compute_accounting", lambda jobs, *_: account_of_energy.empty_accounting(jobs)
     )
@@ -150,29 +150,29 @@ def test_nothing_known_is_never_a_zero(run_folder: Run, monkeypatch: pytest.Monk
     assert "co2_eq_emissions" not in card and "| not measured |" in card
 
 
-def test_problems_stand_in_the_summary_and_as_a_list(run_folder: Run) -> None:
-    text = told(run_folder)
+def test_problems_are_in_the_summary_and_in_a_list(run_folder: Run) -> None:
+    text = report_text(run_folder)
     assert "The energy is incomplete or in doubt: 1 problem in section 8" in text
     assert "node2: nvml and dcgm differ by 7 % at 07:05 <b>; nvml was taken." in text
     assert "fitted to <i>a table</i>" in text
 
 
-def test_nodes_of_two_kinds_have_a_model_each(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_of_two_kinds_have_separate_power_models(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     one = {"idle_watts": 100.0, "busy_core_watts": 2.0, "relative_error": 0.1, "source": "a data sheet"}
     changed(monkeypatch, model={"node1": one, "node2": {**one, "idle_watts": 250.0}})
-    text = told(run_folder)
+    text = report_text(run_folder)
     assert "meter, node node1, estimated: 100 W idle, 2.00 W for each busy core. Source: a data sheet." in text
     assert "Power model without a meter, node node2, estimated: 250 W idle" in text
 
 
-def test_an_account_that_cannot_be_made_leaves_the_rest_of_the_report(
+def test_failed_energy_accounting_leaves_the_rest_of_the_report(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> dict[str, Any]:
         raise InputError("eacct.csv has no column TIME_SEC: ask for it again")
 
     monkeypatch.setattr(account_of_energy, "_compute_accounting", broken)
-    text = told(run_folder)
+    text = report_text(run_folder)
     assert "No account of the energy could be made: eacct.csv has no column TIME_SEC" in text
     assert "Electricity: not measured" in text and "Last validation by language" in text
 
@@ -197,21 +197,21 @@ def interval(started: float) -> str:
     )
 
 
-def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
+def test_attribution_gets_each_attempt_with_its_outcome_and_readings(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[MeteredJob] = []
 
     def keep(jobs: list[MeteredJob], *rest: object) -> dict[str, Any]:
         given.extend(jobs)
-        return account([job for job in jobs if job.fate != "snakemake"], *rest)
+        return make_accounting([job for job in jobs if job.fate != "snakemake"], *rest)
 
     monkeypatch.setattr(account_of_energy, "_compute_accounting", keep)
     killed = "pretrain.segment.base.500.20260301T0730.7"
     run_folder.write(f"provenance/readings/{killed}@node1.jsonl", interval(1.0) + interval(2.0))
     run_folder.write(f"provenance/readings/{killed}@node2.jsonl", interval(1.0) + interval(2.0)[:-9])
     run_folder.write("provenance/readings/corpus.filter.main.20260301T0430.9@node1.jsonl", interval(1.0) + '{"a": 1}\n')
-    # The last line of an attempt ends at 3: what a Snakemake did after that, in this start or a later one, is later.
+    # The last line of an attempt ends at 3: later activity of Snakemake, in this or another invocation, is later.
     run_folder.write("provenance/readings/snakemake.20260301T0000.5@node1.jsonl", interval(1.0) + interval(2.5))
     run_folder.write("provenance/readings/snakemake.20260302T0000.5@node1.jsonl", interval(2.5))
     run_folder.write("provenance/readings/snakemake.20260301T0001.6..tiny@node1.jsonl", interval(2.0))
@@ -220,7 +220,7 @@ def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
     run_folder.write("provenance/readings/report.page.20260301T0900.1@node1.jsonl", interval(1.0))
     own = "provenance/attempts/corpus.filter.main.20260301T0430.9.json"
     run_folder.write(own, {**run_folder.read(own), "snakemake": "snakemake.20260301T0000.5"})
-    text = told(run_folder)
+    text = report_text(run_folder)
     uses = {use.name: use for use in given}
     assert uses["corpus.filter.main.20260301T0430.9"].snakemake == "snakemake.20260301T0000.5"
     assert uses[killed].snakemake is None
@@ -241,8 +241,8 @@ def test_the_account_is_given_each_attempt_with_its_fate_and_its_readings(
     assert "The readings of corpus.gone.1 belong to no attempt" in text and "report.page.2026" not in text
 
 
-def test_a_segment_that_was_taken_over_has_the_energy_of_the_one_that_computed_it(run_folder: Run) -> None:
-    """A model got another name: its record is new, and what was spent is counted once, and as not lost."""
+def test_reused_segment_has_the_energy_of_the_job_that_computed_it(run_folder: Run) -> None:
+    """A renamed model: its record is new, and its energy is counted once, and not as lost."""
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
     taken = {"record": "pretrain.segment.old.500.json", "attempt": record["attempt"]}
@@ -255,8 +255,8 @@ def test_a_segment_that_was_taken_over_has_the_energy_of_the_one_that_computed_i
     assert "pretrain.segment.old.500.json" in outline(run_folder.root / "report/jobs.html").text
 
 
-def test_records_and_attempts_tell_their_own_energy(run_folder: Run) -> None:
-    text = told(run_folder)
+def test_records_and_attempts_show_their_own_energy(run_folder: Run) -> None:
+    text = report_text(run_folder)
     jobs = outline(run_folder.root / "report/jobs.html").text
     assert "peak memory 812 MB, electricity 2.78 Wh (2.22 to 3.33; 60 % measured, 40 % estimated)." in jobs
     assert "killed 2026-03-01 07:30:00 UTC 2026-03-01 07:50:30 UTC" in text
@@ -273,17 +273,15 @@ def of_node(started: float, ended: float, joules: float, cpu: float, **more: Any
     return interval.model_dump_json() + "\n"
 
 
-def test_a_step_has_the_joules_of_its_time_on_all_nodes_however_many_they_are(
-    run_folder: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_energy_sums_its_time_on_all_nodes(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account_of_energy, "_compute_accounting", REAL_ACCOUNT)
     killed = "pretrain.segment.base.500.20260301T0730.7"
     began = datetime.fromisoformat("2026-03-01T07:30:00+00:00").timestamp()
-    # 100 W and 200 W by turns, second by second, so that a mean of more than a step would be seen
+    # 100 W and 200 W alternating every second, so that a mean over more than a step would be visible
     turns = "".join(of_node(began + at, began + at + 1, 100 + 100 * (at % 2), 8) for at in range(1000))
     run_folder.write(f"provenance/readings/{killed}@n1.jsonl", turns)
     run_folder.write(f"provenance/readings/{killed}@n2.jsonl", of_node(began, began + 500, 25_000, 8, node="n2"))
-    # What another lost job used at that time, on a node of its own, is not the training's.
+    # Energy of another lost job at that time, on its own node, does not belong to the training.
     failed = "corpus.filter.main.20260301T0430.9"
     run_folder.write(f"provenance/readings/{failed}@n3.jsonl", of_node(began, began + 1000, 9e6, 8, node="n3"))
     lines = [
@@ -291,19 +289,19 @@ def test_a_step_has_the_joules_of_its_time_on_all_nodes_however_many_they_are(
         {"step": 2, "ended_unix_seconds": began + 302.0, "seconds": 1.0},  # 200 W + 50 W
         {"step": 3, "ended_unix_seconds": began + 302.5, "seconds": 2.0},  # 50 J + 200 J + 50 J, and 2 s × 50 W
         {"step": 4, "ended_unix_seconds": began + 602.0, "seconds": 1.0},  # 200 W, and 140 W: Slurm holds the other
-        {"step": 5, "ended_unix_seconds": began + 1300.0, "seconds": 400.0},  # nobody looked in most of it
-        {"step": 6, "seconds": 1.0},  # of before lines had a time
+        {"step": 5, "ended_unix_seconds": began + 1300.0, "seconds": 400.0},  # mostly unmeasured
+        {"step": 6, "seconds": 1.0},  # lines of older versions had no time
         {"step": 6, "validation_loss": 2.0},
     ]
     full = [{"loss": 2.0, "tokens_seen": 1, "learning_rate": 0.1, **line} for line in lines]
     run_folder.write("models/base/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in full))
-    told = json.loads(made(run_folder)["energy"].read_text())
-    assert len(told["timeline"]) < 900, "it is thinned, and the steps are not told by it"
-    steps = told["training"]["base"]
+    accounting = json.loads(made(run_folder)["energy"].read_text())
+    assert len(accounting["timeline"]) < 900, "it is thinned, and step energy does not use it"
+    steps = accounting["training"]["base"]
     assert steps == {"1": 150, "2": 250, "3": 400, "4": pytest.approx(340, abs=0.1)}
 
 
-def test_the_steps_of_a_training_have_a_chart_of_energy_and_old_lines_have_none(run_folder: Run) -> None:
+def test_training_steps_have_an_energy_chart_unless_from_an_older_version(run_folder: Run) -> None:
     # 1,000,000 J in 1,230 s: 4 s x 813 W = 3,252 J
     page = made(run_folder)["page"]
     assert "Energy, 90 % measured, 10 % estimated. energy: first 3,252, last" in page.read_text(encoding="utf-8")
@@ -313,15 +311,15 @@ def test_the_steps_of_a_training_have_a_chart_of_energy_and_old_lines_have_none(
     assert "J per step" not in page.read_text(encoding="utf-8") and "Energy of a step" not in outline(page).text
 
 
-def test_energy_comes_from_the_account_alone(run_folder: Run) -> None:
-    """What records and attempts of before say of energy is read by nobody."""
+def test_energy_comes_only_from_the_accounting(run_folder: Run) -> None:
+    """Energy in older records and attempts is ignored."""
     first = made(run_folder)["page"].read_bytes()
     for path in sorted(run_folder.root.glob("provenance/*/*.json")):
         path.write_text(json.dumps({**json.loads(path.read_text()), "energy": {"joules": 1e9, "measured": True}}))
     assert made(run_folder)["page"].read_bytes() == first
 
 
-def test_hostile_names_are_text(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_names_are_escaped(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = "<script>alert(1)</script>"
     figure = {"joules": 1.0, "low_joules": 1.0, "high_joules": 1.0, "measured_joules": 1.0, "meters": [hostile]}
     moment = {"node": hostile, "started": 1.77e9, "ended": 1.77e9 + 9, "watts": {hostile: 3.0}, "jobs": {}}
@@ -340,6 +338,6 @@ def test_hostile_names_are_text(run_folder: Run, monkeypatch: pytest.MonkeyPatch
     outline(arguments["page"])
 
 
-def test_the_account_is_an_output_that_is_read_as_it_was_written(run_folder: Run) -> None:
+def test_energy_accounting_output_round_trips(run_folder: Run) -> None:
     written = EnergyAccounting.model_validate_json(made(run_folder)["energy"].read_bytes())
     assert written.attempt_energy("pretrain.segment.base.250.20260301T070000000.11.json").joules == 1_000_000

@@ -1,4 +1,4 @@
-"""The page of an experiment says what its records, metrics and answers say, and the report tells of its cells there."""
+"""The page of an experiment shows its records, metrics and answers, and the report links its cells there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answered(right: int) -> list[TaskItem]:
 
 
 def cells(run: Run, seeds: tuple[int, ...] = (1, 2)) -> list[Cell]:
-    """Write the cells of three rates and two seeds, the last diverged; return them and one that fits nowhere."""
+    """Write the cells of three rates and two seeds, the last diverged; return them and an infeasible one."""
     made = []
     for rate in RATES:
         for seed, loss in zip(seeds, LOSSES[rate], strict=False):
@@ -63,12 +63,12 @@ def cells(run: Run, seeds: tuple[int, ...] = (1, 2)) -> list[Cell]:
 
 
 def made(
-    run: Run, found: list[Cell], language: str = "en", key: str = "training.learning_rate", **changes: Any
+    run: Run, results: list[Cell], language: str = "en", key: str = "training.learning_rate", **changes: Any
 ) -> tuple[Outline, Outline]:
-    """Return the report and the page of the experiment, whose cells vary this key."""
-    told = {"equal": "steps", "to": {key: 0.001}, "metrics": [], "alpha": 0.05, **changes}
-    varied = [one.model_copy(update={"values": dict(zip([key], one.values.values(), strict=True))}) for one in found]
-    page = ExperimentPage(base="base", keys=[key], cells=varied, **told)
+    """Return the report and the page of the experiment whose cells vary this key."""
+    experiment = {"equal": "steps", "to": {key: 0.001}, "metrics": [], "alpha": 0.05, **changes}
+    varied = [one.model_copy(update={"values": dict(zip([key], one.values.values(), strict=True))}) for one in results]
+    page = ExperimentPage(base="base", keys=[key], cells=varied, **experiment)
     settings = run.settings.model_copy(update={"experiments": {"x": page}, "language": language})
     folder = run.root / "report/experiments"
     if folder.exists():
@@ -79,13 +79,13 @@ def made(
     return outline(run.root / "report/index.html"), outline(folder / "x.html")
 
 
-def test_the_page_tells_which_is_best_and_the_report_leads_to_it(run_folder: Run) -> None:
+def test_page_marks_the_best_cells_and_the_report_links_to_it(run_folder: Run) -> None:
     report, page = made(run_folder, cells(run_folder))
     assert {"href": "experiments/x.html"} in report.all("a") and "7 cells of model base" in report.text
-    assert "x-0_001-seed-1" not in report.text.split("8. Energy")[0], "cells stand on their own page"
+    assert "x-0_001-seed-1" not in report.text.split("8. Energy")[0], "cells are on their own page"
     assert "learning_rate 0.001 2 / 2 3.100 ± 0.14 500.0 ± 0" in page.text
     assert "learning_rate 0.002 2 / 2 2.100 ± 0.14 400.0 ± 0" in page.text
-    assert "learning_rate 0.004 1 / 2 2.500 600.0" in page.text, "the mean of what is finished"
+    assert "learning_rate 0.004 1 / 2 2.500 600.0" in page.text, "the mean of finished cells"
     assert "learning_rate 8.0 0 / 1 – – –" in page.text
     assert "Speed, memory and electricity" in page.text and "tokens per second of a device" in page.text
     assert "2 / 2 200 " in page.text and " 500.0 250.0 – – – " in page.text, "a process has half of the speed"
@@ -93,7 +93,7 @@ def test_the_page_tells_which_is_best_and_the_report_leads_to_it(run_folder: Run
 
 
 @pytest.mark.parametrize("key", ["tokens", "corpus.exclude_sources"])
-def test_losses_of_other_texts_tell_no_best(run_folder: Run, key: str) -> None:
+def test_losses_on_different_texts_have_no_best_cell(run_folder: Run, key: str) -> None:
     listed = cells(run_folder)
     _, page = made(run_folder, listed, key=key)
     name = key.rpartition(".")[2]
@@ -111,14 +111,14 @@ def combination(*losses: float) -> dict[str, Any]:
     return {"label": str(losses), "cells": [{**usual, "loss": loss} for loss in losses]}
 
 
-def test_sums_in_another_order_make_no_cell_the_best() -> None:
+def test_summation_order_does_not_determine_the_best_cell() -> None:
     combinations = [combination(loss) for loss in (8.335, 8.335 * (1 + 1e-7), 8.335 * (1 + 1e-4))]
     experiment_page._rank_combinations(combinations, "loss", 0.05)
     assert [one["best"] for one in combinations] == [["score", "speed"], ["score", "speed"], ["speed"]]
 
 
-def test_what_seeds_do_not_tell_apart_is_as_good_and_on_the_front() -> None:
-    # Two-sided p of Welch's formula against the first: 0.01295 of the second, 0.374 of the third.
+def test_cells_indistinguishable_across_seeds_are_equally_good() -> None:
+    # Two-sided p of Welch's test against the first: 0.01295 of the second, 0.374 of the third.
     losses = [(2.10, 2.12, 2.11), (2.20, 2.18, 2.16), (2.11, 2.13, 2.115)]
     combinations = [combination(*of_one) for of_one in losses]
     experiment_page._rank_combinations(combinations, "loss", 0.05)
@@ -133,44 +133,44 @@ def test_what_seeds_do_not_tell_apart_is_as_good_and_on_the_front() -> None:
     assert [one["best"] for one in combinations] == [["score", "speed"]] * 3
 
 
-def test_fronts_and_bests_are_those_by_hand(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[dict[str, Any]] = []
+def test_fronts_and_best_cells_equal_hand_computed_ones(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[dict[str, Any]] = []
     real = page_step.summarize_experiment
 
     def keep(*given: Any) -> dict[str, Any]:
-        found.append(real(*given))
-        return found[-1]
+        results.append(real(*given))
+        return results[-1]
 
     monkeypatch.setattr(page_step, "summarize_experiment", keep)
     listed = cells(run_folder)
     made(run_folder, listed)
-    told = {one["label"]: one for one in found[0]["combinations"]}
-    bests = {label.split()[1]: (one["best"], one["undominated"]) for label, one in told.items()}
-    # By speed 0.004; by score 0.002, from whose two seeds the one of 0.004 is not told apart: p is 0.26. So 0.004 is as
-    # good in all, and alone on the front; joules are those of a job alike.
+    combinations = {one["label"]: one for one in results[0]["combinations"]}
+    bests = {label.split()[1]: (one["best"], one["undominated"]) for label, one in combinations.items()}
+    # By speed 0.004; by score 0.002, whose two seeds do not differ significantly from 0.004: p is 0.26. So 0.004 is as
+    # good in all, and alone on the front; joules are likewise those of a job.
     assert bests == {
         "0.001": (["joules"], False),
         "0.002": (["score", "joules"], False),
         "0.004": (["score", "speed", "joules"], True),
         "8.0": ([], False),
     }
-    assert told["learning_rate 0.002"]["score"] == pytest.approx(-fmean(LOSSES[0.002]))  # type: ignore[arg-type]
-    rows = {row["label"]: row for row in found[0]["of_scores"]}
+    assert combinations["learning_rate 0.002"]["score"] == pytest.approx(-fmean(LOSSES[0.002]))  # type: ignore[arg-type]
+    rows = {row["label"]: row for row in results[0]["of_scores"]}
     assert (
         rows["learning_rate 0.002"]["difference"] == pytest.approx(0.65)
         and rows["learning_rate 0.002"]["better"] == "a"
     )
     assert rows["learning_rate 0.002"]["seeds"] == [1, 2] and rows["learning_rate 0.004"]["seeds"] == [1]
-    assert found[0]["one_seed"] == ["learning_rate 0.004"] and found[0]["real"] == 1 + (
+    assert results[0]["one_seed"] == ["learning_rate 0.004"] and results[0]["real"] == 1 + (
         rows["learning_rate 0.004"]["better"] is not None
     )
     made(run_folder, listed, metrics=["completion/acc", "none/acc"])
-    assert found[1]["higher_is_better"] and found[1]["not_found"] == ["none/acc"]
-    assert [one["best"] for one in found[1]["combinations"]][1] == ["score", "joules"]
-    assert found[1]["combinations"][0]["score"] == 0.25
+    assert results[1]["higher_is_better"] and results[1]["not_found"] == ["none/acc"]
+    assert [one["best"] for one in results[1]["combinations"]][1] == ["score", "joules"]
+    assert results[1]["combinations"][0]["score"] == 0.25
 
 
-def test_what_is_not_known_of_all_tells_nothing_of_who_is_best(run_folder: Run) -> None:
+def test_figure_missing_from_some_cells_has_no_best_cell(run_folder: Run) -> None:
     listed = cells(run_folder)
     for seed in (1, 2):
         path = run_folder.root / f"models/x-0_002-seed-{seed}/metrics.jsonl"
@@ -181,11 +181,11 @@ def test_what_is_not_known_of_all_tells_nothing_of_who_is_best(run_folder: Run) 
     assert "score" not in page.text.split("combinations lack are left out.")[-1].split("Which differ?")[0]
 
 
-def test_outcomes_are_told_with_their_reasons_and_are_no_markup(run_folder: Run) -> None:
-    found = cells(run_folder)
-    samples = {"model": found[0].name, "samples": [], "written": [], "held_out": []}
-    run_folder.write(f"evaluation/{found[0].name}/samples.json", samples)
-    _, page = made(run_folder, found)
+def test_outcomes_have_reasons_and_are_escaped(run_folder: Run) -> None:
+    result = cells(run_folder)
+    samples = {"model": result[0].name, "samples": [], "written": [], "held_out": []}
+    run_folder.write(f"evaluation/{result[0].name}/samples.json", samples)
+    _, page = made(run_folder, result)
     assert f"diverged: {REASON} 1 / 2 100 8 – 600 " in page.text
     assert f"not run: {HOSTILE} needs 9 GiB 0 / 2" in page.text
     assert "finished 2 / 2 200 4.000 3.000 500" in page.text
@@ -199,7 +199,7 @@ def test_outcomes_are_told_with_their_reasons_and_are_no_markup(run_folder: Run)
     assert page.all("svg"), "curves"
 
 
-def test_one_seed_says_that_no_noise_of_training_is_known(run_folder: Run) -> None:
+def test_single_seed_reports_unknown_training_noise(run_folder: Run) -> None:
     _, page = made(run_folder, [cell for cell in cells(run_folder, (1,)) if cell.refused is None])
     assert (
         "One seed: no training noise known" in page.text and "(learning_rate 0.002; learning_rate 0.004)" in page.text
@@ -210,7 +210,7 @@ def test_one_seed_says_that_no_noise_of_training_is_known(run_folder: Run) -> No
 
 
 def write_losses(run: Run, name: str, nats: list[float], sizes: list[int]) -> None:
-    """Write what a validation recorded of documents of these sizes in bytes, and its means over them."""
+    """Write validation losses of documents of these sizes in bytes, and their means."""
     columns = [[*range(len(nats))], ["laws"] * len(nats), sizes, sizes, nats]
     arrays = [pa.array(values).cast(field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     path = run.root / f"models/{name}/document_losses.parquet"
@@ -228,7 +228,7 @@ def write_sweep(run: Run, effects: dict[float, float], seeds: tuple[int, ...]) -
     """
     random = np.random.default_rng(7)
     sizes = random.integers(50, 900, 40)
-    of_document, found, nats = random.normal(1.5, 0.3, 40), [], {}
+    of_document, result, nats = random.normal(1.5, 0.3, 40), [], {}
     for rate, effect in effects.items():
         for seed in seeds:
             name = f"y-{rate}-seed-{seed}".replace(".", "_")
@@ -237,30 +237,30 @@ def write_sweep(run: Run, effects: dict[float, float], seeds: tuple[int, ...]) -
             losses = (of_document + effect + random.normal(0, 0.05, 40) + random.normal(0, 0.01)) * sizes
             nats[rate, seed] = losses
             write_losses(run, name, losses.tolist(), sizes.tolist())
-            found.append(Cell(name=name, values={"training.learning_rate": rate}, seed=seed, steps=2))
-    return found, nats | {"sizes": sizes}
+            result.append(Cell(name=name, values={"training.learning_rate": rate}, seed=seed, steps=2))
+    return result, nats | {"sizes": sizes}
 
 
-def by_document(run: Run, monkeypatch: pytest.MonkeyPatch, found: list[Cell], **changes: Any) -> tuple[Any, Outline]:
+def by_document(run: Run, monkeypatch: pytest.MonkeyPatch, results: list[Cell], **changes: Any) -> tuple[Any, Outline]:
     """Return the comparisons by document, by the rates of both sides, and the page."""
     kept: list[dict[str, Any]] = []
     real = experiment_page.summarize_experiment
     monkeypatch.setattr(page_step, "summarize_experiment", lambda *given: kept.append(real(*given)) or kept[-1])
-    _, page = made(run, found, **changes)
+    _, page = made(run, results, **changes)
     return {tuple(row[side].split()[1] for side in ("label", "other")): row for row in kept[-1]["by_document"]}, page
 
 
-def test_each_two_combinations_are_compared_by_held_out_document(
+def test_each_pair_of_combinations_is_compared_by_held_out_document(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, nats = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.001}, (1, 2, 3))
-    rows, page = by_document(run_folder, monkeypatch, found)
+    result, nats = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.001}, (1, 2, 3))
+    rows, page = by_document(run_folder, monkeypatch, result)
     assert {frozenset(pair) for pair in rows} == {
         frozenset(pair) for pair in (("0.001", "0.002"), ("0.001", "0.004"), ("0.002", "0.004"))
     }
     sizes = nats["sizes"]
     for (label, other), row in rows.items():
-        # A second way: a two-way analysis of variance of the differences by hand, in bits of each document.
+        # Independent check: a two-way analysis of variance of the differences by hand, in bits of each document.
         bits_SD = np.stack([(nats[float(label), s] - nats[float(other), s]) / np.log(2) for s in (1, 2, 3)])
         value = bits_SD.sum() / (3 * sizes.sum())
         seeds_S, rest_D = bits_SD.sum(axis=1) / sizes.sum(), bits_SD.mean(axis=0) - value * sizes
@@ -284,14 +284,14 @@ def test_each_two_combinations_are_compared_by_held_out_document(
     assert "Score: Validation loss, bits per byte." in page.text
 
 
-def test_one_seed_is_compared_by_documents_alone(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, nats = write_sweep(run_folder, {0.001: 0.02, 0.002: 0.0}, (5,))
-    rows, page = by_document(run_folder, monkeypatch, found)
+def test_single_seed_is_compared_only_by_documents(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, nats = write_sweep(run_folder, {0.001: 0.02, 0.002: 0.0}, (5,))
+    rows, page = by_document(run_folder, monkeypatch, result)
     (((label, other), row),) = rows.items()
     bits, sizes = (nats[float(label), 5] - nats[float(other), 5]) / np.log(2), nats["sizes"]
     swapped = stats.permutation_test((bits,), np.sum, permutation_type="samples", n_resamples=20_000, rng=3)
     assert row["p_value"] == pytest.approx(swapped.pvalue, abs=0.01) and 0.0001 < swapped.pvalue < 0.2
-    # Resamples of documents, studentized, of other draws: far ends are of a few documents, hence the tolerance.
+    # Resamples of documents, studentized, with other draws: far tails depend on few documents, hence the tolerance.
     random, value = np.random.default_rng(11), bits.sum() / sizes.sum()
     drawn_RD = random.integers(0, 40, (4000, 40))
     bits_RD, sizes_RD = bits[drawn_RD], sizes[drawn_RD]
@@ -305,44 +305,44 @@ def test_one_seed_is_compared_by_documents_alone(run_folder: Run, monkeypatch: p
     assert "(learning_rate 0.001; learning_rate 0.002)" in page.text
 
 
-def test_documents_that_are_not_the_same_are_not_compared(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, nats = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0}, (1, 2))
-    sizes, name = nats["sizes"].tolist(), found[0].name
+def test_different_documents_are_not_compared(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, nats = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0}, (1, 2))
+    sizes, name = nats["sizes"].tolist(), result[0].name
     write_losses(run_folder, name, nats[0.001, 1].tolist()[:30], [*sizes[:20], *(size + 1 for size in sizes[20:30])])
-    rows, _ = by_document(run_folder, monkeypatch, found)
+    rows, _ = by_document(run_folder, monkeypatch, result)
     assert [row["items"] for row in rows.values()] == [20], "same ids and sizes"
-    rows, page = by_document(run_folder, monkeypatch, found, key="tokens")
+    rows, page = by_document(run_folder, monkeypatch, result, key="tokens")
     assert rows == {} and "No two combinations" in page.text, "other token sets hold out other documents"
 
 
 def test_cells_of_an_earlier_version_are_named_and_the_others_compared(
     run_folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
-    for cell in found[:2]:
+    result, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
+    for cell in result[:2]:
         pq.write_table(SCHEMA.empty_table(), run_folder.root / f"models/{cell.name}/document_losses.parquet")
-    rows, page = by_document(run_folder, monkeypatch, found)
+    rows, page = by_document(run_folder, monkeypatch, result)
     assert {*rows} == {("0.002", "0.004")}
     sentence = "an earlier version trained them and recorded no loss for each document: "
-    assert f"{sentence}{found[0].name}, {found[1].name}." in page.text
+    assert f"{sentence}{result[0].name}, {result[1].name}." in page.text
 
 
-def test_of_many_combinations_each_is_compared_with_one(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_combinations_are_compared_with_one(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment_page, "MOST_PAIRED", 2)
-    found, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
-    rows, page = by_document(run_folder, monkeypatch, found)
+    result, _ = write_sweep(run_folder, {0.001: 0.2, 0.002: 0.0, 0.004: 0.1}, (1, 2))
+    rows, page = by_document(run_folder, monkeypatch, result)
     assert {*rows} == {("0.002", "0.001"), ("0.004", "0.001")}
     assert "with up to 2 combinations every pair would be compared" in page.text
-    rows, _ = by_document(run_folder, monkeypatch, found, metrics=["completion/acc"])
-    assert rows == {}, "metrics that are named are the only ones"
-    rows, page = by_document(run_folder, monkeypatch, found, metrics=["validation/bits_per_byte"])
+    rows, _ = by_document(run_folder, monkeypatch, result, metrics=["completion/acc"])
+    assert rows == {}, "only named metrics are used"
+    rows, page = by_document(run_folder, monkeypatch, result, metrics=["validation/bits_per_byte"])
     assert len(rows) == 2 and "Score: Validation loss, bits per byte." in page.text and "No cell" not in page.text
 
 
-def test_finished_cells_are_among_the_key_figures(run_folder: Run) -> None:
-    found = cells(run_folder)
-    run_folder.record("pretrain.segment", {"model": found[0].name, "step": "10"}, 9, counts={"parameters": 77})
-    made(run_folder, found)
+def test_finished_cells_are_key_figures(run_folder: Run) -> None:
+    result = cells(run_folder)
+    run_folder.record("pretrain.segment", {"model": result[0].name, "step": "10"}, 9, counts={"parameters": 77})
+    made(run_folder, result)
     figures = {figure["figure"]: figure for figure in run_folder.read("report/figures.json")}
     loss = figures["model.x-0_001-seed-1.validation_loss"]
     assert loss["value"] == 3.0 and loss["from"][0] == "models/x-0_001-seed-1/metrics.jsonl"
@@ -352,13 +352,13 @@ def test_finished_cells_are_among_the_key_figures(run_folder: Run) -> None:
     assert not any(name.startswith(("model.x-0_004-seed-2", "model.x-none")) for name in figures), "not finished"
 
 
-def test_the_page_speaks_dutch_and_is_the_same_each_time(run_folder: Run) -> None:
-    found = cells(run_folder)
-    _, english = made(run_folder, found)
+def test_dutch_page_has_the_same_structure_and_is_reproducible(run_folder: Run) -> None:
+    result = cells(run_folder)
+    _, english = made(run_folder, result)
     before = (run_folder.root / "report/experiments/x.html").read_bytes()
-    made(run_folder, found)
+    made(run_folder, result)
     assert (run_folder.root / "report/experiments/x.html").read_bytes() == before
-    _, dutch = made(run_folder, found, "nl")
+    _, dutch = made(run_folder, result, "nl")
     assert [tag for tag, _ in dutch.tags] == [tag for tag, _ in english.tags]
     for words in ("gedivergeerd", "niet uitgevoerd", "Welke is de beste?", "geen verschil gevonden", "gelijke stappen"):
         assert words in dutch.text
@@ -366,7 +366,7 @@ def test_the_page_speaks_dutch_and_is_the_same_each_time(run_folder: Run) -> Non
         assert words not in dutch.text
 
 
-def test_a_run_without_experiments_has_no_folder_of_them(run_folder: Run) -> None:
+def test_run_without_experiments_has_no_experiment_folder(run_folder: Run) -> None:
     page_step.run(run_folder.settings, **run_folder.arguments())
     assert not (run_folder.root / "report/experiments").exists()
     assert "Experiments" not in outline(Path(run_folder.root / "report/index.html")).text

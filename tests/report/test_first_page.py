@@ -1,4 +1,4 @@
-"""The first page: who, what, from what, how much, how good, what went wrong, signed by whom, and the proof of it."""
+"""The first page: who, what, sources, size, quality, problems, signature, and evidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def figures(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {figure["figure"]: figure for figure in json.loads(arguments["figures"].read_text(encoding="utf-8"))}
 
 
-def test_the_questions_are_answered_before_the_sections(run_folder: Run) -> None:
+def test_questions_are_answered_before_the_sections(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     questions = ("What was made", "From what", "How much it took", "How good it is", "What is missing", "Summary")
     more = ("Who made it?", "Who signed it?", "What went wrong?", "2. Sources and rights")
@@ -34,7 +34,7 @@ def test_the_questions_are_answered_before_the_sections(run_folder: Run) -> None
     assert "segment up to step 500: batches left out 2." in text
 
 
-def test_only_sources_of_which_documents_are_left_are_named_and_all_are_counted(run_folder: Run) -> None:
+def test_only_used_sources_are_named_and_all_are_counted(run_folder: Run) -> None:
     path = "corpus/main/statistics.json"
     content = run_folder.read(path)
     text = outline(made(run_folder)["page"]).text
@@ -48,7 +48,7 @@ def test_only_sources_of_which_documents_are_left_are_named_and_all_are_counted(
     assert "Sources in use: 0 of 2. All sources" in outline(made(run_folder)["page"]).text
 
 
-def test_the_first_screen_says_where_no_model_beats_the_trivial_rules_and_how_attempts_ended(run_folder: Run) -> None:
+def test_first_screen_shows_tasks_not_better_than_baselines_and_failed_attempts(run_folder: Run) -> None:
     sentence = "No model is shown to be better in any task than every trivial baseline"
     first = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
     assert "1 of 2 tasks" in first and sentence not in first
@@ -60,18 +60,18 @@ def test_the_first_screen_says_where_no_model_beats_the_trivial_rules_and_how_at
     assert sentence in outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
 
 
-def test_a_model_with_a_seed_of_its_own_names_it(run_folder: Run) -> None:
+def test_model_with_its_own_seed_shows_it(run_folder: Run) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
-    for seed, told in ((42, "Seed 42."), (20261125, "Seed 42; model base 20261125.")):
+    for seed, sentence in ((42, "Seed 42."), (20261125, "Seed 42; model base 20261125.")):
         record["settings"] |= {"seed": seed}
         run_folder.write(path, record)
         text = outline(made(run_folder)["page"]).text
-        assert told in text.partition("Who signed it?")[0]
+        assert sentence in text.partition("Who signed it?")[0]
         assert f"As recorded by the last segment Setting Value seed {seed} " in text.partition("6. Training")[2]
 
 
-def test_of_experts_those_parameters_that_a_token_uses_are_told_too(run_folder: Run) -> None:
+def test_active_parameters_of_an_expert_model_are_shown(run_folder: Run) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
     assert "used for each token" not in outline(made(run_folder)["page"]).text
@@ -82,7 +82,7 @@ def test_of_experts_those_parameters_that_a_token_uses_are_told_too(run_folder: 
     assert figures(arguments)["model.base.active_parameters"]["value"] == 1_234_567
 
 
-def test_early_signs_have_no_verdict_and_stand_in_section_7_alone(run_folder: Run) -> None:
+def test_early_signals_have_no_verdict_and_are_only_in_section_7(run_folder: Run) -> None:
     path = "evaluation/base/500/results.json"
     content = run_folder.read(path)
     before = len(content["tasks"])
@@ -93,11 +93,11 @@ def test_early_signs_have_no_verdict_and_stand_in_section_7_alone(run_folder: Ru
     assert "17 (9 to 25)" in first and before < 8, "it does not count in the mean"
 
 
-def test_a_run_without_a_key_is_called_unsigned(run_folder: Run) -> None:
+def test_run_without_a_key_is_called_unsigned(run_folder: Run) -> None:
     assert "Unsigned. Nobody vouches for these files" in outline(made(run_folder)["page"]).text
 
 
-def test_the_signer_is_named_and_not_vouched_for(run_folder: Run) -> None:
+def test_signer_is_named_but_not_verified(run_folder: Run) -> None:
     signer = {"owner": HOSTILE, "algorithm": "ed25519", "key_sha256": "ab" * 32, "timestamp": None}
     run_folder.write("provenance/signer.json", signer)
     text = outline(made(run_folder)["page"]).text
@@ -105,48 +105,51 @@ def test_the_signer_is_named_and_not_vouched_for(run_folder: Run) -> None:
     assert "polder verify results/tiny --key OWNER.pub checks the signature" in text
 
 
-def test_every_key_figure_of_the_page_stands_in_the_file_with_its_proof(run_folder: Run) -> None:
+def test_every_key_figure_of_the_page_is_in_the_figures_file_with_evidence(run_folder: Run) -> None:
     arguments = made(run_folder)
-    page, told = outline(arguments["page"]), figures(arguments)
+    page, key_figures = outline(arguments["page"]), figures(arguments)
     shown = {link["id"]: link["href"] for link in page.all("a") if link.get("class") == "figure"}
     assert len(shown) > 15
-    anchors = {"figure-" + name.replace(".", "-"): figure for name, figure in told.items()}
+    anchors = {"figure-" + name.replace(".", "-"): figure for name, figure in key_figures.items()}
     assert {str(name) for name in shown} <= anchors.keys()
     identifiers = [attributes["id"] for _, attributes in page.tags if attributes.get("id")]
     assert len(identifiers) == len(set(identifiers))
     for name, address in shown.items():
         assert address == f"../{anchors[str(name)]['from'][0]}"
-    for figure in told.values():
+    for figure in key_figures.values():
         assert figure.keys() == FIGURE_KEYS
         assert figure["how"] in {"measured", "estimated", "stated", "counted", "computed"}
         assert figure["from"] and all((run_folder.root / path).exists() for path in figure["from"]), figure
-    assert told["model.base.parameters"]["value"] == 3_412_224
-    assert told["corpus.main.documents_out"]["value"] == 1581 and told["tokens.main.train"]["unit"] == "tokens"
-    assert told["energy.total"]["how"] == "estimated", "what is partly estimated is not called measured"
-    account = json.loads(arguments["energy"].read_text())
-    assert told["energy.total"]["value"] == account["total"]["joules"]
-    assert told["energy.facility"]["value"] == pytest.approx(1.2 * account["total"]["joules"], rel=1e-12)
-    assert told["score.base.500.completion.acc"]["value"] == 0.62
-    assert told["run.attempts_lost"]["value"] == len(told["run.attempts_lost"]["from"]) == 2
+    assert key_figures["model.base.parameters"]["value"] == 3_412_224
+    assert (
+        key_figures["corpus.main.documents_out"]["value"] == 1581
+        and key_figures["tokens.main.train"]["unit"] == "tokens"
+    )
+    assert key_figures["energy.total"]["how"] == "estimated", "partly estimated values are not called measured"
+    accounting = json.loads(arguments["energy"].read_text())
+    assert key_figures["energy.total"]["value"] == accounting["total"]["joules"]
+    assert key_figures["energy.facility"]["value"] == pytest.approx(1.2 * accounting["total"]["joules"], rel=1e-12)
+    assert key_figures["score.base.500.completion.acc"]["value"] == 0.62
+    assert key_figures["run.attempts_lost"]["value"] == len(key_figures["run.attempts_lost"]["from"]) == 2
 
 
-def test_the_time_is_that_of_every_attempt_but_those_of_the_stages_that_its_label_leaves_out(run_folder: Run) -> None:
+def test_time_sums_all_attempts_except_the_stages_named_in_its_label(run_folder: Run) -> None:
     for hour, step in ((20, "report.page"), (21, "provenance.crate")):
         run_folder.record(step, {}, hour, wall_seconds=7.0, cpu_seconds=5.0)
     arguments = made(run_folder)
     attempts = [json.loads(path.read_text()) for path in run_folder.root.glob("provenance/attempts/*.json")]
     counted = [one for one in attempts if one["step"].split(".")[0] not in ("report", "provenance")]
     assert len(attempts) == len(counted) + 2
-    told = figures(arguments)
-    assert told["time.wall"]["value"] == pytest.approx(sum(one["wall_seconds"] for one in counted))
-    assert told["time.processor"]["value"] == pytest.approx(sum(one["cpu_seconds"] for one in counted))
+    key_figures = figures(arguments)
+    assert key_figures["time.wall"]["value"] == pytest.approx(sum(one["wall_seconds"] for one in counted))
+    assert key_figures["time.processor"]["value"] == pytest.approx(sum(one["cpu_seconds"] for one in counted))
     for name, what in (("time.wall", "time in jobs"), ("time.processor", "processor time")):
-        assert told[name]["label"] == f"{what}, all attempts but those of the stages report and provenance"
+        assert key_figures[name]["label"] == f"{what}, all attempts but those of the stages report and provenance"
     assert "count all attempts of every stage but report and provenance" in outline(arguments["page"]).text
 
 
 @pytest.mark.parametrize("keep", [0, 1, 40, 400])
-def test_a_cut_record_or_attempt_leaves_the_rest_standing_and_is_named(run_folder: Run, keep: int) -> None:
+def test_truncated_records_and_attempts_are_named_and_the_rest_is_shown(run_folder: Run, keep: int) -> None:
     cut = ["provenance/records/tokens.shard.main.0.json"]
     cut += [
         str(path.relative_to(run_folder.root)) for path in run_folder.root.glob("provenance/attempts/corpus.filter*")
@@ -167,19 +170,19 @@ def test_a_cut_record_or_attempt_leaves_the_rest_standing_and_is_named(run_folde
     assert figures(arguments)["run.unreadable"]["value"] == 3
 
 
-def test_a_cut_name_of_the_signer_is_told(run_folder: Run) -> None:
+def test_truncated_signer_file_is_reported(run_folder: Run) -> None:
     run_folder.write("provenance/signer.json", '{"owner": "A')
     text = outline(made(run_folder)["page"]).text
     assert "Unsigned." in text and "provenance/signer.json" in text and "1 file cannot be read" in text
 
 
-def test_papers_beside_the_page_are_linked(run_folder: Run) -> None:
+def test_papers_next_to_the_page_are_linked(run_folder: Run) -> None:
     run_folder.write("report/model-documentation.html", "<p>a paper</p>")
     links = {link["href"] for link in outline(made(run_folder)["page"]).all("a")}
     assert {"model-documentation.html", "model-card.md", "energy.json", "figures.json"} <= links
 
 
-def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
+def test_dutch_page_has_the_same_structure(run_folder: Run) -> None:
     english = outline(made(run_folder)["page"])
     dutch = outline(made(run_folder, language="nl")["page"])
     assert dutch.all("html") == [{"lang": "nl"}] and english.all("html") == [{"lang": "en"}]
@@ -199,26 +202,26 @@ def test_the_same_page_speaks_dutch(run_folder: Run) -> None:
     assert "corpus.deduplicate, afgemaakt: 2026-03-01" in dutch.text and "finished: 2026" not in dutch.text
     for words in ("Who made it?", "Processor time", "How it is known", "estimated"):
         assert words in english.text and words not in dutch.text.split("8. ")[0]
-    assert HOSTILE in dutch.text, "what data say stays as it is"
+    assert HOSTILE in dutch.text, "data text is unchanged"
 
 
 def test_every_check_has_its_dutch_sentence(run_folder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[ConservationCheck] = []
+    results: list[ConservationCheck] = []
 
     def keep(*given: Any) -> list[ConservationCheck]:
-        found.extend(list_conservation_checks(*given))
-        return found
+        results.extend(list_conservation_checks(*given))
+        return results
 
     monkeypatch.setattr(template_context, "list_conservation_checks", keep)
     made(run_folder)
     names = re.compile(r"{\w+}")
-    translated = {check.sentence: dutch_catalogue()[check.sentence] for check in found}
+    translated = {check.sentence: dutch_catalogue()[check.sentence] for check in results}
     assert len(translated) > 20
     for sentence, dutch in translated.items():
         assert names.findall(sentence) == names.findall(dutch)
 
 
-def test_a_table_of_more_than_a_hundred_jobs_is_one_row_each_and_searchable(run_folder: Run) -> None:
+def test_table_of_more_than_a_hundred_jobs_has_one_row_each_and_is_searchable(run_folder: Run) -> None:
     for number in range(101):
         run_folder.record("corpus.filter", {"corpus": "main", "unit": str(number)}, 9)
     page = outline(made(run_folder)["jobs"])

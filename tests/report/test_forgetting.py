@@ -1,4 +1,4 @@
-"""The report shows the proof, and every place that still holds what is forgotten; without a list it says nothing."""
+"""The report shows the proof, and every place that still contains forgotten text; without a list it shows nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEARCH = {
 }
 
 
-def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> None:
+def test_proof_and_remains_are_shown_and_escaped(run_folder: Run) -> None:
     run_folder.write("corpus/main/forgotten.json", PROOF)
     run_folder.write("report/remains.json", SEARCH)
     written = made(run_folder)
@@ -49,7 +49,7 @@ def test_the_proof_and_the_remains_are_shown_and_escaped(run_folder: Run) -> Non
     assert "17 reserved documents and 3 copies of them were left out; a search of the 1,581 used documents" in summary
 
 
-def test_files_by_which_hosts_reserve_are_counted_in_page_and_papers(run_folder: Run) -> None:
+def test_reservation_files_of_hosts_are_counted_in_page_and_papers(run_folder: Run) -> None:
     counted = {"ai.txt": {"hosts": 1, "documents": 0}, "robots.txt": {"hosts": 1200, "documents": 16}}
     sources = {"tales": {**PROOF["sources"]["tales"], "reservations": counted}, "laws": PROOF["sources"]["tales"]}
     run_folder.write("corpus/main/forgotten.json", {**PROOF, "sources": sources})
@@ -63,7 +63,7 @@ def test_files_by_which_hosts_reserve_are_counted_in_page_and_papers(run_folder:
     assert "source tales: robots.txt of 1,200 hosts reserves rights, for 16 documents" in summary
 
 
-def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None:
+def test_absence_of_remains_is_shown_only_with_opt_out_lists(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     assert "Forgetting" not in text and "Left out on request" not in text
     run_folder.write("corpus/main/forgotten.json", PROOF)
@@ -71,7 +71,7 @@ def test_nothing_left_is_said_and_without_lists_nothing(run_folder: Run) -> None
     assert "Nothing below the results folder still holds it." in outline(made(run_folder)["page"]).text
 
 
-def test_the_proof_must_fit_what_the_stages_removed(run_folder: Run) -> None:
+def test_proof_must_match_what_the_stages_removed(run_folder: Run) -> None:
     run_folder.write("corpus/main/forgotten.json", PROOF)
     text = outline(made(run_folder)["jobs"]).text
     assert "removed as opt_out by filter = what the lists name 0 = 17 ✗" in text

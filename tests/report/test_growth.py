@@ -1,4 +1,4 @@
-"""The page shows the tasks that say something at this size, where there are checkpoints enough, and folds the rest."""
+"""The page shows the informative tasks if there are enough checkpoints, and folds the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
 
     Another model has one checkpoint.
     """
-    draw, found = np.random.default_rng(2), []
+    draw, result = np.random.default_rng(2), []
     for place, step in enumerate(steps):
         rates = {"completion": 0.3 + 0.15 * place, HOSTILE: 0.2 + 0.15 * place, "luck": 0.5}
         right = {
@@ -29,7 +29,7 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
             for name, rate in rates.items()
             for n, hit in enumerate(draw.random(200) < rate)
         }
-        found.append(EvaluatedCheckpoint("base", step, {"acc": right}, {}, {}))
+        result.append(EvaluatedCheckpoint("base", step, {"acc": right}, {}, {}))
         scores = [
             task(name, float(np.mean([hit for key, hit in right.items() if key[1] == name])), 0.03, 0.25)
             for name in rates
@@ -39,11 +39,11 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
         run_folder.write(f"evaluation/base/{step}/results.json", {"model": "base", "step": step, "tasks": scores})
     run_folder.write("models/base/metrics.jsonl", metrics(steps[-1]))
     run_folder.write("evaluation/other/10/results.json", {"model": "other", "step": 10, "tasks": []})
-    run_folder.write("evaluation/differences.json", {"comparisons": [], "trends": find_trends(found)})
+    run_folder.write("evaluation/differences.json", {"comparisons": [], "trends": find_trends(result)})
 
 
 @pytest.mark.parametrize(
-    ("language", "told", "folded", "trend"),
+    ("language", "sentence", "folded", "trend"),
     [
         (
             "en",
@@ -54,14 +54,14 @@ def grown(run_folder: Run, steps: tuple[int, ...]) -> None:
         ("nl", "Getoond worden opgaven die", "Opgaven zonder signaal: 1", "volgorde, signaal: base 1,0, "),
     ],
 )
-def test_tasks_with_a_signal_are_shown_and_the_others_folded(
-    run_folder: Run, language: str, told: str, folded: str, trend: str
+def test_tasks_with_a_signal_are_shown_and_others_folded(
+    run_folder: Run, language: str, sentence: str, folded: str, trend: str
 ) -> None:
     grown(run_folder, (250, 500, 750, 1000))
     page = made(run_folder, language=language)["page"]
-    found = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
-    shown, _, rest = found.partition(f'<details class="screen"><summary>{folded}</summary>')
-    assert told in shown and shown.count(trend) == 2
+    result = page.read_text(encoding="utf-8").split('<section id="evaluation"')[1].split("</section>")[0]
+    shown, _, rest = result.partition(f'<details class="screen"><summary>{folded}</summary>')
+    assert sentence in shown and shown.count(trend) == 2
     charts = [re.findall(r'aria-label="([^"]*)\. base: ', part) for part in (shown, rest.partition("</details>")[0])]
     assert [[label.rpartition(":")[0] for label in part[-2:]] for part in charts] == [
         [str(escape(HOSTILE)), "completion"],
@@ -69,7 +69,7 @@ def test_tasks_with_a_signal_are_shown_and_the_others_folded(
     ]
 
 
-def test_where_no_task_has_a_signal_the_page_says_so(run_folder: Run) -> None:
+def test_page_reports_that_no_task_has_a_signal(run_folder: Run) -> None:
     grown(run_folder, (250, 500, 750, 1000))
     differences = run_folder.read("evaluation/differences.json")
     for changes in ({"grows": False}, {"signal_to_noise": 1.9}, {"signal_to_noise": None}):
@@ -79,8 +79,8 @@ def test_where_no_task_has_a_signal_the_page_says_so(run_folder: Run) -> None:
         assert "No task does so" in text and "Tasks without a signal: 3" in text
 
 
-def test_the_chart_of_a_task_has_its_first_metric_with_a_signal(run_folder: Run) -> None:
-    """Such as bits of the right answers, which improve before the answers do."""
+def test_chart_of_a_task_shows_its_first_metric_with_a_signal(run_folder: Run) -> None:
+    """Such as bits of the correct answers, which improve before the answers do."""
     grown(run_folder, (250, 500, 750, 1000))
     differences = run_folder.read("evaluation/differences.json")
     luck = next(row for row in differences["trends"] if row["task"] == "luck")
@@ -99,7 +99,7 @@ def test_the_chart_of_a_task_has_its_first_metric_with_a_signal(run_folder: Run)
     assert "luck: right answers. base" not in labels
 
 
-def test_of_two_checkpoints_all_tasks_are_shown_and_nothing_is_told(run_folder: Run) -> None:
+def test_two_checkpoints_show_all_tasks_without_a_trend(run_folder: Run) -> None:
     grown(run_folder, (250, 500))
     page = outline(made(run_folder)["page"])
     text, labels = page.text, " ".join(str(image["aria-label"]) for image in page.all("svg"))

@@ -1,4 +1,4 @@
-"""The auditor's page and the two documents: complete, safe, and the same for the same inputs."""
+"""The auditor's page and the two documents: complete, safe, and reproducible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOID = {"meta", "br", "wbr"}
 
 
 class Outline(HTMLParser):
-    """Collects the tags and attributes of a page, its text, and whether its tags nest."""
+    """Collect the tags and attributes of a page, its text, and whether its tags nest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def made(run_folder: Run, **changes: Any) -> dict[str, Any]:
     return arguments
 
 
-def test_the_page_has_every_section_and_well_formed_tables(run_folder: Run) -> None:
+def test_page_has_every_section_and_well_formed_tables(run_folder: Run) -> None:
     page = outline(made(run_folder)["page"])
     identifiers = [attributes["id"] for attributes in page.all("section")]
     assert identifiers == [name for name, _ in SECTIONS]
@@ -79,7 +79,7 @@ def test_the_page_has_every_section_and_well_formed_tables(run_folder: Run) -> N
     assert all("scope" in header for header in page.all("th"))
 
 
-def test_nothing_runs_and_nothing_is_fetched(run_folder: Run) -> None:
+def test_page_runs_no_script_and_fetches_nothing(run_folder: Run) -> None:
     arguments = made(run_folder)
     page = outline(arguments["page"])
     tags = {tag for tag, _ in page.tags}
@@ -88,7 +88,7 @@ def test_nothing_runs_and_nothing_is_fetched(run_folder: Run) -> None:
     assert not re.search(r"url\(|@import", text)
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv")]
     assert policy and policy.startswith("default-src 'none';") and "unsafe" not in policy
-    for tag in ("script", "style"):  # the one that the policy allows by its hash, and no other
+    for tag in ("script", "style"):  # only the one that the policy allows by its hash
         (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy and len(page.all(tag)) == 1
@@ -105,7 +105,7 @@ def test_nothing_runs_and_nothing_is_fetched(run_folder: Run) -> None:
     assert HOSTILE in page.text
 
 
-def test_page_card_and_papers_show_what_is_hidden_in_names(run_folder: Run) -> None:
+def test_page_card_and_papers_show_hidden_characters_in_names(run_folder: Run) -> None:
     name = "bestand\u202egnp.exe\u200b\x1b[2K\u2028\x85"
     manifest = run_folder.root / "sources/laws/manifest.json"
     manifest.write_text(manifest.read_text().replace("Kingdom of the Netherlands", json.dumps(name)[1:-1]))
@@ -119,7 +119,7 @@ def test_page_card_and_papers_show_what_is_hidden_in_names(run_folder: Run) -> N
     assert "bestand\\\\u202egnp.exe" not in arguments["model_card"].read_text(encoding="utf-8")
 
 
-def test_text_from_data_is_no_markup_in_markdown(run_folder: Run) -> None:
+def test_text_from_data_is_escaped_in_markdown(run_folder: Run) -> None:
     arguments = made(run_folder, provider="# A | B\n\n<img src=x>[a](b)")
     for path in (arguments["model_card"], *sorted(arguments["papers"].glob("*.md"))):
         text = path.read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ def test_text_from_data_is_no_markup_in_markdown(run_folder: Run) -> None:
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
 
-def test_links_lead_to_files_of_the_run(run_folder: Run) -> None:
+def test_links_point_to_files_of_the_run(run_folder: Run) -> None:
     page = made(run_folder)["page"]
     later = {"../ro-crate-metadata.json"}
     links = {str(link["href"]) for link in outline(page).all("a") if str(link["href"]).startswith("../")} - later
@@ -140,7 +140,7 @@ def test_links_lead_to_files_of_the_run(run_folder: Run) -> None:
     assert all((page.parent / unquote(link)).exists() for link in links)
 
 
-def test_the_same_inputs_in_another_order_give_the_same_bytes(run_folder: Run) -> None:
+def test_input_order_does_not_change_the_bytes(run_folder: Run) -> None:
     first, second = run_folder.arguments("report"), run_folder.arguments("second")
     run(run_folder.settings, **first)
     lists = {key: value[::-1] for key, value in second.items() if isinstance(value, list)}
@@ -151,12 +151,12 @@ def test_the_same_inputs_in_another_order_give_the_same_bytes(run_folder: Run) -
         assert path.read_bytes() == (second["papers"] / path.name).read_bytes()
 
 
-def test_counts_tell_lost_attempts_and_checks(run_folder: Run) -> None:
+def test_counts_include_lost_attempts_and_checks(run_folder: Run) -> None:
     counts = run(run_folder.settings, **run_folder.arguments())
     assert counts["attempts_lost"] == 2 and counts["checks_failed"] == 0 and counts["checks"] > 20
 
 
-def test_an_attempt_that_was_done_again_counts_as_lost(run_folder: Run) -> None:
+def test_replaced_attempt_counts_as_lost(run_folder: Run) -> None:
     path = "provenance/records/tokens.shard.main.0.json"
     record = run_folder.read(path)
     run_folder.write(path, {**record, "attempt": "tokens.shard.main.0.later.json"})
@@ -164,7 +164,7 @@ def test_an_attempt_that_was_done_again_counts_as_lost(run_folder: Run) -> None:
     assert "finished, replaced by a later one" in (run_folder.root / "report/index.html").read_text()
 
 
-def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
+def test_lost_document_and_broken_chain_are_shown(run_folder: Run) -> None:
     statistics = run_folder.read("corpus/main/statistics.json")
     statistics["sources"]["laws"]["stages"][0]["kept"] -= 1
     run_folder.write("corpus/main/statistics.json", statistics)
@@ -179,7 +179,7 @@ def test_a_lost_document_and_a_broken_chain_are_shown(run_folder: Run) -> None:
     assert "3 consistency checks of the run fail" in arguments["model_card"].read_text()
 
 
-def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) -> None:
+def test_evaluation_marks_scores_better_than_every_baseline(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     measures, share = "right answers (acc ↑), nl", "unigram 0.5400"
     assert f"completion {measures} 0.6200 (0.5600 to 0.6800) ✓ yes 0.1213 200 {share}" in text
@@ -187,12 +187,12 @@ def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) ->
     assert "text bits to encode a byte of the text (bits_per_byte ↓), nl 1.3100 no baseline – 200 –" in text
     assert "Task Step 250 Step 500" in text
     assert "completion acc ↑ 0.6200 above" in text, "earlier ones are in the figure with their intervals"
-    assert "acc: right answers" not in text, "the table above has it in words"
+    assert "acc: right answers" not in text, "the table above describes it"
     assert text.count("0.6200 (0.5600 to 0.6800)") == 1
 
 
 @pytest.mark.parametrize(
-    ("language", "told"),
+    ("language", "sentences"),
     [
         ("en", ("Comparisons: 2; real differences: 1.", "0.3191 to 0.7718", "A is better")),
         (
@@ -201,8 +201,8 @@ def test_evaluation_tells_what_is_better_than_every_baseline(run_folder: Run) ->
         ),
     ],
 )
-def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
-    run_folder: Run, language: str, told: tuple[str, ...]
+def test_checkpoint_differences_are_listed_with_significant_ones_first(
+    run_folder: Run, language: str, sentences: tuple[str, ...]
 ) -> None:
     def answers(right: int) -> dict[tuple[str, str, int, str], bool]:
         return {
@@ -218,15 +218,16 @@ def test_differences_between_checkpoints_are_told_and_the_real_ones_first(
     run_folder.write("evaluation/differences.json", {"comparisons": rows})
     page = made(run_folder, language=language)["page"]
     text = outline(page).text
-    assert all(sentence in text for sentence in told)
+    assert all(sentence in text for sentence in sentences)
     assert re.search(r" 0[.,]6000 \(", text) and "klopt in" not in text and "holds in" not in text
-    assert " 0.0000 (" not in text, "what is not real is in the file"
+    assert " 0.0000 (" not in text, "insignificant ones are in the file"
 
 
 @pytest.mark.parametrize(
-    ("language", "told"), [("en", "; holds in 88 of 100 simulations)"), ("nl", "; klopt in 88 van 100 simulaties)")]
+    ("language", "expected_text"),
+    [("en", "; holds in 88 of 100 simulations)"), ("nl", "; klopt in 88 van 100 simulaties)")],
 )
-def test_an_interval_of_few_items_says_how_often_such_ones_hold(run_folder: Run, language: str, told: str) -> None:
+def test_interval_of_few_items_shows_its_simulated_coverage(run_folder: Run, language: str, expected_text: str) -> None:
     tasks = [
         task("few", 0.6, 0.05, None, simulated_coverage=0.88),
         task("few", 0.4, 0.05, None, metric="acc_norm", simulated_coverage=0.88),
@@ -237,12 +238,12 @@ def test_an_interval_of_few_items_says_how_often_such_ones_hold(run_folder: Run,
     )
     arguments = made(run_folder, language=language)
     text = outline(arguments["page"]).text
-    assert text.count(told) == 1 and "94 of" not in text and "94 van" not in text
-    assert re.search(r"few acc_norm ↑ – 0[.,]4000 \(0[.,]3000 \w+ 0[.,]5000 †\)", text), "and of others a sign"
+    assert text.count(expected_text) == 1 and "94 of" not in text and "94 van" not in text
+    assert re.search(r"few acc_norm ↑ – 0[.,]4000 \(0[.,]3000 \w+ 0[.,]5000 †\)", text), "and others have a sign"
     assert "0.5000 to 0.7000 (simulated: holds in 88 of 100)" in arguments["model_card"].read_text(encoding="utf-8")
 
 
-def test_the_training_tells_utilization_beside_mfu_and_each_group(run_folder: Run) -> None:
+def test_training_section_shows_utilization_mfu_and_each_group(run_folder: Run) -> None:
     page = made(run_folder)["page"]
     text = outline(page).text
     assert "Device: NVIDIA H100 80GB HBM3, 4 processes; its peak is 989.4 TFLOP/s. Kernels are not" in text
@@ -255,7 +256,7 @@ def test_the_training_tells_utilization_beside_mfu_and_each_group(run_folder: Ru
     assert "<died>" not in page.read_text() and "path.series-6" in page.read_text()
 
 
-def test_a_validation_says_what_it_saw_how_sure_it_is_and_which_source_it_did_not_see(run_folder: Run) -> None:
+def test_validation_shows_its_sample_uncertainty_and_missing_sources(run_folder: Run) -> None:
     *lines, last = (run_folder.root / "models/base/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     bounds = {"validation_loss_low": 2.1, "validation_loss_high": 2.6, "validation_bits_per_byte_low": 0.7}
     place = "/language/nl"
@@ -299,7 +300,7 @@ NAMED = "Loss of trivial baselines: guessing 9.011, token frequencies (unigram)"
         (2.25, 2.3, "The model is worse than the unigram baseline.", "| no: unigram is |"),
     ],
 )
-def test_the_validation_loss_is_judged_by_the_best_of_guessing_a_unigram_and_a_bigram(
+def test_validation_loss_is_compared_with_the_best_ngram_baseline(
     run_folder: Run, unigram: float, bigram: float, verdict: str, card: str
 ) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
@@ -311,16 +312,16 @@ def test_the_validation_loss_is_judged_by_the_best_of_guessing_a_unigram_and_a_b
     run_folder.write(path, record)
     arguments = made(run_folder)
     first, _, rest = outline(arguments["page"]).text.partition("2. Sources and rights")
-    told = f"{NAMED} {unigram:.3f}, token pairs (bigram) {bigram:.3f}."
+    expected_text = f"{NAMED} {unigram:.3f}, token pairs (bigram) {bigram:.3f}."
     for part in (first, rest):
-        assert f"{told} {verdict}" in part and "were counted in" not in part
+        assert f"{expected_text} {verdict}" in part and "were counted in" not in part
     assert card in arguments["model_card"].read_text() and "were counted in" not in arguments["model_card"].read_text()
     dutch = outline(made(run_folder, language="nl")["page"]).text
     sentence = verdict.replace("bigram", "%(best)s").replace("unigram", "%(best)s")
     assert dutch.count(translator("nl").gettext(sentence)[:22]) >= 2
 
 
-def test_that_a_guess_is_better_and_that_a_part_was_counted_is_told(run_folder: Run) -> None:
+def test_worse_than_baseline_and_sampled_counts_are_shown(run_folder: Run) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
     record, index = run_folder.read(path), run_folder.read("tokens/main/index.json")
     run_folder.write("tokens/main/index.json", index | {"vocabulary_size": 5})
@@ -338,23 +339,23 @@ def test_that_a_guess_is_better_and_that_a_part_was_counted_is_told(run_folder: 
     assert "Unigram and bigram of base were counted in 20,000,001 of the 3,000,000,000 training tokens." in card
 
 
-def test_a_loss_whose_interval_holds_that_of_the_best_is_not_told_apart(run_folder: Run) -> None:
+def test_loss_interval_that_covers_the_best_baseline_is_inconclusive(run_folder: Run) -> None:
     lines = (run_folder.root / "models/base/metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    found[-1] |= {"validation_loss": 2.4, "validation_loss_low": 2.1, "validation_loss_high": 2.6}
-    (run_folder.root / "models/base/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
+    results = [json.loads(line) for line in lines]
+    results[-1] |= {"validation_loss": 2.4, "validation_loss_low": 2.1, "validation_loss_high": 2.6}
+    (run_folder.root / "models/base/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in results))
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
     seen = {"documents": 81, "tokens": 60_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
     apart = "not distinguishable from"
-    for bigram, told in ((2.5, apart), (2.25, apart), (2.7, "better than each"), (2.0, "is worse")):
+    for bigram, expected_text in ((2.5, apart), (2.25, apart), (2.7, "better than each"), (2.0, "is worse")):
         record["counts"]["validation"] = seen | {"unigram_loss": 6.7, "bigram_loss": bigram}
         run_folder.write(path, record)
         text = outline(made(run_folder)["page"]).text
-        assert {words for words in (apart, "better than each", "is worse") if words in text} == {told}
+        assert {words for words in (apart, "better than each", "is worse") if words in text} == {expected_text}
 
 
-def test_without_a_bigram_there_is_no_verdict_of_the_loss(run_folder: Run) -> None:
+def test_loss_has_no_verdict_without_a_bigram_baseline(run_folder: Run) -> None:
     path = "provenance/records/pretrain.segment.base.500.json"
     record = run_folder.read(path)
     seen = {"documents": 81, "tokens": 60_000, "bytes": 190_000, "of_documents": 81, "of_tokens": 60_000}
@@ -367,14 +368,14 @@ def test_without_a_bigram_there_is_no_verdict_of_the_loss(run_folder: Run) -> No
     assert "| – | 0.1000 | – | – |" in arguments["model_card"].read_text()
 
 
-def test_metrics_of_loss_alone_still_make_a_page(run_folder: Run) -> None:
+def test_metrics_with_only_a_loss_make_a_page(run_folder: Run) -> None:
     lines = [{"step": step, "tokens_seen": step, "loss": 2.0, "learning_rate": 0.1} for step in (1, 2)]
     run_folder.write("models/base/metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     text = outline(made(run_folder)["page"]).text
     assert "Model FLOPs utilization, median not known" in text and "Last validation" not in text
 
 
-def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:
+def test_model_card_front_matter_is_valid(run_folder: Run) -> None:
     yaml = pytest.importorskip("yaml")
     text = made(run_folder)["model_card"].read_text(encoding="utf-8")
     front = yaml.safe_load(text.split("---")[1])
@@ -382,7 +383,7 @@ def test_the_model_card_has_front_matter_that_parses(run_folder: Run) -> None:
     assert front["co2_eq_emissions"]["emissions"] == pytest.approx(231.9)
 
 
-def test_the_model_card_has_the_languages_of_documents_that_its_models_read(run_folder: Run) -> None:
+def test_model_card_has_the_document_languages_of_its_models(run_folder: Run) -> None:
     yaml = pytest.importorskip("yaml")
     content = run_folder.read("corpus/main/statistics.json")
     left, none = {"documents": 5, "bytes": 90}, {"documents": 0, "bytes": 0}
@@ -393,7 +394,7 @@ def test_the_model_card_has_the_languages_of_documents_that_its_models_read(run_
         assert yaml.safe_load(text.split("---")[1])["language"] == expected
 
 
-def test_a_commit_that_is_not_known_has_its_reason_on_the_page(run_folder: Run) -> None:
+def test_unknown_commit_has_its_reason_on_the_page(run_folder: Run) -> None:
     run_folder.record("plan.estimate", {}, hour=9, git={"commit": None, "dirty": None, "reason": "there is no git <b>"})
     run_folder.record("plan.other", {}, hour=9, git={"commit": "c0ffee", "dirty": None, "reason": "no git either"})
     text = outline(made(run_folder)["jobs"]).text
@@ -401,13 +402,13 @@ def test_a_commit_that_is_not_known_has_its_reason_on_the_page(run_folder: Run) 
     assert "commit c0ffee, uncommitted changes not known: no git either" in text
 
 
-def test_a_run_without_models_still_has_a_page(run_folder: Run) -> None:
+def test_run_without_models_has_a_page(run_folder: Run) -> None:
     arguments = run_folder.arguments(without=("models", "evaluation", "tokenizer", "tokens"))
     run(run_folder.settings, **arguments)
     assert "No model was trained in this run." in outline(arguments["page"]).text
 
 
-def test_a_broken_file_is_named(run_folder: Run) -> None:
+def test_invalid_file_is_named(run_folder: Run) -> None:
     run_folder.write("tokens/main/index.json", "{")
     with pytest.raises(InputError, match=r"index\.json"):
         run(run_folder.settings, **run_folder.arguments())
@@ -425,8 +426,8 @@ def test_flags_and_evaluation_items_are_listed(run_folder: Run) -> None:
     arguments = made(run_folder)
     text = outline(arguments["page"]).text
     assert "insults: 3 flagged, 1 removed, 2 in the result" in text
-    told = "about 1.5 in 3.00 MB: 1 in 2.00 MB that cannot hold any"
-    assert f"a_task 40 12 28 3 2 {told} 5 removed web 5" in text
+    expected_text = "about 1.5 in 3.00 MB: 1 in 2.00 MB that cannot hold any"
+    assert f"a_task 40 12 28 3 2 {expected_text} 5 removed web 5" in text
     assert "b_task 40 12 28 3 2 not estimated 5 kept web 5" in text
     summary = (arguments["papers"] / "training-content-summary.en.md").read_text()
     assert "insults 3 documents (1 removed, 2 used)" in summary

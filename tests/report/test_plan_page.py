@@ -1,4 +1,4 @@
-"""The page of a plan has the plan's own figures, draws what fits, and is HTML that runs nothing."""
+"""The page of a plan has the plan's figures, draws fitting configurations, and runs no script."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cells(page: str, label: str) -> list[str]:
     return re.findall(r'<td class="n">(.*?)</td>', row[1])
 
 
-def test_the_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, Any]) -> None:
+def test_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, Any]) -> None:
     page = write(tmp_path, plan)
     assert cells(page, "Parameters") == ["29.8 billion", "8.03 billion"]
     assert cells(page, "Nodes") == ["22", "22"] and cells(page, "Devices") == ["88", "88"]
@@ -56,10 +56,10 @@ def test_the_table_has_the_figures_of_the_plan(tmp_path: Path, plan: dict[str, A
     assert "Cannot estimate the corpus: no text is here" in page and "storage_bytes_per_second" in page
 
 
-def test_a_number_of_nodes_on_which_a_model_does_not_fit_is_not_drawn(plan: dict[str, Any]) -> None:
+def test_node_counts_on_which_a_model_does_not_fit_are_not_drawn(plan: dict[str, Any]) -> None:
     nodes = {name: [row["nodes"] for row in rows] for name, rows in plan["scaling"].items()}
     assert nodes["large"][0] > 1, "16 bytes for each of 29.8 billion parameters are more than four devices have"
-    assert {11, 22, 44, 66, 88} <= {*nodes["large"]} and 16 not in nodes["large"], "1,056 sequences do not divide"
+    assert {11, 22, 44, 66, 88} <= {*nodes["large"]} and 16 not in nodes["large"], "1,056 sequences are indivisible"
     (planned,) = (row for row in plan["scaling"]["large"] if row["nodes"] == 22)
     assert planned["seconds"] == plan["models"]["large"]["seconds"]
     hours = [row["device_hours"] for row in plan["scaling"]["large"]]
@@ -78,14 +78,14 @@ def test_proposals_have_a_table_and_the_lines_to_write(tmp_path: Path, plan: dic
     assert "Faster or cheaper" not in write(tmp_path, plan | {"proposals": {"large": []}})
 
 
-def test_charts_have_a_line_for_each_model_and_for_sizes_near_them(tmp_path: Path, plan: dict[str, Any]) -> None:
+def test_charts_have_a_line_for_each_model_and_nearby_sizes(tmp_path: Path, plan: dict[str, Any]) -> None:
     page = write(tmp_path, plan)
     assert page.count("<svg") == 3 and "large (planned)" in page and "llama3-70b" in page
     one = {name: rows[:1] for name, rows in plan["scaling"].items()}
-    assert write(tmp_path, {**plan, "scaling": one}).count("<svg") == 1, "one number of nodes is no line"
+    assert write(tmp_path, {**plan, "scaling": one}).count("<svg") == 1, "one number of nodes has no line"
 
 
-def test_it_has_sizes_advice_memory_by_part_and_every_figure_with_its_formula(
+def test_page_has_sizes_advice_memory_parts_and_every_figure_with_its_formula(
     tmp_path: Path, plan: dict[str, Any]
 ) -> None:
     page = write(tmp_path, plan)
@@ -102,7 +102,7 @@ def test_it_has_sizes_advice_memory_by_part_and_every_figure_with_its_formula(
     assert "fits with none of the settings that were tried" in write(tmp_path, {**plan, "sizes": nothing})
 
 
-def test_a_forecast_has_each_step_with_its_intervals_or_why_it_has_none(tmp_path: Path, plan: dict[str, Any]) -> None:
+def test_forecast_table_has_each_step_with_intervals_or_a_reason(tmp_path: Path, plan: dict[str, Any]) -> None:
     known = {
         f"{end}{key}": value for key, value in (("joules", 7200), ("seconds", 120)) for end in ("", "low_", "high_")
     }
@@ -116,7 +116,7 @@ def test_a_forecast_has_each_step_with_its_intervals_or_why_it_has_none(tmp_path
     assert "name their folders in <code>energy.calibration</code>" in write(tmp_path, plan)
 
 
-def test_text_is_data_and_nothing_on_the_page_runs(tmp_path: Path, plan: dict[str, Any]) -> None:
+def test_page_text_is_escaped_and_runs_no_script(tmp_path: Path, plan: dict[str, Any]) -> None:
     page = write(tmp_path, {**plan, "not_run": {"<b>": "<script>alert(1)</script>"}})
     assert "<script" not in page and "&lt;script&gt;" in page and "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=", page)
@@ -124,7 +124,7 @@ def test_text_is_data_and_nothing_on_the_page_runs(tmp_path: Path, plan: dict[st
     assert f"style-src '{content_security_hash(style)}'" in page
 
 
-def test_a_platform_without_figures_has_a_page_without_times(tmp_path: Path) -> None:
+def test_platform_without_figures_has_a_page_without_times(tmp_path: Path) -> None:
     models = {"one": {"architecture": {"preset": "demo"}, "training": {**TRAINING}, "vocabulary_size": 512}}
     settings = {"models": models, "platform": {"name": "local"}, "energy": {}}
     page = write(tmp_path, estimate(EstimateSettings.model_validate(settings)))

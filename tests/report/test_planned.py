@@ -1,4 +1,4 @@
-"""The report's table of a training's plan beside its measurement; the figures are those of the small run."""
+"""The report's table of planned and measured training figures; the figures are those of the small run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLANNED = {
 
 
 def table(run_folder: Run, **changes: float | None) -> str:
-    """Return the text of the table where the plan has other figures."""
+    """Return the text of the table with other planned figures."""
     plan = run_folder.read("plan/plan.json")
     plan["models"]["base"] = {**PLANNED, **changes}
     run_folder.write("plan/plan.json", plan)
@@ -38,29 +38,29 @@ def table(run_folder: Run, **changes: float | None) -> str:
     return text.split("Plan (estimated) and result")[1].split("Segments of the training")[0]
 
 
-def test_each_figure_of_the_plan_stands_beside_the_measured_one(run_folder: Run) -> None:
-    told = table(run_folder)
-    assert "Parameters 3,412,224 3,412,224 1" in told
-    # The plan's interval is 1,200 to 4,000 of 1,845 s, and so 1.3 to 4.336 of 2 s.
-    assert "Time of a step, median 2 s (1.3 s to 4.34 s) 4 s 2.000 ✓ yes" in told
-    # Two segments of 1,230 s and one that was killed after as long.
-    assert "startup and lost ones included 30 min 45 s 1 h 01 min 2.000 –" in told
+def test_each_planned_figure_is_next_to_the_measured_one(run_folder: Run) -> None:
+    text = table(run_folder)
+    assert "Parameters 3,412,224 3,412,224 1" in text
+    # The plan's interval is 1,200 to 4,000 of 1,845 s, so 1.3 to 4.336 of 2 s.
+    assert "Time of a step, median 2 s (1.3 s to 4.34 s) 4 s 2.000 ✓ yes" in text
+    # Two segments of 1,230 s and one that was killed after the same time.
+    assert "startup and lost ones included 30 min 45 s 1 h 01 min 2.000 –" in text
     # Two of 1,000,000 J, and half a million of the one that was killed.
-    assert "before PUE 0.347 kWh 0.694 kWh 90 % measured, 10 % estimated 2.000 –" in told
+    assert "before PUE 0.347 kWh 0.694 kWh 90 % measured, 10 % estimated 2.000 –" in text
 
 
-def test_a_time_outside_its_interval_is_told(run_folder: Run) -> None:
+def test_time_outside_its_interval_is_marked(run_folder: Run) -> None:
     assert "4 s 2.000 ✗ no" in table(run_folder, high_seconds=3_600.0)
     assert "4 s 2.000 ✗ no" in table(run_folder, low_seconds=3_700.0, high_seconds=3_800.0)
 
 
-def test_what_the_plan_does_not_know_has_no_row_and_what_nobody_measured_no_ratio(run_folder: Run) -> None:
-    told = table(run_folder, seconds=None, low_seconds=None, high_seconds=None, energy_joules=None)
-    assert "lost ones" not in told and "Time of a step, median 2 s 4 s 2.000 –" in told and "Electricity" not in told
-    assert "of a device, median 1,000 " in told
+def test_unplanned_figure_has_no_row_and_unmeasured_figure_no_ratio(run_folder: Run) -> None:
+    text = table(run_folder, seconds=None, low_seconds=None, high_seconds=None, energy_joules=None)
+    assert "lost ones" not in text and "Time of a step, median 2 s 4 s 2.000 –" in text and "Electricity" not in text
+    assert "of a device, median 1,000 " in text
 
 
-def test_the_speed_of_a_device_is_that_of_all_by_their_number(run_folder: Run) -> None:
+def test_device_throughput_is_the_total_divided_by_devices(run_folder: Run) -> None:
     for step in ("250", "500"):
         path = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(path)
@@ -68,20 +68,20 @@ def test_the_speed_of_a_device_is_that_of_all_by_their_number(run_folder: Run) -
     assert "Tokens per second of a device, median 1,000 1,301 1.301" in table(run_folder)  # of 5,204
 
 
-def test_electricity_of_which_a_job_knows_nothing_is_not_set_beside_the_plan() -> None:
+def test_electricity_with_unknown_jobs_is_not_compared_with_the_plan() -> None:
     keys = ("name", "processes", "tokens_per_second", "recomputation", "parameters", "own_tokens", "device")
     model = {**dict.fromkeys((*keys, "model_flops_utilization", "memory_bytes")), "name": "base"}
-    told = {"step": "pretrain.segment", "instance": {"model": "base"}, "fate": "finished"}
-    known, unknown = AttemptEnergy(**told, joules=5.0, meters=("a meter",)), AttemptEnergy(**told)
+    job = {"step": "pretrain.segment", "instance": {"model": "base"}, "fate": "finished"}
+    known, unknown = AttemptEnergy(**job, joules=5.0, meters=("a meter",)), AttemptEnergy(**job)
     for jobs, expected in (([known, known], 10.0), ([known, unknown], None), ([], None)):
-        account: Any = SimpleNamespace(jobs=dict(enumerate(jobs)))
+        accounting: Any = SimpleNamespace(jobs=dict(enumerate(jobs)))
         reader: Any = SimpleNamespace(attempts=[])
-        (row,) = compare_with_plan(reader, account, model, [], {"energy_joules": 4.0})
+        (row,) = compare_with_plan(reader, accounting, model, [], {"energy_joules": 4.0})
         assert row.measured == expected
 
 
 @pytest.mark.parametrize(("device", "words"), [("CPU", "1.00 GB – –"), ("NVIDIA H100", "1.00 GB 512 MB 0.512")])
-def test_memory_is_compared_where_it_is_a_device_s(run_folder: Run, device: str, words: str) -> None:
+def test_memory_is_compared_only_for_devices(run_folder: Run, device: str, words: str) -> None:
     for step in ("250", "500"):
         path = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(path)
@@ -89,6 +89,6 @@ def test_memory_is_compared_where_it_is_a_device_s(run_folder: Run, device: str,
     assert f"Peak memory of a device {words}" in table(run_folder)
 
 
-def test_a_model_that_was_not_planned_has_no_table(run_folder: Run) -> None:
+def test_unplanned_model_has_no_table(run_folder: Run) -> None:
     run_folder.write("plan/plan.json", {**run_folder.read("plan/plan.json"), "models": {}})
     assert "Plan (estimated) and result" not in outline(made(run_folder)["page"]).text

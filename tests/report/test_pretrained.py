@@ -1,4 +1,4 @@
-"""The page names the model that a training began with, and what is not known of it."""
+"""The page names the pretrained model of a training, and unknown facts about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.report.example import Run
 from tests.report.test_page import made, outline
 
 
-def test_the_model_that_a_training_began_with_is_named_with_how_its_tokens_were_made(run_folder: Run) -> None:
+def test_pretrained_base_model_is_named_with_the_origin_of_its_embeddings(run_folder: Run) -> None:
     taken = Pretrained(folder="{data}/models/<i>large</i>", license="Apache-2.0")
     run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
     sentence = "The training of base began with the weights of models/<i>large</i> (license Apache-2.0)."

@@ -1,4 +1,4 @@
-"""The page tells what the classifiers of a corpus are worth, and how its documents are scored."""
+"""The page shows the accuracy of a corpus's classifiers, and the scores of its documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def figure(value: float) -> dict[str, float]:
     return {"value": value, "low": value - 0.05, "high": value + 0.04}
 
 
-def test_classifiers_stand_beside_what_is_trivial_and_sources_have_quartiles(run_folder: Any) -> None:
+def test_classifiers_are_next_to_baselines_and_sources_have_quartiles(run_folder: Any) -> None:
     content = run_folder.read("corpus/main/statistics.json")
     assert "Quality of texts" not in outline(made(run_folder)["page"]).text
     names = ("precision", "recall", "f1", "auc")
@@ -21,8 +21,8 @@ def test_classifiers_stand_beside_what_is_trivial_and_sources_have_quartiles(run
         "length": {name: figure(0.6) for name in names},
         "stop_words": {name: figure(0.7) for name in names},
     }
-    told = {"held_out": {"good": 1200, "bad": 70, "methods": methods}, "other_files": None}
-    content["quality"] = {"threshold": 0.5, "languages": {"nl": told, "<b>": told}}
+    metrics = {"held_out": {"good": 1200, "bad": 70, "methods": methods}, "other_files": None}
+    content["quality"] = {"threshold": 0.5, "languages": {"nl": metrics, "<b>": metrics}}
     first = sorted(content["sources"])[0]
     content["sources"][first]["scores"] = {"quality": {"documents": 1027, "quartiles": [0.25, 0.5, 0.81239]}}
     run_folder.write("corpus/main/statistics.json", content)

@@ -1,4 +1,4 @@
-"""Licenses of documents and damaged files are told wherever a reader looks for what a model was trained on."""
+"""Document licenses and damaged files are shown wherever a reader looks for the training data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mixed(run: Run, **changes: Any) -> None:
     run.write("sources/tales/manifest.json", manifest)
 
 
-def test_a_mixed_source_is_told_by_the_licenses_of_its_documents(run_folder: Run) -> None:
+def test_mixed_source_shows_the_licenses_of_its_documents(run_folder: Run) -> None:
     mixed(run_folder)
     written = made(run_folder)
     page = outline(written["page"])
@@ -52,7 +52,7 @@ def test_a_mixed_source_is_told_by_the_licenses_of_its_documents(run_folder: Run
     assert "| main | filter: license\\_not\\_allowed | 7 |" in summary
 
 
-def test_damaged_files_are_told_loudly_and_add_up(run_folder: Run) -> None:
+def test_damaged_files_are_highlighted_and_add_up(run_folder: Run) -> None:
     mixed(run_folder)
     written = made(run_folder)
     page = outline(written["page"])
@@ -67,11 +67,11 @@ def test_damaged_files_are_told_loudly_and_add_up(run_folder: Run) -> None:
     assert "3,000,000 = 1 + 30,000 ✗ no" in outline(made(run_folder)["page"]).text
 
 
-def test_where_nothing_is_damaged_nothing_is_said(run_folder: Run) -> None:
+def test_undamaged_run_mentions_no_damaged_files(run_folder: Run) -> None:
     assert "damaged files" not in outline(made(run_folder)["page"]).text
 
 
-def test_tokens_under_the_license_of_their_source_are_told_by_what_its_manifest_says(run_folder: Run) -> None:
+def test_tokens_under_the_source_license_use_the_license_of_its_manifest(run_folder: Run) -> None:
     licenses = {"laws": "MIT", "others": "CC0-1.0"}
     sources = {
         "laws": {"documents": 1, "tokens": 10},

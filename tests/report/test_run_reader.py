@@ -1,4 +1,4 @@
-"""A run is read from the files that are given, in an order of its own, and what is cut off is listed."""
+"""A run is read from the given files in a fixed order, and truncated files are listed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read(run: Run) -> RunReader:
     return RunReader(run.root, [*arguments["records"], *arguments["files"]][::-1])
 
 
-def test_artefacts_of_some_models_are_left_out_and_their_records_stay(run_folder: Run) -> None:
+def test_artifacts_of_selected_models_are_excluded_and_their_records_kept(run_folder: Run) -> None:
     for model in ("base", "cell"):
         run_folder.write(
             f"evaluation/{model}/samples.json", {"model": model, "samples": 1, "written": [], "held_out": 1}
@@ -32,7 +32,7 @@ def test_artefacts_of_some_models_are_left_out_and_their_records_stay(run_folder
     assert kept.records == everything.records and everything.records_of("pretrain.segment", model="cell")
 
 
-def test_what_is_not_given_is_not_read_and_links_lead_from_the_report(run_folder: Run) -> None:
+def test_missing_inputs_are_not_read_and_links_are_relative_to_the_report(run_folder: Run) -> None:
     files = [run_folder.root / "corpus/main/statistics.json"]
     run_folder.write("corpus/old/statistics.json", {"corpus": "old", "sources": {}, "totals": {}})
     reader = RunReader(run_folder.root, files)

@@ -1,4 +1,4 @@
-"""What models write that is memorised, harmful or personal data is on the page, beside documents themselves."""
+"""Memorized, harmful and personal model output is on the page, next to the rates of the documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(harmful: list[str]) -> dict[str, Any]:
     }
 
 
-def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_folder: Run) -> None:
+def test_memorization_is_shown_next_to_the_rate_of_the_documents(run_folder: Run) -> None:
     run_folder.write("evaluation/tiny/samples.json", written([]))
     text = outline(made(run_folder)["page"]).text
     assert "Memorization: 25 tokens generated after the first 50 of a document" in text
@@ -54,15 +54,15 @@ def test_what_is_memorised_stands_beside_what_documents_themselves_hold(run_fold
     assert "Harmful: flagged by insults, toxic of the corpus." in outline(made(run_folder)["page"]).text
     run_folder.write("evaluation/small/samples.json", written([]) | {"model": "small"})
     text = outline(made(run_folder)["page"]).text
-    assert text.count("Memorization: 25 tokens") == text.count("flagged by insults") == 1, "what is common stands once"
-    assert text.count("the corpus has no list or classifier of it") == 1, "of the model whose corpus has none"
+    assert text.count("Memorization: 25 tokens") == text.count("flagged by insults") == 1, "common text occurs once"
+    assert text.count("the corpus has no list or classifier of it") == 1, "the model whose corpus has none"
     text = outline(made(run_folder, language="nl")["page"]).text
     assert "het model, na apart gehouden documenten" in text and "Zoals het document verdergaat" in text
     assert "the model, " not in text and "Harmful" not in text
     assert "minder dan 10 letters en cijfers" in text and "Leeg" in text
 
 
-def test_counts_of_an_older_version_are_shown_as_they_are(run_folder: Run) -> None:
+def test_counts_of_an_older_version_are_shown_unchanged(run_folder: Run) -> None:
     content = written([])
     del content["minimum_letters"], content["memorization"]["minimum_letters"]
     for counted in content["memorization"]["kinds"].values():
@@ -72,7 +72,7 @@ def test_counts_of_an_older_version_are_shown_as_they_are(run_folder: Run) -> No
     assert "the model, after training documents 40 – 7.50 %" in text and "letters and digits" not in text
 
 
-def test_without_the_counts_nothing_is_said(run_folder: Run) -> None:
+def test_missing_counts_are_not_mentioned(run_folder: Run) -> None:
     content = written([])
     del content["memorization"]
     run_folder.write("evaluation/tiny/samples.json", content)
@@ -80,7 +80,7 @@ def test_without_the_counts_nothing_is_said(run_folder: Run) -> None:
     assert "What the models write and what they copy" in text and "the model, after" not in text
 
 
-def test_a_document_that_is_copied_has_its_own_license_or_that_of_its_source(run_folder: Run) -> None:
+def test_copied_document_has_its_own_or_its_source_license(run_folder: Run) -> None:
     documents = [
         {"id": f"laws/a/{n}", "source": "laws", "language": "nl", "license": n, "occurrences": 1} for n in (None, "MIT")
     ]
@@ -91,7 +91,7 @@ def test_a_document_that_is_copied_has_its_own_license_or_that_of_its_source(run
     assert "laws/a/None, source laws, license CC0-1.0; laws/a/MIT, source laws, license MIT" in text
 
 
-def test_the_card_says_what_was_checked_of_an_exported_model(run_folder: Run) -> None:
+def test_card_lists_the_checks_of_an_exported_model(run_folder: Run) -> None:
     assert "- base: not checked in Transformers. Not checked in llama.cpp" in made(run_folder)["model_card"].read_text()
     checked = {"transformers": "5.23.0", "torch": "2.13.0", "tokens": 256}
     checked |= {"largest_logit_difference": 3.2e-6, "logit_deviation": 1.25}

@@ -1,4 +1,4 @@
-"""The evaluation of several models is one table of scores; what models share is said once."""
+"""The evaluation of several models is one table of scores; shared facts are shown once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROTOCOL |= {"examples_available": 200}
 
 
 def section(run_folder: Run, **changes: Any) -> str:
-    """Return the words of the section, those of figures and folded parts too."""
+    """Return the words of the section, including those of figures and folded parts."""
     html = made(run_folder, **changes)["page"].read_text(encoding="utf-8")
     text = html.split('<section id="evaluation"')[1].split("</section>")[0]
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", "<" + text))
@@ -36,7 +36,7 @@ def sample(prompt: str, text: str) -> dict[str, Any]:
 
 
 def four_models(run_folder: Run) -> None:
-    """Write three checkpoints of four models with four tasks, three metrics each, whose scores are all different."""
+    """Write three checkpoints of four models with four tasks, three metrics each, with distinct scores."""
     number = count(1)
     shutil.rmtree(run_folder.root / "evaluation")
     for model in MODELS:
@@ -69,7 +69,7 @@ def four_models(run_folder: Run) -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "nl"])
-def test_four_models_take_at_most_2000_words_and_each_score_is_in_a_table_once(run_folder: Run, language: str) -> None:
+def test_four_models_take_at_most_2000_words_and_each_score_is_shown_once(run_folder: Run, language: str) -> None:
     four_models(run_folder)
     text = section(run_folder, language=language)
     assert len(text.split()) <= 2000
@@ -78,11 +78,11 @@ def test_four_models_take_at_most_2000_words_and_each_score_is_in_a_table_once(r
     assert {text.count(f" {score} ") for score in scores} == {1}
 
 
-def test_what_models_share_is_said_once(run_folder: Run) -> None:
+def test_facts_shared_by_models_are_shown_once(run_folder: Run) -> None:
     four_models(run_folder)
     text = section(run_folder)
     assert len(re.findall(r"right answers \(acc ↑\) , en", text)) == 2, "of two tasks of a language, not of each model"
-    assert text.count("grammar 1.0 5 a/grammar") == 1 and "(again" not in text, "all were asked by one protocol"
+    assert text.count("grammar 1.0 5 a/grammar") == 1 and "(again" not in text, "all have one protocol"
     results = run_folder.read("evaluation/base/600/results.json")
     for one in results["tasks"]:
         one["protocol"]["sha256"] = one["protocol"]["sha256"].upper()
@@ -93,7 +93,7 @@ def test_what_models_share_is_said_once(run_folder: Run) -> None:
     assert "base: Task long was not run: each example needs 310 tokens" in text
 
 
-def test_models_with_other_steps_have_a_table_of_their_own(run_folder: Run) -> None:
+def test_models_with_other_steps_have_separate_tables(run_folder: Run) -> None:
     four_models(run_folder)
     shutil.rmtree(run_folder.root / "evaluation/wider/200")
     text = section(run_folder)
@@ -102,7 +102,7 @@ def test_models_with_other_steps_have_a_table_of_their_own(run_folder: Run) -> N
     )
 
 
-def test_the_real_differences_that_are_largest_for_their_items_are_shown(run_folder: Run) -> None:
+def test_largest_significant_differences_relative_to_their_items_are_shown(run_folder: Run) -> None:
     four_models(run_folder)
     differences = run_folder.read("evaluation/differences.json")
     for number, one in enumerate(differences["comparisons"]):
@@ -114,7 +114,7 @@ def test_the_real_differences_that_are_largest_for_their_items_are_shown(run_fol
     assert re.findall(r"\bt\d+\b", text) == [f"t{number}" for number in range(19, 13, -1)]
 
 
-def test_found_items_are_shown_for_the_score_that_stands_for_a_task(run_folder: Run) -> None:
+def test_contaminated_items_are_shown_for_the_main_score_of_a_task(run_folder: Run) -> None:
     item = TaskItem(0, "x", ("a", "b"), (("", "a"), ("", "b")), frozenset({0}), (-1.0, -2.0), {})
     items = [replace(item, number=n, prompt_sha256=f"{n}", correct={"acc": n > 3, "acc_norm": n > 2}) for n in range(8)]
     write_items(
@@ -128,7 +128,7 @@ def test_found_items_are_shown_for_the_score_that_stands_for_a_task(run_folder: 
     run_folder.write("corpus/main/statistics.json", statistics)
     text = outline(made(run_folder, corpora=CORPORA)["page"]).text
     assert "completion acc removed 1" in text and "completion acc_norm removed" not in text
-    assert f"{HOSTILE} acc removed 1" in text and f"{HOSTILE} acc_norm removed 1" in text, "it has no score of its own"
+    assert f"{HOSTILE} acc removed 1" in text and f"{HOSTILE} acc_norm removed 1" in text, "it has no own score"
 
 
 def test_equal_counts_and_texts_are_shown_once_with_their_models(run_folder: Run) -> None:

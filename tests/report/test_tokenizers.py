@@ -1,4 +1,4 @@
-"""The page compares the tokenizers of a run, with what each costs, and says what was not measured."""
+"""The page compares the tokenizers of a run and their cost, and lists unmeasured values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.report.example import Run, entry
 
 
 def table(text: str) -> str:
-    found = re.search(r"<table><caption>Tokenizers on held-out text.*?</table>", text, re.S)
-    assert found
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", found.group())))
+    result = re.search(r"<table><caption>Tokenizers on held-out text.*?</table>", text, re.S)
+    assert result
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", result.group())))
 
 
-def test_tokenizers_stand_side_by_side(run_folder: Run) -> None:
+def test_tokenizers_are_listed_side_by_side(run_folder: Run) -> None:
     fertility = run_folder.read("tokenizer/main/fertility.json")
     swept = {**fertility, "tokenizer_sha256": "0" * 64, "vocabulary_size": 4096}
     swept["parallel"] = {"lines": 1004, "bytes": {}, "tokens": {}, "premium": {"en": 1.0, "nl": 1.125}}
@@ -30,8 +30,8 @@ def test_tokenizers_stand_side_by_side(run_folder: Run) -> None:
         run_folder.record("tokenizer.train", {"tokenizer": name}, 6, settings=how, inputs=inputs, counts=counts)
     run(run_folder.settings, **run_folder.arguments())
     text = (run_folder.root / "report/index.html").read_text(encoding="utf-8")
-    told = table(text)
-    first, _, second = told.partition("main-unigram-4096")
+    text_of_table = table(text)
+    first, _, second = text_of_table.partition("main-unigram-4096")
     assert "main bpe 8,192 en 1.200 nl 1.500 en 5.000 nl 4.000" in first
     assert "unigram digits: right 4,096 en 1.200 nl 1.500 en 5.000 nl 4.000" in second
     assert "en 62.00 % nl 62.00 % en 0.4100 nl 0.4100 together 0.4300" in second

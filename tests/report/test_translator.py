@@ -1,4 +1,4 @@
-"""One catalogue has every sentence of page and papers; languages are named, those of removed documents too."""
+"""One catalogue has every sentence of page and papers; languages are named, including those of removed documents."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MADE_UP = ("corpus {corpus}", "token set {tokens}", "energy: total = ")  # of pa
 
 
 def dutch_catalogue() -> dict[str, str]:
-    """Return the Dutch of each sentence in the catalogue, as its file has it; of two, that without a context."""
+    """Return the Dutch of each sentence in the catalogue file; of two, that without a context."""
     with (FOLDER / "nl.po").open("rb") as file:
         messages = [message for message in read_po(file, locale="nl") if message.id]
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for message in sorted(messages, key=lambda message: message.context is None):
         pairs = zip(message.id, message.string, strict=True) if message.pluralizable else [(message.id, message.string)]
-        found |= dict(pairs)
-    return found
+        results |= dict(pairs)
+    return results
 
 
 def said_by_templates() -> set[str]:
@@ -45,30 +45,30 @@ def said_by_templates() -> set[str]:
     sentences: set[str] = set()
     for name in (PAGE, JOBS_PAGE, *PAGE_PARTS, EXPERIMENT):
         source, _, _ = environment.loader.get_source(environment, name)
-        for _, _, found in environment.extract_translations(source):  # type: ignore[attr-defined]
-            sentences |= {*found} - {None} if isinstance(found, tuple) else {found}
+        for _, _, result in environment.extract_translations(source):  # type: ignore[attr-defined]
+            sentences |= {*result} - {None} if isinstance(result, tuple) else {result}
     return sentences
 
 
 def said_by_papers() -> set[str]:
     bands = (*facts.SIZE_BANDS, *facts.PARAMETER_BANDS)
-    found = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
-    found |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *answers.CURATION_STEPS.values()}
+    result = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
+    result |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *answers.CURATION_STEPS.values()}
     for form in read_forms().values():
-        found |= {form.title, form.law}
+        result |= {form.title, form.law}
         for section in form.sections.values():
-            found |= {section.title, *section.points, *section.tables}
+            result |= {section.title, *section.points, *section.tables}
     for path in (FOLDER / "papers").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
                 name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
-                found |= {str(node.args[0].value)} if name in ("w", "words") else set()
+                result |= {str(node.args[0].value)} if name in ("w", "words") else set()
     for path in (FOLDER / "papers").glob("*.jinja"):
-        found |= {*re.findall(r'w\("([^"]+)"', path.read_text(encoding="utf-8"))}
-    return found
+        result |= {*re.findall(r'w\("([^"]+)"', path.read_text(encoding="utf-8"))}
+    return result
 
 
-def test_no_sentence_of_page_or_papers_lacks_its_translation() -> None:
+def test_every_sentence_of_page_and_papers_is_translated() -> None:
     templates, papers = said_by_templates(), said_by_papers()
     named = (
         {title for _, title in SECTIONS}
@@ -80,14 +80,14 @@ def test_no_sentence_of_page_or_papers_lacks_its_translation() -> None:
     assert (templates | papers | named) - dutch_catalogue().keys() == set()
 
 
-def test_each_metric_of_the_task_files_has_words() -> None:
+def test_each_metric_of_the_task_files_has_a_description() -> None:
     files = (Path(__file__).parents[2] / "config/tasks").rglob("*.yaml")
     listed = [yaml.safe_load(file.read_text(encoding="utf-8")).get("metric_list") or () for file in files]
     metrics = {metric["metric"] for of_task in listed for metric in of_task}
     assert "squad_em" in metrics and metrics - METRICS.keys() == set()
 
 
-def test_a_translation_has_the_values_and_marks_of_its_sentence() -> None:
+def test_translation_keeps_placeholders_and_marks() -> None:
     papers = said_by_papers()
     for english, dutch in dutch_catalogue().items():
         for mark in ("%(", "<code>", "<a ", "%%"):
@@ -100,19 +100,19 @@ def test_a_translation_has_the_values_and_marks_of_its_sentence() -> None:
             assert dutch != english or english in ALIKE, english
 
 
-def test_the_catalogue_has_nothing_that_nobody_says() -> None:
-    said = said_by_templates() | said_by_papers()
+def test_catalogue_has_no_unused_entries() -> None:
+    message = said_by_templates() | said_by_papers()
     for path in FOLDER.parent.rglob("*.py"):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        said |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        message |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     for path in FOLDER.glob("*.jinja"):
-        said |= {*re.findall(r'"([^"]+)"', path.read_text(encoding="utf-8"))}
+        message |= {*re.findall(r'"([^"]+)"', path.read_text(encoding="utf-8"))}
     tasks = "".join(path.read_text(encoding="utf-8") for path in Path("config/tasks").rglob("*.yaml"))
-    unsaid = {english for english in dutch_catalogue().keys() - said if not english.startswith(MADE_UP)}
+    unsaid = {english for english in dutch_catalogue().keys() - message if not english.startswith(MADE_UP)}
     assert {english for english in unsaid if f"{english}:" not in tasks} == set()
 
 
-def test_equal_words_with_two_translations_are_told_apart_by_their_context() -> None:
+def test_equal_words_with_two_translations_are_distinguished_by_context() -> None:
     dutch = translator("nl")
     assert (dutch("all"), dutch("all", "papers")) == ("alles", "alle")
     assert translator("en")("all", "papers") == "all"
@@ -133,7 +133,7 @@ def test_languages_are_named_in_the_language_of_the_page(page: str, names: str) 
     assert translator(page).language_name("xqq") == "xqq"
 
 
-def test_what_the_model_said_of_all_documents_is_told(run_folder: Any) -> None:
+def test_identified_languages_are_listed_with_the_model(run_folder: Any) -> None:
     content = run_folder.read("corpus/main/statistics.json")
     read = {
         "nl": {"documents": 1030, "bytes": 700, "mixed_documents": 4},
@@ -153,7 +153,7 @@ def test_what_the_model_said_of_all_documents_is_told(run_folder: Any) -> None:
     assert "Nederlands (nl) 1.030 700 70,00 %" in text and "Laagste scores: en 0.65" in text
 
 
-def test_numbers_of_page_and_charts_have_the_marks_of_the_language() -> None:
+def test_numbers_use_the_separators_of_the_language() -> None:
     template = "{{ 1234567 | number }} {{ 0.256 | share }} {{ 0.5 | score }} {{ 2.5 | joules }} {{ 0.00001 | p_value }}"
     for language, numbers in {
         "en": "1,234,567 25.6 % 0.5000 2.5 J < 0.0001",

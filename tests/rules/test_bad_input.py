@@ -1,4 +1,4 @@
-"""A user's mistake ends in one sentence, a non-zero exit and nothing half written."""
+"""A user error ends in one sentence, a non-zero exit code and no partial output."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def fresh(tmp_path: Path) -> Project:
         ("language: nl, license: CC0-1.0, units", "language: nl, units", ["license", "missing"]),
     ],
 )
-def test_a_wrong_configuration_stops_before_anything_starts(
-    fresh: Project, old: str, new: str, words: list[str]
-) -> None:
+def test_invalid_configuration_stops_before_any_job(fresh: Project, old: str, new: str, words: list[str]) -> None:
     fresh.edit(MICRO, old, new)
     printed = fresh.run(check=False)
     assert fresh.returncode != 0
@@ -41,7 +39,7 @@ def test_a_wrong_configuration_stops_before_anything_starts(
 
 
 @pytest.mark.slow
-def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
+def test_sequence_longer_than_the_corpus_is_refused(project: Project) -> None:
     project.train_alone()
     project.edit(MICRO, "sequence_length: 64", "sequence_length: 900000")
     printed = project.run(check=False)
@@ -52,7 +50,7 @@ def test_a_sequence_longer_than_the_corpus(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_truncated_gzip_stops_where_the_corpus_is_counted_and_names_the_file(fresh: Project) -> None:
+def test_truncated_gzip_stops_at_the_corpus_counts_and_is_named(fresh: Project) -> None:
     fresh.keep_sources("en_guide")
     guide = fresh.path("config/corpus/en_guide.jsonl.gz")
     guide.write_bytes(guide.read_bytes()[:-200])
@@ -67,7 +65,7 @@ def test_a_truncated_gzip_stops_where_the_corpus_is_counted_and_names_the_file(f
 
 
 @pytest.mark.slow
-def test_an_altered_shard_is_refused_by_the_next_step_and_made_again_where_it_is_removed(project: Project) -> None:
+def test_altered_shard_is_refused_and_rebuilt_after_removal(project: Project) -> None:
     shard = project.results / "tokens/main/train/0.arrow"
     original, before = shard.read_bytes(), hashes(project.results)
     middle = len(original) // 2

@@ -1,4 +1,4 @@
-"""What was told before a run, beside what the run did."""
+"""The plan before a run, compared with the finished run."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def check_memory(run: Path) -> None:
         assert asked is None or record.peak_memory_bytes < asked["memory_bytes"], record.title
 
 
-def test_a_finished_run_is_what_was_planned(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_run_equals_its_plan(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished.folder)
     plan = plan_corpus()
     corpus, run = plan["corpora"]["main"], Path("results/micro")
     records = load_records(run)
-    # The unit is a job where `units_per_job` is 1 or a source has one.
+    # The unit is a job if `units_per_job` is 1 or a source has one.
     jobs = Counter(record.step for record in records)
     planned = {step: one["jobs"] for step, one in {**plan["sources"]["steps"], **corpus["steps"]}.items()}
     assert planned == {step: jobs[step] for step in planned}
     assert {step for step in jobs if step.split(".")[0] in ("sources", "corpus")} == planned.keys()
     (counts,) = (record.counts for record in records if record.step == "corpus.statistics")
-    assert corpus["documents"] <= counts["documents_in"] <= 1.1 * corpus["documents"]  # broken lines are no documents
+    assert corpus["documents"] <= counts["documents_in"] <= 1.1 * corpus["documents"]  # broken lines are not documents
     assert corpus["text_bytes"] == pytest.approx(counts["bytes_in"], rel=0.05)
     for name, size in corpus["disk_bytes"].items():
-        found = sum(path.stat().st_size for path in (run / "corpus/main" / name).glob("*.parquet"))
-        assert size / 1.5 < found < 1.5 * size, name  # files of a few kB are mostly what every file has
+        result = sum(path.stat().st_size for path in (run / "corpus/main" / name).glob("*.parquet"))
+        assert size / 1.5 < result < 1.5 * size, name  # files of a few kB consist mostly of fixed parts

@@ -10,7 +10,7 @@ import pytest
 from pipeline.provenance.verify_run import verify_run
 from tests.conftest import Project, new_project
 
-# What config/corpus/README.md says was planted, by the reason that must remove it.
+# The planted problems of config/corpus/README.md, by the expected removal reason.
 REASONS = {
     "broken_json",
     "invalid_utf8",
@@ -49,7 +49,7 @@ def demo(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Project
 
 
 @pytest.mark.slow
-def test_the_demo_shows_every_filter_at_work(demo: Project) -> None:
+def test_demo_exercises_every_filter(demo: Project) -> None:
     results = demo.folder / "results" / "demo"
     statistics = json.loads((results / "corpus" / "main" / "statistics.json").read_text())
     totals = statistics["totals"]
@@ -63,7 +63,7 @@ def test_the_demo_shows_every_filter_at_work(demo: Project) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_ends_in_two_models_a_report_and_a_crate_that_verify(demo: Project) -> None:
+def test_demo_produces_two_models_a_report_and_a_valid_crate(demo: Project) -> None:
     results = demo.folder / "results" / "demo"
     assert verify_run(results).problems == []
     page = (results / "report" / "index.html").read_text()

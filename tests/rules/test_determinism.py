@@ -9,12 +9,12 @@ import pytest
 
 from tests.conftest import Project, new_project
 
-# Times, hosts and energy differ between runs: records, attempts, logs, metrics (tokens per second) and what shows them.
+# Times, hosts and energy differ between runs: records, attempts, logs, metrics (tokens per second) and their views.
 NOT_COMPARED = ("provenance", "logs", "report", "scratch", "ro-crate-metadata.json", "metrics.jsonl", "tensorboard")
 
 
 def hashes(results: Path) -> dict[str, str]:
-    """Return the sha256 of every artefact whose bytes must not depend on the run."""
+    """Return the sha256 of every artifact with reproducible bytes."""
     files = (path for path in results.rglob("*") if path.is_file() and path.name != ".snakemake_timestamp")
     return {
         path.relative_to(results).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -42,8 +42,8 @@ def reverse_files(project: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough  # test_killed.py compares the same, of a run whose jobs are killed
-def test_one_core_and_another_order_of_files_give_the_same_bytes(finished: Project, tmp_path: Path) -> None:
+@pytest.mark.thorough  # test_killed.py compares the same for a run with killed jobs
+def test_results_do_not_depend_on_cores_or_file_order(finished: Project, tmp_path: Path) -> None:
     other = new_project(tmp_path / "elsewhere")
     other.warm = False
     reverse_files(other)

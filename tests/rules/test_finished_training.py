@@ -1,4 +1,4 @@
-"""Training that took long is not thrown away by an edit: it stays as it was made, or the start is refused."""
+"""An edit does not discard a long training: it is kept, or the invocation is refused."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 @pytest.mark.slow
-def test_what_is_finished_stays_whatever_is_edited_and_what_follows_is_of_today(project: Project) -> None:
+def test_finished_training_is_kept_after_edits_and_later_segments_are_current(project: Project) -> None:
     project.train_alone()
     project.edit(MICRO, "seed: 7}", "seed: 7, protected_device_hours: 0}")
     milestones = project.results / "models/base/milestones"
     before, made = files(milestones), segment(project, 4)
 
-    # Other code of the training: nothing is trained, and a start says so.
+    # Changed training code: nothing is trained, and an invocation reports it.
     project.edit("pipeline/model/loss.py", "LEAST_ROWS = 16,", "LEAST_ROWS = 15,")
     printed = project.run("pretrain")
     assert "models.base: what is done up to step 8 stays as it was made" in printed
     assert files(milestones) == before and segment(project, 4) == made
 
-    # Another rate of steps that are done: refused before anything is touched; asked for, it is planned.
+    # A changed rate of finished steps: refused before any change; on request, it is planned.
     project.edit(MICRO, "learning_rate: 0.003", "learning_rate: 0.002")
     printed = project.run("pretrain", check=False)
     assert "device hours; this would throw away its steps up to 4: training.learning_rate 0.003, now 0.002" in printed
@@ -51,7 +51,7 @@ def test_what_is_finished_stays_whatever_is_edited_and_what_follows_is_of_today(
     assert "would throw away" not in planned and re.search(r"pretrain\.segment +2", planned)
     project.edit(MICRO, "learning_rate: 0.002", "learning_rate: 0.003")
 
-    # Another micro-batch and other tokens, where the last segment is still to be done: it is not done on these.
+    # A changed micro-batch and changed tokens before the last segment: it is not trained on these.
     (project.results / "provenance/records/pretrain.segment.base.8.json").unlink()
     project.edit(MICRO, "micro_batch_size: 2", "micro_batch_size: 1")
     letter = project.path(LETTER).read_text()
@@ -61,7 +61,7 @@ def test_what_is_finished_stays_whatever_is_edited_and_what_follows_is_of_today(
     assert "index.json differs from the tokens that this model was trained on up to step 4: undo the change" in printed
     assert files(milestones / "4") == {name[2:]: file for name, file in before.items() if name.startswith("4/")}
 
-    # That is undone: what follows is done as it is set today, on what was done before.
+    # After the revert: later segments use today's settings, on the finished ones.
     project.path(LETTER).write_text(letter)
     assert "step 4 stays as it was made" in project.run("pretrain")
     assert segment(project, 4) == made

@@ -1,4 +1,4 @@
-"""A document that is put on the opt-out list goes with its copy in another source, and the report proves it."""
+"""A document on the opt-out list is removed with its copy in another source, and the report proves it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.stored import read_attempts
 
 
 def done(project: Project, before: set[str]) -> dict[str, list[str]]:
-    """Return by stage of the corpus which units were done again."""
-    found: dict[str, list[str]] = {}
+    """Return the repeated units by corpus stage."""
+    results: dict[str, list[str]] = {}
     attempts = read_attempts(project.results)
     for name in sorted(attempts.keys() - before):
         attempt = attempts[name]
         if "unit" in attempt["instance"]:
             unit = f"{attempt['instance']['source']}.{attempt['instance']['unit']}"
-            found.setdefault(attempt["step"].split(".")[1], []).append(unit)
-    return found
+            results.setdefault(attempt["step"].split(".")[1], []).append(unit)
+    return results
 
 
 def final_ids(results: Path) -> set[str]:
@@ -35,7 +35,7 @@ def final_ids(results: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_forgetting_a_document(project: Project) -> None:
+def test_document_is_forgotten(project: Project) -> None:
     project.train_alone()
     results = project.results
     rows: list[dict[str, Any]] = pq.read_table(results / "corpus/main/final/nl_gids.0.parquet").to_pylist()
@@ -78,7 +78,7 @@ def test_forgetting_a_document(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_comes_with_its_entry_is_left_out_at_once(project: Project) -> None:
+def test_new_file_with_an_opt_out_entry_is_excluded_immediately(project: Project) -> None:
     listed = project.path("config/opt-out.txt")
     listed.write_text("nergens.nl\n")
     project.edit(MICRO, "{name: nl_brieven, ", "{name: nl_brieven, opt_out: config/opt-out.txt, ")

@@ -46,9 +46,9 @@ sys.addaudithook(kill)
 
 
 def run_with_kills(project: Project, stages: set[str]) -> dict[str, str]:
-    """Run the DAG, in which the first attempt of each stage is killed; return the attempt's name by stage.
+    """Run the DAG and kill the first attempt of each stage; return the attempt's name by stage.
 
-    Snakemake tries a job that died once more, as a cluster's profile does.
+    Snakemake retries a dead job once, as the profile of a cluster does.
     """
     killed, package = project.path("killed"), project.path("pipeline/__init__.py")
     killed.mkdir()
@@ -63,7 +63,7 @@ def run_with_kills(project: Project, stages: set[str]) -> dict[str, str]:
     [(SOME, True), pytest.param(STAGES, False, marks=pytest.mark.thorough)],
     ids=["three stages, one core", "all stages"],
 )
-def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
+def test_run_killed_in_each_stage_gives_the_same_bytes(
     stages: set[str], warm: bool, finished: Project, tmp_path: Path
 ) -> None:
     project = new_project(tmp_path / "polder")
@@ -78,6 +78,6 @@ def test_killed_in_a_stage_a_run_comes_to_the_same_bytes(
     attempts = read_attempts(project.results)
     assert {attempts[name]["status"] for name in killed.values()} == {"running"}
     page = (project.results / "report/index.html").read_text()
-    # What writes the report, and what comes after it, cannot stand in it.
+    # The writers of the report, and later steps, cannot be in it.
     shown = stages - {"report.page", "provenance.crate"}
     assert all(killed[stage].removesuffix(".json") in page for stage in shown)

@@ -1,4 +1,4 @@
-"""Persons are planted in every field of every format and in opt-out lists; after a whole run none is in its results."""
+"""Persons are planted in every field of every format and in opt-out lists; a complete run contains none of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.corpus.settings import PersonalData
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO
 
-# By kind: what is planted, and the part of it that must be nowhere.
+# By kind: the planted value, and the part of it that must not occur.
 PERSONS = {
     "email": ("jan.zaaier@plantenpost.nl", "jan.zaaier"),
     "iban": ("NL91ABNA0417164300", "0417164300"),
@@ -46,12 +46,12 @@ TEXT = (Path(__file__).parents[2] / "config/corpus/nl_brieven").glob("*.txt")
 
 
 def written() -> Iterator[dict[str, str]]:
-    """Yield records with persons in every field: some that stay, some that are removed, each with an id of its own."""
+    """Yield records with persons in every field: some kept, some removed, each with its own id."""
     letters = sorted(path.read_text(encoding="utf-8") for path in TEXT)[:12]
     for number, (value, _) in enumerate([*PERSONS.values(), (ADDRESS, "")]):
-        beside = {"title": ALL, "url": ADDRESS, "date": value, "holder": value, "author": ALL, value: ALL}
+        metadata = {"title": ALL, "url": ADDRESS, "date": value, "holder": value, "author": ALL, value: ALL}
         for text in (f"{letters[number]}\n\nBel of schrijf: {ALL}.", f"Te kort. {ALL}"):
-            yield {"id": f"{value}, {len(text)}", "text": text, **beside}
+            yield {"id": f"{value}, {len(text)}", "text": text, **metadata}
 
 
 def lines(records: list[dict[str, str]]) -> bytes:
@@ -78,7 +78,7 @@ def archive(records: list[dict[str, str]]) -> bytes:
 
 
 def plant(project: Project) -> None:
-    """Add sources of every format, one of them large enough to be cut, and an opt-out list."""
+    """Add sources of every format, one of them large enough to be split, and an opt-out list."""
     folder = project.path("config/planted")
     folder.mkdir()
     records = list(written())
@@ -118,7 +118,7 @@ def plant(project: Project) -> None:
 
 
 def content(path: Path) -> str:
-    """Return all that a file holds, of Parquet and Arrow the values of all columns and the metadata."""
+    """Return the content of a file, for Parquet and Arrow the values of all columns and the metadata."""
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)
         return f"{file.metadata.metadata} {file.read().to_pylist()}"
@@ -138,20 +138,20 @@ def is_private(path: Path, results: Path) -> bool:
 
 
 def forms(trace: str) -> set[str]:
-    """Return how a trace may be written."""
+    """Return the possible spellings of a trace."""
     return {form.lower() for form in (trace, quote(trace), quote(quote(trace)), trace.replace(" ", ""))}
 
 
 def left(results: Path) -> tuple[list[str], set[str]]:
-    """Return which files hold a trace and are open to others, and which folders hold one and are closed."""
+    """Return the open files and the closed folders that contain a trace."""
     open_to_others, closed = [], set()
     for path in sorted(path for path in results.rglob("*") if path.is_file()):
         held = content(path).lower()
-        found = [trace for trace in TRACES if any(form in held for form in forms(trace))]
-        if found and is_private(path, results):
+        result = [trace for trace in TRACES if any(form in held for form in forms(trace))]
+        if result and is_private(path, results):
             closed.add(path.relative_to(results).parts[2])
-        elif found:
-            open_to_others.append(f"{path.relative_to(results)}: {found}")
+        elif result:
+            open_to_others.append(f"{path.relative_to(results)}: {result}")
     return open_to_others, closed
 
 
@@ -160,25 +160,25 @@ def rows(folder: Path, pattern: str) -> list[dict[str, Any]]:
     return [row for path in sorted(folder.glob(pattern)) for row in pq.read_table(path).to_pylist()]
 
 
-def test_every_kind_is_planted() -> None:
+def test_every_kind_of_personal_data_is_planted() -> None:
     assert set(PERSONS) == set(KINDS)
     for kind, (value, _) in PERSONS.items():
-        assert {found.kind for found in find_personal_data(value, PersonalData())} == {kind}
-    assert {found.kind for found in find_personal_data(ALL, PersonalData())} == set(KINDS)
+        assert {result.kind for result in find_personal_data(value, PersonalData())} == {kind}
+    assert {result.kind for result in find_personal_data(ALL, PersonalData())} == set(KINDS)
 
 
 @pytest.mark.slow
-def test_no_person_is_left_in_the_results(project: Project) -> None:
+def test_results_contain_no_personal_data(project: Project) -> None:
     plant(project)
     project.train_alone()
     printed = project.run(timeout_seconds=1800)
     assert not [trace for trace in TRACES if trace in printed]
-    found, closed = left(project.results)
-    assert found == [] and closed == {"parts", "units"}
-    found, _ = left(project.folder / "private")
-    assert found == []
+    result, closed = left(project.results)
+    assert result == [] and closed == {"parts", "units"}
+    result, _ = left(project.folder / "private")
+    assert result == []
 
-    # What is left can be used, and was used.
+    # The remaining text is usable, and was used.
     kept = rows(project.results / "corpus/main/final", "planted.*")
     assert any("/withheld-" in row["id"] for row in kept)
     assert any("<EMAIL>" in (row["title"] or "") for row in kept)

@@ -1,4 +1,4 @@
-"""Which jobs a dry run lists after an edit: a hand-written table, exact in both directions."""
+"""The jobs of a dry run after an edit: a hand-written table, exact in both directions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _another_platform(project: Project) -> None:
     append(project.path(MICRO), "platform: elsewhere\n")
 
 
-# Edits after which nothing runs, and which are therefore looked at together.
+# Edits after which nothing runs, and which are therefore tested together.
 NOTHING: dict[str, Callable[[Project], object]] = {
     "nothing": lambda p: None,
     "a small raw file touched": lambda p: touch(p.path("config/corpus/nl_gids.jsonl")),
@@ -117,7 +117,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
     "PUE": (lambda p: append(p.path(MICRO), "energy: {pue: 1.19}\n"), {"plan_estimate": 1, **REPORT}),
     "the license of a source": (
         lambda p: p.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0")),
-        {"sources_manifest": 1, "sources_complete": 1, **REPORT},  # and behind them what test_reruns.py says
+        {"sources_manifest": 1, "sources_complete": 1, **REPORT},  # later jobs are in test_reruns.py
     ),
     "the holder and the address of all sources": (
         lambda p: p.edit(MICRO, "holder: the authors of Polder", "holder: others, url: 'https://voorbeeld.nl'"),
@@ -195,7 +195,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
 
 
 @pytest.mark.slow
-def test_a_dry_run_after_edits_that_concern_nothing_plans_nothing(project: Project) -> None:
+def test_dry_run_after_irrelevant_edits_plans_nothing(project: Project) -> None:
     for change in NOTHING.values():
         change(project)
     assert dict(project.planned()) == {}
@@ -203,33 +203,33 @@ def test_a_dry_run_after_edits_that_concern_nothing_plans_nothing(project: Proje
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edit", PLANNED, ids=lambda name: name.replace(" ", "-"))
-def test_a_dry_run_plans_exactly_what_the_edit_concerns(project: Project, edit: str) -> None:
+def test_dry_run_plans_exactly_the_affected_jobs(project: Project, edit: str) -> None:
     change, expected = PLANNED[edit]
     change(project)
     assert dict(project.planned()) == expected
 
 
 @pytest.mark.slow
-def test_a_dry_run_after_an_edit_of_labels_says_that_no_training_may_follow(project: Project) -> None:
-    def said() -> str:
+def test_dry_run_after_a_label_edit_lists_no_deferred_training(project: Project) -> None:
+    def summary_line() -> str:
         return project.run("--dry-run").splitlines()[-1]
 
     may_follow = "After it may also run: "
     alone = "Only labels of the sources have changed. After them runs: "
     project.edit(MICRO, "holder: the authors of Polder", "holder: others")
-    assert said() == f"{alone}corpus_publish (1)"
+    assert summary_line() == f"{alone}corpus_publish (1)"
     project.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0"))
-    assert said() == f"{alone}corpus_statistics (1), corpus_publish (1)"
+    assert summary_line() == f"{alone}corpus_statistics (1), corpus_publish (1)"
     project.edit(MICRO, GUIDE.replace("CC0-1.0", "CC-BY-4.0"), f"{GUIDE}, license_key: license")
-    assert may_follow in said() and "corpus_filter (" in said(), "it decides what is allowed in"
+    assert may_follow in summary_line() and "corpus_filter (" in summary_line(), "it decides what is allowed"
     project.edit(MICRO, f"{GUIDE}, license_key: license", GUIDE)
-    assert said() == f"{alone}corpus_publish (1)"
+    assert summary_line() == f"{alone}corpus_publish (1)"
     new_letter(project)
-    assert may_follow in said() and "corpus_filter (" in said(), "there is another text"
+    assert may_follow in summary_line() and "corpus_filter (" in summary_line(), "there is another text"
 
 
 @pytest.mark.slow
-def test_an_optional_key_among_the_rules_of_the_filter_plans_the_filter(project: Project) -> None:
+def test_optional_filter_rule_key_plans_the_filter(project: Project) -> None:
     seen = "class Quality(Settings):\n    seen: int | None = None\n"
     project.edit("pipeline/corpus/rules/settings.py", "class Quality(Settings):", seen)
     planned = project.planned()

@@ -1,4 +1,4 @@
-"""A run goes on from the model of another run, with other tokens and a longer context, and says so everywhere."""
+"""A run continues from the model of another run, with another tokenizer and a longer context, and reports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.rules.test_reruns import MICRO
 
 
 @pytest.mark.slow
-def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
+def test_training_continues_from_a_model_of_another_run(project: Project) -> None:
     earlier = project.results.parent / "earlier"
     shutil.copytree(project.results, earlier)
     config: dict[str, Any] = yaml.safe_load(project.path(MICRO).read_text())
@@ -42,7 +42,7 @@ def test_a_model_of_another_run_is_gone_on_from(project: Project) -> None:
     taken = crate[crate["models/longer/"]["isBasedOn"]["@id"]]
     assert taken["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"} and len(taken["mentions"]) >= 4
 
-    # What long training began with stays, whatever is edited; another model is refused.
+    # The initial weights of a long training are kept after any edit; another model is refused.
     config["run"] |= {"protected_device_hours": 0}
     project.path(MICRO).write_text(yaml.safe_dump(config))
     project.edit("pipeline/pretrain/adopt.py", "max(map(len, numbers), default=0)", "max(map(len, numbers), default=1)")

@@ -11,7 +11,7 @@ from tests.conftest import new_project
 from tests.stored import read_attempts
 
 
-def test_a_start_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -> None:
+def test_invocation_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     project.warm = False
     project.keep_sources("nl_gids")
@@ -24,9 +24,9 @@ def test_a_start_is_metered_with_its_jobs_and_a_dry_run_is_not(tmp_path: Path) -
     (own,) = [name for name in used if name.startswith("snakemake.")]
     jobs = {name.partition("@")[0] for name in used.keys() - {own}}
     assert jobs == {Path(name).stem for name in project.attempts()}
-    whose = {attempt["snakemake"] for attempt in read_attempts(project.results).values()}
-    assert whose == {own.partition("@")[0]} and own.partition("@")[0].endswith(f".{project.results.name}")
-    assert used[own] > sum(seconds for name, seconds in used.items() if name != own), "it holds its jobs"
+    snakemake_ids = {attempt["snakemake"] for attempt in read_attempts(project.results).values()}
+    assert snakemake_ids == {own.partition("@")[0]} and own.partition("@")[0].endswith(f".{project.results.name}")
+    assert used[own] > sum(seconds for name, seconds in used.items() if name != own), "it includes its jobs"
     for file in (file for file in files if file.stem != own):
         first, second, *_ = read_intervals(file)
         assert first.job_cpu_seconds < second.job_cpu_seconds, "counters are sampled before the job imports anything"

@@ -1,4 +1,4 @@
-"""Which jobs an edit makes run again; test_planned_edits.py has those that a dry run lists."""
+"""Jobs that an edit reruns; test_planned_edits.py has those of a dry run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MICRO = "config/micro.yaml"
 
 
 def _readers_of_final_documents(corpus: str) -> dict[str, int]:
-    """Return one job of each step of the micro run that is declared to read all final documents of a corpus."""
+    """Return one job of each step of the micro run that declares all final documents of a corpus as input."""
     dag = Dag(parse_configuration(load_yaml(Path(MICRO))))
     final = {*dag.corpus_files(layout.FINAL_DOCUMENTS, corpus)}
-    found = {}
+    results = {}
     for step in STEPS.values():
         if step.instances.wildcards == ("corpus",) and (corpus,) in step.instances.jobs(dag.config):
             files = [read.files(dag, {"corpus": corpus}) for read in step.inputs if callable(read.files)]
-            found |= {step.rule: 1} if any(final <= {*each} for each in files) else {}
-    return found
+            results |= {step.rule: 1} if any(final <= {*each} for each in files) else {}
+    return results
 
 
-# What the rules are in numbers: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
+# The number of rules: 3 sources in 4 units, 1 corpus, 2 shards, 1 model in 2 segments, 1 evaluation.
 REPORT = {"report_page": 1, "provenance_crate": 1}
 SUITES = {"evaluate_suites": 1, "evaluate_differences": 1, **REPORT}
 EVALUATION = {"evaluate_samples": 1, **SUITES}
@@ -52,7 +52,7 @@ OF_A_CORPUS = {
     **DESCRIPTION,
     "corpus_decontaminate": 4,
 }
-# Where one unit has other documents, and no copies in other units.
+# If one unit has other documents, and no copies in other units.
 ONE_UNIT = {
     "sources_manifest": 1,
     "corpus_filter": 1,
@@ -100,7 +100,7 @@ def new_letter(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(project: Project) -> None:
+def test_new_or_changed_grid_table_reruns_only_the_report(project: Project) -> None:
     columns = "{path: grid.csv, grams_per_kwh: grams, place: Utopia, source: a table}"
     append(project.path(MICRO), f"energy: {{carbon_intensity_series: {columns}}}\n")
     assert dict(project.planned()) == REPORT, "the table may come later"
@@ -117,16 +117,16 @@ def test_a_table_of_the_grid_that_comes_or_changes_makes_the_report_again_alone(
         record = json.loads((project.results / "provenance/records/report.page.json").read_text())
         (read,) = [entry for entry in record["inputs"] if entry["name"] == "carbon_intensity"]
         assert (read["path"], read["sha256"]) == ("data:grid.csv", hash_file(table))
-    account = json.loads((project.results / "report/energy.json").read_text())
-    of_rows = sum(stretch["joules"] for stretch in account["intensity"]["stretches"])
-    assert of_rows == pytest.approx(account["total"]["joules"]) and of_rows > 0
+    accounting = json.loads((project.results / "report/energy.json").read_text())
+    of_rows = sum(stretch["joules"] for stretch in accounting["intensity"]["stretches"])
+    assert of_rows == pytest.approx(accounting["total"]["joules"]) and of_rows > 0
     assert dict(project.planned()) == {} and verify_run(project.results).problems == []
     table.write_text("time,grams\n2020-01-01 00:00,100\n")
     printed = project.run(check=False)
     assert project.returncode and "grid.csv, line 2: time is '2020-01-01 00:00', without a time zone: write" in printed
 
 
-# Edits before a checkpoint: what follows it is known only when it has run, so these run for real.
+# Edits before a checkpoint: the later jobs are known only after it has run, so these run for real.
 RUN: dict[str, tuple[Callable[[Project], object], str, dict[str, int]]] = {
     "one evaluation item": (
         lambda p: append(
@@ -185,7 +185,7 @@ THOROUGH = {
     "edit",
     [pytest.param(name, marks=[pytest.mark.thorough] * (name in THOROUGH), id=name.replace(" ", "-")) for name in RUN],
 )
-def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) -> None:
+def test_run_executes_exactly_the_affected_jobs(project: Project, edit: str) -> None:
     change, target, expected = RUN[edit]
     project.train_alone()
     change(project)
@@ -194,7 +194,7 @@ def test_a_run_runs_exactly_what_the_edit_concerns(project: Project, edit: str) 
 
 
 @pytest.mark.slow
-def test_a_unit_that_is_done_again_with_the_same_result_is_in_report_and_crate_and_changes_nothing_else(
+def test_repeated_unit_with_an_equal_result_updates_only_report_and_crate(
     project: Project,
 ) -> None:
     (project.results / "sources/en_guide/fingerprints/0.json").unlink()
@@ -206,7 +206,7 @@ def test_a_unit_that_is_done_again_with_the_same_result_is_in_report_and_crate_a
 
 
 @pytest.mark.slow
-def test_a_batch_of_a_finished_run_that_lost_an_output_makes_it_again(project: Project) -> None:
+def test_batch_with_a_lost_output_is_rerun(project: Project) -> None:
     lost = project.results / "corpus/main/matches/nl_gids.0.parquet"
     before = lost.read_bytes()
     lost.unlink()
@@ -215,17 +215,17 @@ def test_a_batch_of_a_finished_run_that_lost_an_output_makes_it_again(project: P
 
 
 @pytest.mark.slow
-def test_what_was_done_under_another_name_is_taken_over(project: Project) -> None:
+def test_identical_jobs_under_another_name_are_reused(project: Project) -> None:
     _another_name(project)
     _second_corpus(project)
     assert dict(project.ran()) == {**OF_A_CORPUS, **TRAINING, "plan_estimate": 1}
     assert dict(project.planned()) == {}
     records = read_records(project.results)
-    found = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
-    done_again = {name[0] for name, of in found.items() if {"alike", "renamed"} & {*name} and of is None}
+    results = {(r["step"], *r["instance"].values()): r["taken_over_from"] for r in records}
+    done_again = {name[0] for name, of in results.items() if {"alike", "renamed"} & {*name} and of is None}
     evaluated_again = {"evaluate.suites", "evaluate.samples"}
     assert done_again == {"corpus.statistics", "corpus.publish", *evaluated_again}
-    assert found["pretrain.segment", "renamed", "8"]["record"] == "pretrain.segment.base.8.json"
+    assert results["pretrain.segment", "renamed", "8"]["record"] == "pretrain.segment.base.8.json"
     one, two = (project.results / f"corpus/{name}/filtered/nl_gids.0.parquet" for name in ("main", "alike"))
     assert one.samefile(two)
     assert verify_run(project.results).problems == []

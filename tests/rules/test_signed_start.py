@@ -1,4 +1,4 @@
-"""A signed start of Snakemake ends with its evidence sealed, or with an exit code that says that it is not."""
+"""A signed invocation of Snakemake ends with signed evidence, or with a nonzero exit code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.stored import unpack_archives
 
 
 def give_key(project: Project, algorithm: str) -> None:
-    """Make a key with which the next start signs."""
+    """Make a key with which the next invocation signs."""
     assert project.call("provenance", "keygen", "key.pem", "--algorithm", algorithm).returncode == 0
     settings = "provenance: {key: key.pem, owner: Stichting Proef, log: heads.jsonl}\n"
     project.edit("config/micro.yaml", "sources:\n", f"{settings}sources:\n")
 
 
 def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write the log of a finished run as its jobs would have with a key, and let its next start use that key."""
+    """Write the log of a finished run as its jobs would have with a key, and let its next invocation use that key."""
     give_key(project, algorithm)
     unpack_archives(project.results)
     (project.results / layout.ATTESTATION_LOG).unlink()
@@ -42,19 +42,21 @@ def sign(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv(attestation_log.SIGNING_KEY_VARIABLE)
 
 
-def pinned(project: Project, said: str) -> subprocess.CompletedProcess[str]:
-    """Verify a run with all that its last start has printed and published."""
-    words = {line.partition(": ")[0]: line.partition(": ")[2].split()[0] for line in said.splitlines() if ": " in line}
+def pinned(project: Project, message: str) -> subprocess.CompletedProcess[str]:
+    """Verify a run with all anchors printed and published by its last invocation."""
+    words = {
+        line.partition(": ")[0]: line.partition(": ")[2].split()[0] for line in message.splitlines() if ": " in line
+    }
     given = ["--key", "key.pem.pub", "--log", "heads.jsonl", "--log-checkpoint", words["log checkpoint"]]
     return project.call("verify", "results/micro", *given, "--crate-sha256", words["crate sha256"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["p256", pytest.param("ed25519", marks=pytest.mark.thorough)])
-def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invocation_with_a_key_is_signed(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sign(project, algorithm, monkeypatch)
-    said = project.run("--forcerun", "report_page")
-    done = pinned(project, said)
+    output = project.run("--forcerun", "report_page")
+    done = pinned(project, output)
     assert done.returncode == 0, done.stdout
     signature = project.results / "provenance/signatures/base.sig"
     assert signature.is_file() == (algorithm == "p256")
@@ -63,16 +65,16 @@ def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch:
     words = ["verify", "key", "--public_key", project.path("key.pem.pub"), "--signature", signature]
     model = project.results / "models/base/final"
     subprocess.run([sys.executable, "-m", "model_signing", *words, model], check=True, capture_output=True)
-    # One that has nothing to do is sealed as well, and one that cannot be sealed says so and fails.
+    # An invocation without jobs is signed as well, and one that cannot be signed reports it and fails.
     assert "Nothing to be done" in project.run() and len(read_published_checkpoints(project.path("heads.jsonl"))) == 2
     signature.unlink()
     (model / "more").symlink_to("config.json")  # model_signing signs no links
-    said = project.run(check=False)
-    assert project.returncode == 1 and "models/base/final is not signed: " in said and "start again" in said
+    output = project.run(check=False)
+    assert project.returncode == 1 and "models/base/final is not signed: " in output and "start again" in output
     assert (
         not (project.results / layout.RUN_LOCK).exists()
         and len(read_published_checkpoints(project.path("heads.jsonl"))) == 3
-    ), "the rest is sealed"
+    ), "the rest is signed"
     (model / "more").unlink()
     project.path("heads.jsonl").rename(project.path("elsewhere"))
     project.path("heads.jsonl").mkdir()
@@ -81,7 +83,7 @@ def test_a_signed_start_is_sealed(project: Project, algorithm: str, monkeypatch:
 
 
 @pytest.mark.slow
-def test_interrupted_a_start_is_sealed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_invocation_is_signed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     sign(project, "p256", monkeypatch)
     with begun(project, "--forcerun", "report_page") as start:
         wait_for_a_step(project)

@@ -1,4 +1,4 @@
-"""What Snakemake's own report shows of a finished run."""
+"""Content of Snakemake's own report of a finished run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conftest import Project
 
 
 @pytest.mark.slow
-def test_snakemake_s_report_holds_the_pages_and_cards(finished: Project) -> None:
+def test_snakemake_report_contains_pages_and_cards(finished: Project) -> None:
     finished.run("--report", "report.zip")
     with zipfile.ZipFile(finished.path("report.zip")) as made:
         names = {name.rpartition("/")[2] for name in made.namelist()}

@@ -1,4 +1,4 @@
-"""Verification names exactly the file that was altered, and each file of the crate is what the crate calls it."""
+"""Verification names exactly the altered file, and each file of the crate has its stated format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import Project
 
 
 @pytest.mark.slow
-def test_a_finished_run_verifies_and_any_flipped_byte_is_named(project: Project) -> None:
+def test_finished_run_verifies_and_any_flipped_byte_is_named(project: Project) -> None:
     assert verify_run(project.results).problems == []
     artefacts = sorted(
         path
@@ -29,7 +29,7 @@ def test_a_finished_run_verifies_and_any_flipped_byte_is_named(project: Project)
         and path.stat().st_size
         and path.name != ".snakemake_timestamp"
         and path.parts[len(project.results.parts)] != "scratch"
-        # of an unsigned log nothing covers the last line
+        # nothing covers the last line of an unsigned log
         and path.name not in ("ro-crate-metadata.json", "provenance.crate.json", "attestations.intoto.jsonl")
     )
     chosen = random.Random(11)
@@ -46,7 +46,7 @@ def test_a_finished_run_verifies_and_any_flipped_byte_is_named(project: Project)
 
 
 @pytest.mark.slow
-def test_a_record_and_its_crate_altered_by_hand_are_found_by_the_printed_hash(project: Project) -> None:
+def test_altered_record_and_crate_do_not_match_the_printed_hash(project: Project) -> None:
     crate = project.results / "ro-crate-metadata.json"
     printed = hashlib.sha256(crate.read_bytes()).hexdigest()
     record = project.results / "provenance" / "records" / "tokenizer.train.main.json"
@@ -60,7 +60,7 @@ def test_a_record_and_its_crate_altered_by_hand_are_found_by_the_printed_hash(pr
     assert "ro-crate-metadata.json" in done.stdout
 
 
-# Each opens a file by the format of that media type alone, and fails on any other one.
+# Each opens a file by the format of that media type, and fails on any other one.
 OPEN: dict[str, Callable[[Path], object]] = {
     "application/json": lambda path: json.loads(path.read_bytes()),
     "application/jsonl": lambda path: [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]],
@@ -75,7 +75,7 @@ OPEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.slow
-def test_each_file_of_the_crate_opens_as_what_the_crate_calls_it(finished: Project) -> None:
+def test_each_crate_file_has_its_stated_format(finished: Project) -> None:
     graph = json.loads((finished.results / "ro-crate-metadata.json").read_bytes())["@graph"]
     formats = {unquote(entity["@id"]): entity["encodingFormat"] for entity in graph if "encodingFormat" in entity}
     assert formats["tokens/main/train/0.arrow"] == "application/vnd.apache.arrow.stream"
@@ -87,7 +87,7 @@ def test_each_file_of_the_crate_opens_as_what_the_crate_calls_it(finished: Proje
 
 
 @pytest.mark.slow
-def test_trace_leads_from_the_model_to_the_licenses(finished: Project) -> None:
+def test_trace_connects_the_model_to_the_licenses(finished: Project) -> None:
     done = finished.call("trace", "results/micro", "models/base/final/model.safetensors")
     assert done.returncode == 0, done.stderr
     assert all(word in done.stdout for word in ("pretrain.segment", "corpus.filter", "en_guide", "CC0-1.0"))

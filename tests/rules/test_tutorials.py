@@ -17,12 +17,12 @@ TUTORIALS = ROOT / "docs/tutorials"
 def block(page: str, begin: str) -> str:
     """Return the code block of a page that begins with a text."""
     blocks = re.findall(r"```\w+\n(.*?)```", (TUTORIALS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
-    found: str = next(one for one in blocks if one.startswith(begin))
-    return found
+    result: str = next(one for one in blocks if one.startswith(begin))
+    return result
 
 
 @pytest.mark.thorough
-def test_own_text_is_trained_on_and_a_document_is_forgotten(tmp_path: Path) -> None:
+def test_tutorial_trains_on_own_text_and_forgets_a_document(tmp_path: Path) -> None:
     project = new_project(tmp_path / "project")
     mine = project.path("data/mine")
     mine.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Two starts on one run: the second refuses and touches nothing; what a killed one leaves keeps nobody waiting."""
+"""Two invocations on one run: the second is refused and changes nothing; a killed one blocks nobody."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stored import read_attempts
 
 
 def begun(project: Project, *options: str) -> subprocess.Popen[bytes]:
-    """Start a run and go on."""
+    """Start a run and return immediately."""
     return subprocess.Popen(
         project.command(*options),
         cwd=project.folder,
@@ -34,7 +34,7 @@ def wait_for_a_step(project: Project) -> None:
     wait_until(lambda: project.attempts() - before, "a step works")
 
 
-def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_path: Path) -> None:
+def test_second_invocation_from_another_checkout_is_refused_without_changes(tmp_path: Path) -> None:
     project, colleague = new_project(tmp_path / "polder"), new_project(tmp_path / "colleague")
     for checkout in (project, colleague):
         checkout.keep_sources("nl_gids")
@@ -42,15 +42,15 @@ def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_pa
     (colleague.folder / "results").symlink_to(project.folder / "results")
     stale = project.results / "provenance/records/plan.estimate.json"
     before = stale.read_bytes()
-    # Of other settings than the records: a start that has the run deletes them.
+    # With other settings than the records: an invocation that has the run deletes them.
     colleague.edit("config/micro.yaml", "width: 32", "width: 64")
     with begun(project, "sources") as first:
         wait_for_a_step(project)
-        first.send_signal(signal.SIGSTOP)  # it takes its time
+        first.send_signal(signal.SIGSTOP)  # it is slow
         for checkout in (colleague, project):
-            said = checkout.run("plan", check=False)
-            assert checkout.returncode == 2 and "is being worked on by" in said and f"process {first.pid}" in said
-            assert "Traceback" not in said
+            output = checkout.run("plan", check=False)
+            assert checkout.returncode == 2 and "is being worked on by" in output and f"process {first.pid}" in output
+            assert "Traceback" not in output
         assert "keeps its lock" in colleague.run("--unlock", check=False) and colleague.returncode == 2
         for options in (("--dry-run", "plan"), ("--summary",)):
             colleague.run(*options)
@@ -59,14 +59,14 @@ def test_a_second_start_from_another_checkout_refuses_and_touches_nothing(tmp_pa
         assert first.wait(300) == 0
     assert stale.read_bytes() == before
     colleague.run("plan")
-    assert stale.read_bytes() != before, "now it is the colleague's turn"
+    assert stale.read_bytes() != before, "now the colleague has the run"
     assert not (project.results / layout.RUN_LOCK).exists()
 
 
 @pytest.mark.parametrize(
     "moment", ["its own lock", pytest.param("Snakemake's lock", marks=pytest.mark.thorough), "a step"]
 )
-def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, moment: str) -> None:
+def test_run_killed_at_any_moment_resumes_without_unlock(tmp_path: Path, moment: str) -> None:
     project = new_project(tmp_path / "polder")
     project.keep_sources("nl_gids")
     with begun(project, "sources") as first:
@@ -77,14 +77,14 @@ def test_killed_at_any_moment_a_run_goes_on_without_unlock(tmp_path: Path, momen
         else:
             wait_for_a_step(project)
         os.kill(first.pid, signal.SIGKILL)
-    said = project.run("sources")
-    assert "is cleared: that process is dead" in said
+    output = project.run("sources")
+    assert "is cleared: that process is dead" in output
     attempts = [*read_attempts(project.results).values()]
     attempts.sort(key=lambda attempt: str(attempt["started"]))
-    assert all(earlier["ended"] <= later["started"] for earlier, later in pairwise(attempts)), "never two at once"
+    assert all(earlier["ended"] <= later["started"] for earlier, later in pairwise(attempts)), "never two in parallel"
 
 
-def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
+def test_hangup_releases_the_run(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     project.keep_sources("nl_gids")
     with begun(project, "sources") as first:
@@ -111,5 +111,5 @@ def test_hung_up_a_run_is_free(tmp_path: Path) -> None:
         ("--unl", "unlock"),
     ],
 )
-def test_only_what_makes_files_is_an_execution(words: str, expected: str) -> None:
+def test_only_invocations_that_write_files_are_executions(words: str, expected: str) -> None:
     assert read_invocation(words.split()).action == expected

@@ -1,4 +1,4 @@
-"""Two users of a group on one folder of results: one goes on where the other was killed, and is refused before."""
+"""Two users of a group on one results folder: one continues after the other was killed, and is refused before."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.slurm.cluster import wait_until
 
 GROUP = 12000
 USERS = {"ada": 12001, "bob": 12002}
-# They may read everything, so that it does not matter where Python lies, and write what their rights let them.
+# They may read everything, so that Python's location does not matter, and write with their own permissions.
 READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 
 
 class User(Project):
-    """A user's checkout, whose results lie in the folder of the group."""
+    """A user's checkout with results in the folder of the group."""
 
     warm = False
 
@@ -48,7 +48,7 @@ def users() -> Iterator[tuple[User, User]]:
     """Return two users of a group."""
     if os.getuid() != 0 or subprocess.run(["setpriv", "--reuid=12001", *READS, "true"], capture_output=True).returncode:
         pytest.skip("only root can be two users")
-    folder = Path(tempfile.mkdtemp(prefix="users-"))  # the folders of pytest are root's alone
+    folder = Path(tempfile.mkdtemp(prefix="users-"))  # pytest's folders belong to root
     folder.chmod(0o755)
     results = folder / "results"
     results.mkdir()
@@ -59,29 +59,29 @@ def users() -> Iterator[tuple[User, User]]:
 
 
 @pytest.mark.thorough
-def test_a_colleague_goes_on_where_the_other_was_killed(users: tuple[User, User]) -> None:
+def test_colleague_resumes_a_run_killed_by_another_user(users: tuple[User, User]) -> None:
     ada, bob = users
     words = {"cwd": ada.folder, "env": ada.environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(ada.command("sources"), **words) as first:  # type: ignore[call-overload]
         wait_until(ada.attempts, "a step works", seconds=180)
-        first.send_signal(signal.SIGSTOP)  # it takes its time
-        said = bob.run("sources", check=False)
-        assert bob.returncode == 2 and "is being worked on by ada on " in said
+        first.send_signal(signal.SIGSTOP)  # it is slow
+        output = bob.run("sources", check=False)
+        assert bob.returncode == 2 and "is being worked on by ada on " in output
         first.kill()
     bob.run("sources")
-    found = [*bob.results.resolve().rglob("*")]
-    assert {path.stat().st_uid for path in found} == set(USERS.values())
-    for path in found:
+    results = [*bob.results.resolve().rglob("*")]
+    assert {path.stat().st_uid for path in results} == set(USERS.values())
+    for path in results:
         about = path.stat()
         assert about.st_gid == GROUP, path
         assert stat.S_IMODE(about.st_mode) == (0o2770 if path.is_dir() else 0o660), path
     ada.edit("config/micro.yaml", "units: 2", "units: 1")
-    ada.run("sources")  # what bob has made is made again
+    ada.run("sources")  # bob's outputs are remade
 
 
-def test_who_may_not_write_is_told_what_is_needed(users: tuple[User, User]) -> None:
+def test_user_without_write_access_gets_instructions(users: tuple[User, User]) -> None:
     ada, bob = users
     (ada.folder.parents[1] / "results").chmod(0o2750)
-    said = bob.run("plan", check=False)
-    assert bob.returncode == 2 and "cannot be written by this user" in said and "umask 007" in said
-    assert "Traceback" not in said
+    output = bob.run("plan", check=False)
+    assert bob.returncode == 2 and "cannot be written by this user" in output and "umask 007" in output
+    assert "Traceback" not in output

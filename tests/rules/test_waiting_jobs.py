@@ -1,4 +1,4 @@
-"""Jobs that wait: a run does what was left to do once, and a job refuses what changed while it waited."""
+"""Waiting jobs: a run does the remaining work once, and a job refuses inputs changed while it waited."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LETTER = "config/corpus/nl_brieven/brief_aan_de_bibliotheek.txt"
 
 
 @pytest.mark.slow
-def test_the_jobs_are_planned_anew_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
-    first = min(finished.path(".snakemake/log").iterdir())  # named by when it began
+def test_dag_is_reevaluated_once_for_all_sources_and_once_for_the_tokens(finished: Project) -> None:
+    first = min(finished.path(".snakemake/log").iterdir())  # named by its start
     assert first.read_text().count("DAG of jobs will be updated after completion") == 2
 
 
 @pytest.mark.slow
-def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: Project) -> None:
+def test_raw_file_edited_while_its_jobs_wait_is_not_filtered(project: Project) -> None:
     name = "corpus.filter.main.nl_gids.0"
     record = Record.parse(json.dumps(read_record(project.results, name)))
     forget_record(project.results, name)
@@ -49,7 +49,7 @@ def test_a_raw_file_that_is_edited_while_its_jobs_wait_is_not_filtered(project: 
     ],
     ids=["text", "vocabulary"],
 )
-def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
+def test_remaining_jobs_run_once_after_an_edit(
     project: Project, file: str, old: str, new: str, expected: dict[str, int]
 ) -> None:
     project.train_alone()
@@ -57,21 +57,21 @@ def test_what_was_left_to_do_before_an_edit_is_done_once_after_it(
         left = project.results / path
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     project.edit(file, old, new)
-    said = project.run("--dry-run").splitlines()[-1]
-    assert "After it may also run: " in said and "pretrain_segment (2)" in said
+    output = project.run("--dry-run").splitlines()[-1]
+    assert "After it may also run: " in output and "pretrain_segment (2)" in output
     assert expected.items() <= project.ran().items()
     assert dict(project.planned()) == {}
 
 
 @pytest.mark.slow
-def test_a_large_raw_file_touched_is_hashed_again_and_its_unit_stays_as_it_is(project: Project) -> None:
+def test_touched_large_file_is_rehashed_without_changing_its_unit(project: Project) -> None:
     touch(project.path("config/corpus/nl_gids.jsonl"))
     everything_is_large = ("--max-checksum-file-size", "1")
     assert dict(project.ran(*everything_is_large)) == {"sources_manifest": 1, **REPORT}
 
 
 @pytest.mark.slow
-def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
+def test_removed_units_leave_no_files(project: Project) -> None:
     final = project.results / "corpus" / "main" / "final"
     project.edit(MICRO, "license: CC0-1.0, units: 2", "license: CC0-1.0, units: 1")
     assert "nl_brieven.1" in project.run("--dry-run") and (final / "nl_brieven.1.parquet").is_file()
@@ -91,7 +91,7 @@ def test_units_that_are_no_more_leave_nothing(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(project: Project) -> None:
+def test_damaged_suffix_array_is_rebuilt_and_absent_ones_are_not_mentioned(project: Project) -> None:
     array = project.results / "tokens/main/suffixes/0.arrow"
     before, page = array.read_bytes(), project.results / "report/index.html"
     array.unlink()
@@ -115,14 +115,14 @@ def test_a_suffix_array_is_made_again_and_without_any_nothing_of_them_is_told(pr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["corpus", pytest.param("report", marks=pytest.mark.thorough)])
-def test_a_chapter_alone_finds_what_snakemake_forgot(project: Project, target: str) -> None:
+def test_single_stage_detects_changes_forgotten_by_snakemake(project: Project, target: str) -> None:
     shutil.rmtree(project.path(".snakemake"))
     rewrite_in(project, "pipeline/corpus/statistics.py")
     assert project.ran(target)["corpus_statistics"] == 1
 
 
 @pytest.mark.slow
-def test_a_job_refuses_when_its_code_was_edited_while_it_waited(project: Project) -> None:
+def test_job_refuses_code_edited_while_it_waited(project: Project) -> None:
     record = Record.load(project.results / "provenance/records/tokenizer.train.main.json")
     rewrite_in(project, "pipeline/tokenizer/train.py")
     done = project.call(*record.full_command[3:])

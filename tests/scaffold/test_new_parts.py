@@ -1,4 +1,4 @@
-"""What `polder new` writes works without an edit: its tests pass, and a run can be planned with it."""
+"""`polder new` writes working parts: their tests pass, and a run can be planned with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def added_files(part: NewPart) -> list[str]:
     return [edit.path for edit in part.edits if isinstance(edit, NewFile)]
 
 
-def test_the_tests_of_new_parts_pass_in_the_project_that_has_them_all(tmp_path: Path) -> None:
+def test_tests_of_all_scaffolded_parts_pass_in_one_project(tmp_path: Path) -> None:
     for folder in ("pipeline", "tests", "config", "workflow", "envs"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(ROOT / "pyproject.toml", tmp_path)
@@ -53,7 +53,7 @@ def test_the_tests_of_new_parts_pass_in_the_project_that_has_them_all(tmp_path: 
 
 
 @pytest.mark.parametrize("texts", [{}, {'config/corpus/nl "x".jsonl': "nl", "config/corpus/en_guide.jsonl.gz": "en"}])
-def test_a_new_run_is_a_valid_configuration(texts: dict[str, str]) -> None:
+def test_new_run_has_a_valid_configuration(texts: dict[str, str]) -> None:
     (edit,) = new_parts.run_edits("own", texts, "CC-BY-4.0", 'Somebody "quoted"').edits
     assert isinstance(edit, NewFile) and edit.path == "config/own.yaml"
     config = parse_configuration(yaml.safe_load(edit.content))
@@ -77,13 +77,13 @@ def test_a_new_run_is_a_valid_configuration(texts: dict[str, str]) -> None:
         (new_parts.architecture_edits, "2net"),
     ],
 )
-def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(make: object, name: str) -> None:
+def test_invalid_name_is_refused_in_one_sentence(make: object, name: str) -> None:
     with pytest.raises(InputError, match="use ") as error:
         make(name)  # type: ignore[operator]
     assert repr(name) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("license_id", "holder"), [("", "Somebody"), ("CC-BY-4.0", "")])
-def test_text_without_a_license_or_a_holder_is_refused(license_id: str, holder: str) -> None:
+def test_text_without_license_or_holder_is_refused(license_id: str, holder: str) -> None:
     with pytest.raises(InputError, match=r"letters/\*.txt needs a license and a holder"):
         new_parts.run_edits("own", {"letters/*.txt": "nl"}, license_id, holder)

@@ -1,4 +1,4 @@
-"""Edits of a project: all of them or none, and each in its place."""
+"""Project edits: all or none, each at its position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_members_items_and_rows_are_added_at_their_places(project: Path) -> None:
+def test_members_items_and_rows_are_inserted_at_their_positions(project: Path) -> None:
     changed = apply_edits(
         project,
         [
@@ -75,7 +75,7 @@ def test_members_items_and_rows_are_added_at_their_places(project: Path) -> None
         (TableRow("absent.md", (), ""), "absent.md has no table"),
     ],
 )
-def test_one_edit_that_cannot_be_made_leaves_everything_as_it_was(project: Path, edit: NewFile, message: str) -> None:
+def test_impossible_edit_leaves_all_files_unchanged(project: Path, edit: NewFile, message: str) -> None:
     with pytest.raises(InputError, match=message):
         apply_edits(project, [NewFile("new.txt", "x"), ClassMember("rules.py", "Rules", "    a: int\n"), edit])
     assert not (project / "new.txt").exists() and (project / "rules.py").read_text() == MODULE

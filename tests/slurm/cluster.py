@@ -25,18 +25,18 @@ from tests.conftest import is_lacking
 from tests.slurm.other_version import CLIENTS, SLURM_DAEMONS
 
 DAEMONS = ("munged", "mariadbd", *SLURM_DAEMONS)
-OTHER_SLURM = os.environ.get("POLDER_SLURM")  # a folder that `python -m tests.slurm.other_version` has made
+OTHER_SLURM = os.environ.get("POLDER_SLURM")  # a folder made by `python -m tests.slurm.other_version`
 SYSTEM_SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 SEARCH = f"{OTHER_SLURM}/bin:{SYSTEM_SEARCH}" if OTHER_SLURM else SYSTEM_SEARCH
 ACCOUNT = "polder"
-FEATURE = "scratch-node"  # what Snellius calls a node with a disk of its own
-# Nobody is given one of these by the system, or takes it for a training, before a daemon listens or while it is down.
+FEATURE = "scratch-node"  # Snellius' name of a node with its own disk
+# The system assigns none of these, nor does a training, before a daemon listens or while it is down.
 PORTS = range(10_000, 20_000)
 DEVICES = [Path("/dev", name) for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts/ptmx")]
 
 
 def missing() -> list[str]:
-    """Return the commands that a cluster needs and this machine does not have."""
+    """Return the commands that a cluster needs and this machine lacks."""
     return [name for name in (*DAEMONS, *CLIENTS, "mariadb-install-db") if shutil.which(name, path=SEARCH) is None]
 
 
@@ -44,23 +44,23 @@ _reserved: list[FileLock] = []
 
 
 def _free_ports(number: int) -> list[int]:
-    """Return ports that nothing listens to, and that no other cluster of tests takes while this process lives."""
-    found: list[int] = []
-    while len(found) < number:
+    """Return unused ports that no other test cluster uses while this process lives."""
+    results: list[int] = []
+    while len(results) < number:
         port = secrets.choice(PORTS)
         lock = FileLock(f"{tempfile.gettempdir()}/polder-port-{port}.lock", blocking=False)
         with suppress(OSError, Timeout):
             lock.acquire()
             _reserved.append(lock)
             with socket.create_server(("127.0.0.1", port)):
-                found.append(port)
-    return found
+                results.append(port)
+    return results
 
 
 def wait_until(
     true: Callable[[], object], what: str, seconds: float = 180, seen: Callable[[], object] | None = None
 ) -> None:
-    """Wait until something is true; `seen` returns what there is instead, for the message.
+    """Wait until a condition is true; `seen` returns the current state for the message.
 
     Raises:
         TimeoutError: it did not become true in time.
@@ -68,13 +68,13 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:
-            found = f"; there is {seen()}" if seen else ""
-            raise TimeoutError(f"after {seconds:g} s still not so: {what}{found}")
+            result = f"; there is {seen()}" if seen else ""
+            raise TimeoutError(f"after {seconds:g} s still not so: {what}{result}")
         time.sleep(0.1)
 
 
 class Link:
-    """A network namespace for one node, and the link of the other nodes to it, which can be cut; for root alone."""
+    """A network namespace for one node, and its link to the other nodes, which can be cut; requires root."""
 
     def __init__(self) -> None:
         self.name = f"polder-{secrets.token_hex(3)}"
@@ -95,7 +95,7 @@ class Link:
 
     @staticmethod
     def lacking() -> str | None:
-        """Return why there can be no namespace here; None where there can be one."""
+        """Return why namespaces are impossible here; None if they are possible."""
         if os.geteuid() != 0 or shutil.which("ip", path=SEARCH) is None:
             return "only root can make a network namespace, with iproute2"
         done = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
@@ -108,11 +108,11 @@ class Link:
         assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
 
     def cut(self) -> None:
-        """Let nothing through any more."""
+        """Block all traffic."""
         self._ip("link", "set", self._outer, "down")
 
     def mend(self) -> None:
-        """Let everything through again."""
+        """Allow all traffic again."""
         self._ip("link", "set", self._outer, "up")
 
     def remove(self) -> None:
@@ -122,13 +122,13 @@ class Link:
 
 
 def _stepds(task: psutil.Process) -> list[psutil.Process]:
-    """Return the processes of Slurm that look after a task."""
+    """Return the Slurm processes that supervise a task."""
     with suppress(psutil.Error):
         return [parent for parent in task.parents() if parent.name().startswith("slurmstepd")]
     return []
 
 
-# The kernel lets nobody make /sys/cray, so a node's slurmd and its jobs get a /sys of their own with that folder more.
+# The kernel forbids /sys/cray, so a node's slurmd and its jobs get a /sys of their own with that additional folder.
 CRAY_NODE = """
 mount -t tmpfs none "$1"
 for part in /sys/*; do mkdir "$1/${part##*/}"; mount --rbind "$part" "$1/${part##*/}"; done
@@ -144,7 +144,7 @@ class Cluster:
     """The cluster `loopback`: its nodes are node1, node2, … and its partitions cpu, gpu and high, which preempts.
 
     Its GPUs have a type, and Slurm accounts for the GPUs of that type alone, without their sum.
-    With a link the last node lies behind it, in a network of its own; the disk is the same. With counters, a folder
+    With a link the last node is behind it, in a network of its own; the disk is the same. With counters, a folder
     with one of each node's name, Slurm's pm_counters plugin reads these as /sys/cray/pm_counters; for root alone.
     """
 
@@ -159,7 +159,7 @@ class Cluster:
         counters: Path | None = None,
     ) -> None:
         self.folder, self.link, self.counters = folder, link, counters
-        # Devices that every machine has stand for GPUs, which nobody computes on; of plain files Slurm tells nobody.
+        # Devices of any machine replace GPUs, without computation; Slurm does not report plain files.
         self.gpus = DEVICES[:gpus]
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus, self.memory_megabytes = cpus, memory_megabytes
@@ -178,7 +178,7 @@ class Cluster:
         return {**kept, "PATH": f"{self.folder}/bin:{SEARCH}", "SLURM_CONF": str(self.configuration)}
 
     def ask(self, *words: str, check: bool = True) -> str:
-        """Return what a command of Slurm answers."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(words, env=self.environment(), capture_output=True, text=True, timeout=60)
         assert not check or done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
@@ -188,11 +188,11 @@ class Cluster:
         return self.ask("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}", check=False)
 
     def jobs(self) -> list[str]:
-        """Return the numbers of the jobs that wait or run."""
+        """Return the numbers of the pending or running jobs."""
         return self.ask("squeue", "--noheader", "--format=%A").split()
 
     def log(self, daemon: str) -> str:
-        """Return what a daemon has written."""
+        """Return the output of a daemon."""
         return (self.folder / "log" / daemon).read_text(errors="replace")
 
     # Daemons
@@ -241,7 +241,7 @@ class Cluster:
         wait_until(lambda: self._answers("scontrol", "ping"), "slurmctld answers")
 
     def start_node(self, node: str) -> None:
-        """Start the slurmd of a node and wait until it listens: Slurm may still believe that it was never away."""
+        """Start the slurmd of a node and wait until it listens: Slurm may not have noticed its absence."""
         behind = self.link and node == self.nodes[-1]
         enter = ["nsenter", f"--net=/run/netns/{self.link.name}", "--"] if self.link and behind else []
         if self.counters:
@@ -259,7 +259,7 @@ class Cluster:
         return False
 
     def fail_node(self, node: str) -> None:
-        """Let a node die with all that runs on it, and Slurm know."""
+        """Kill a node with all its processes, and let Slurm notice."""
         self.end(node, signal=9)
         tasks = [process for process, environment in self._own() if environment.get("SLURMD_NODENAME") == node]
         everything = {parent for task in tasks for parent in _stepds(task)} | {*tasks}
@@ -271,16 +271,16 @@ class Cluster:
 
     def _own(self) -> list[tuple[psutil.Process, dict[str, str]]]:
         """Return the processes of this cluster and its jobs with their variables."""
-        found = []
+        results = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 environment = process.environ()
                 if f"{self.folder}/bin" in environment.get("PATH", ""):
-                    found.append((process, environment))
-        return found
+                    results.append((process, environment))
+        return results
 
     def wait_for_nodes(self) -> None:
-        """Wait until all nodes can take jobs."""
+        """Wait until all nodes accept jobs."""
         words = ("sinfo", "--noheader", "--Node", "--partition=cpu", "--states=idle,alloc,mix", "--format=%N")
         wait_until(
             lambda: len(self.ask(*words, check=False).split()) == len(self.nodes), "all nodes are there", seconds=120
@@ -292,7 +292,7 @@ class Cluster:
     # The whole
 
     def start(self) -> None:
-        """Bring everything up, in a few seconds."""
+        """Start everything, within a few seconds."""
         if self.link:
             self.link.make()
         for name in ("run", "log", "state", "mysql", "munge", "bin", *(f"spool-{node}" for node in self.nodes)):
@@ -346,7 +346,7 @@ class Cluster:
         self.ask("mariadb", *client, f"--execute={grant}")
 
     def clear(self) -> None:
-        """Cancel all jobs and wait until they are gone; daemons and nodes that a test left down come back."""
+        """Cancel all jobs and wait until they are gone; restart daemons and nodes that a test left down."""
         starts = {"slurmdbd": self.start_database, "slurmctld": self.start_controller}
         for name, start in starts.items():
             if not self.runs(name):
@@ -362,13 +362,13 @@ class Cluster:
         self.wait_for_nodes()
 
     def stop(self) -> None:
-        """Take everything down, jobs and their processes first."""
+        """Stop everything, jobs and their processes first."""
         if "slurmctld" in self._processes:
             self.ask("scancel", "--signal=KILL", "--full", f"--user={getpass.getuser()}", check=False)
             self.ask("scancel", f"--user={getpass.getuser()}", check=False)
         for name in reversed([*self._processes]):
             self.end(name)
-        for process, _ in self._own():  # what a killed slurmd has left
+        for process, _ in self._own():  # leftovers of a killed slurmd
             with suppress(psutil.Error):
                 process.kill()
         if self.link:
@@ -401,13 +401,13 @@ PidFile={folder}/run/slurmdbd.pid
             for node, (address, port) in self._places.items()
         )
         usual = "Nodes=ALL DefaultTime=10 DefMemPerCPU=200 State=UP"
-        preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=30"  # who does what it is asked ends sooner
+        preempted = "PriorityTier=1 PreemptMode=REQUEUE GraceTime=30"  # cooperative processes end sooner
         energy = "acct_gather_energy/none"
         if self.counters:
             energy = "acct_gather_energy/pm_counters\nAcctGatherNodeFreq=1"
-        # By default daemons listen on all addresses; told not to, they take what the host's name resolves to.
+        # By default daemons listen on all addresses; otherwise they use the address of the host's name.
         communication = "" if self.link else "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n"
-        # A training's port follows from its job's number, which no other cluster on this machine may have as well.
+        # A training's port follows from its job number, which must be unique among clusters on this machine.
         slurm = f"""{authentication}ClusterName=loopback
 FirstJobId={self._controller}
 SlurmctldHost={host}({self.link.controller if self.link else "127.0.0.1"})
@@ -467,7 +467,7 @@ PartitionName=high {usual} MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 
 @contextmanager
 def running(**options: Any) -> Iterator[Cluster]:
-    """Bring a cluster up for what is within, and down again; the options are those of `Cluster`."""
+    """Start a cluster for the context, and stop it; the options are those of `Cluster`."""
     if lacking := missing():
         is_lacking(f"Slurm is not installed here: there is no {', '.join(lacking)} (.ci/run installs them)")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: the path of a socket may have 107 characters

@@ -1,4 +1,4 @@
-"""The cluster, brought up once for the tests that need it, and down again."""
+"""The cluster, started once for the tests that need it, and stopped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tests.slurm.cluster import Cluster, running
 
-# Files of tests that take long, in the order in which two workers begin them: the longest first, those that need the
-# finished run when the tests of the rules have it, and all others after them.
+# Slow test files, in the order in which two workers begin them: the longest first, those that need the
+# finished run when the rule tests have it, and all others after them.
 LONG = (
     *("test_training", "executor/test_slurm_executor", "test_invocations", "test_fencing", "test_accidents"),
     *("test_edits", "test_whole_run", "test_shares_of_keys", "test_one_device"),
@@ -17,14 +17,14 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of Slurm in the order of LONG."""
+    """Put the Slurm tests in the order of LONG."""
     places = {f"tests/slurm/{name}.py": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(LONG)))
 
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Cluster]:
-    """Return the cluster, which all tests of a process share."""
+    """Return the cluster shared by all tests of a process."""
     with running() as cluster:
         yield cluster
 

@@ -2,8 +2,8 @@
 
 The image's root is this machine's /usr, read-only and less Slurm's programs, with a few files of /etc and nothing of
 /run or /tmp: neither Slurm's commands nor its configuration nor munge's socket are there. As Apptainer does, the
-stand-in shows the folders that it is told to bind, keeps variables and the working folder, and sets PATH anew. Its
-mounts live in a namespace of their own and end with the process, which is one and the same outside and inside.
+stand-in binds the requested folders, keeps variables and the working folder, and resets PATH. Its
+mounts are in their own namespace and end with the process, which is the same outside and inside.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FILES = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "localtime")
 def make(folder: Path, nodes: list[str], *folders: Path) -> dict[str, str]:
     """Make the image FOLDER/torch.sif and the stand-in FOLDER/bin/apptainer; return the variables that lead there.
 
-    `nodes` are the names that resolve in the image, as they do on a cluster; `folders` are bound, with this Python.
+    `nodes` are the names that resolve in the image, as on a cluster; `folders` are bound, with this Python.
     """
     if os.geteuid() != 0:
         is_lacking("only root can enter an image here")
@@ -62,11 +62,11 @@ def make(folder: Path, nodes: list[str], *folders: Path) -> dict[str, str]:
         shutil.copy(Path("/etc", name), root / "etc")
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()} {' '.join(nodes)}\n")
     for name in (*CLIENTS, *DAEMONS, "munge"):
-        if found := shutil.which(name, path=SYSTEM_SEARCH):
-            hidden = image / "without" / Path(found).resolve().parent.relative_to("/usr") / name
+        if result := shutil.which(name, path=SYSTEM_SEARCH):
+            hidden = image / "without" / Path(result).resolve().parent.relative_to("/usr") / name
             hidden.parent.mkdir(parents=True, exist_ok=True)
             if not hidden.exists():
-                os.mknod(hidden, 0o020000)  # overlayfs takes a character device 0/0 for a file that is not there
+                os.mknod(hidden, 0o020000)  # overlayfs represents a missing file by a character device 0/0
     tool = folder / "bin/apptainer"
     tool.parent.mkdir()
     tool.write_text(APPTAINER)

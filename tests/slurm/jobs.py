@@ -1,4 +1,4 @@
-"""A corpus of many small files read by many jobs, and what that asks of the login node, of the nodes and of Slurm."""
+"""A corpus of many small files read by many jobs, and its load on the login node, the nodes and Slurm."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ partitions:
   cpu: {name: cpu, cpus: 8, memory_megabytes: 16000, minutes: 120}
 """
 CLIENTS = ("sacct", "squeue", "sbatch")
-# Writes down that a command was called, and calls it.
+# Record that a command was called, and call it.
 COUNTED = '#!/bin/sh\necho {name} >> {calls}\nexec {command} "$@"\n'
 
 
 def write_project(folder: Path, units: int, jobs: int, queue: int) -> None:
-    """Write a project whose only source has so many units, in so many batches."""
+    """Write a project with one source of the given units and batches."""
     new_project(folder)
     (folder / "workflow/platforms/loopback.yaml").write_text(PLATFORM)
     (folder / "data").mkdir()
@@ -49,7 +49,7 @@ def write_project(folder: Path, units: int, jobs: int, queue: int) -> None:
 
 
 def accounted(cluster: Cluster, name: str) -> list[list[str]]:
-    """Return, of each job of a name, its seconds and its CPU seconds, in the words of sacct."""
+    """Return the seconds and CPU seconds of each job of a name, as printed by sacct."""
     fields = ("--noheader", "--parsable2", "--starttime=now-12hours", "--format=JobID,ElapsedRaw,TotalCPU")
     rows = (line.split("|") for line in cluster.ask("sacct", f"--name={name}", *fields).splitlines())
     return [row[1:] for row in rows if "." not in row[0]]
@@ -58,7 +58,7 @@ def accounted(cluster: Cluster, name: str) -> list[list[str]]:
 def measure(
     cluster: Cluster, folder: Path, units: int, jobs: int, queue: int, seconds_between: int = 10
 ) -> dict[str, Any]:
-    """Read a corpus of that many units in that many jobs and return what it took.
+    """Read a corpus of that many units in that many jobs and return its cost.
 
     Returns:
         jobs made, seconds, CPU seconds and peak memory in bytes of the login node, the longest queue, calls of each

@@ -4,7 +4,7 @@
 
 Then POLDER_SLURM=FOLDER lets `tests.slurm.cluster` take it. Nothing is installed: apt only downloads, with lists of its
 own, and Slurm's programs get the loader and the libraries of that release. Its jobs run as always on this machine.
-The exit code is 75 where the packages cannot be downloaded.
+The exit code is 75 if the packages cannot be downloaded.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Acquire::http::Timeout "60";
 
 
 def _download(folder: Path, release: str) -> list[Path]:
-    """Download the packages with all that they need, as if nothing were installed; return their files.
+    """Download the packages with all dependencies, as if nothing were installed; return their files.
 
     Raises:
-        CalledProcessError: apt failed; it has said why.
+        CalledProcessError: apt failed and has printed why.
     """
     answer = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
@@ -58,7 +58,7 @@ def unpack(folder: Path, packages: list[Path]) -> None:
     """Make `bin` with the programs of Slurm, and `plugins`.
 
     Raises:
-        CalledProcessError: a command failed; it has said why.
+        CalledProcessError: a command failed and has printed why.
     """
     root = folder / "root"
     root.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What people and file systems do to a run: interrupt it, cancel all its jobs, show its files late, set a clock."""
+"""Users and file systems act on a run: interrupts, cancellations, late files, clock changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.slurm.executor.test_slurm_executor import REGISTERED, start
 
 pytestmark = pytest.mark.slurm
 
-# The first try of each job is a long one.
+# The first attempt of each job is a long one.
 LONG = (
     REGISTERED
     + """
@@ -29,7 +29,7 @@ rule long:
     shell: "echo >> {wildcards.number}.tries; [ $(wc -l < {wildcards.number}.tries) = 2 ] || sleep 200; touch {output}"
 """
 )
-# The job ends well; its file is seen later, as on a login node that keeps what it knows of a folder.
+# The job succeeds; its file is visible later, as on a login node with cached folder entries.
 LATE = (
     REGISTERED
     + """
@@ -64,7 +64,7 @@ def tries(folder: Path, name: str) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_an_interrupted_run_leaves_no_job_in_the_queue(cluster: Cluster, tmp_path: Path) -> None:
+def test_interrupted_run_leaves_no_job_in_the_queue(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, LONG)
     wait_until(lambda: tries(tmp_path, "1") and tries(tmp_path, "2"), "both jobs run")
     run.send_signal(signal.SIGINT)
@@ -73,7 +73,7 @@ def test_an_interrupted_run_leaves_no_job_in_the_queue(cluster: Cluster, tmp_pat
     assert "Slurm cancels the jobs of this run" in log.read_text()
 
 
-def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(cluster: Cluster, tmp_path: Path) -> None:
+def test_terminated_run_lets_jobs_finish_and_submits_no_more(cluster: Cluster, tmp_path: Path) -> None:
     one_by_one = LONG.replace('account="polder"', 'account="polder", queue=1').replace("sleep 200", "sleep 8")
     run, log = start(cluster, tmp_path, one_by_one)
     wait_until(lambda: tries(tmp_path, "1") + tries(tmp_path, "2") == 1, "one runs")
@@ -84,7 +84,7 @@ def test_a_run_that_is_asked_to_end_lets_its_jobs_finish_and_submits_no_more(clu
 
 
 @pytest.mark.versions
-def test_an_accounting_that_is_away_is_one_sentence_for_all_jobs(cluster: Cluster, tmp_path: Path) -> None:
+def test_unavailable_accounting_is_one_message_for_all_jobs(cluster: Cluster, tmp_path: Path) -> None:
     cluster.end("slurmdbd")
     try:
         run, log = start(cluster, tmp_path, FAILING)
@@ -92,12 +92,12 @@ def test_an_accounting_that_is_away_is_one_sentence_for_all_jobs(cluster: Cluste
     finally:
         cluster.start_database()
     assert (tries(tmp_path, "1"), tries(tmp_path, "2")) == (3, 3)
-    said = [line for line in log.read_text().splitlines() if "accounting does not answer" in line]
-    assert len(said) == 1 and "(Problem talking to the database: Connection refused)" in said[0], said
+    output = [line for line in log.read_text().splitlines() if "accounting does not answer" in line]
+    assert len(output) == 1 and "(Problem talking to the database: Connection refused)" in output[0], output
 
 
 @pytest.mark.slow
-def test_jobs_that_somebody_cancels_all_at_once_are_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_cancelled_together_are_retried(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, LONG)
     wait_until(lambda: tries(tmp_path, "1") and tries(tmp_path, "2"), "both jobs run")
     cluster.ask("scancel", f"--user={getpass.getuser()}")
@@ -106,7 +106,7 @@ def test_jobs_that_somebody_cancels_all_at_once_are_tried_again(cluster: Cluster
     assert "ended as CANCELLED" in log.read_text()
 
 
-def test_files_that_are_seen_late_are_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_late_visible_files_are_awaited(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, LATE, latency_seconds=120)
     missing = re.compile(r"^Waiting at most 120 seconds for missing files:\n(\w+\.done)", re.MULTILINE)
     wait_until(lambda: missing.findall(log.read_text()), "Snakemake waits for a file")
@@ -119,7 +119,7 @@ def test_files_that_are_seen_late_are_waited_for(cluster: Cluster, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_files_that_are_seen_20_and_90_seconds_late_are_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_files_visible_after_20_and_90_seconds_are_awaited(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, LATE, latency_seconds=120)
     timers = [threading.Timer(seconds, (tmp_path / f"{seconds}.done").touch) for seconds in (20, 90)]
     wait_until(lambda: tries(tmp_path, "20") and tries(tmp_path, "90"), "both jobs run")
@@ -129,7 +129,7 @@ def test_files_that_are_seen_20_and_90_seconds_late_are_waited_for(cluster: Clus
     assert (tries(tmp_path, "20"), tries(tmp_path, "90")) == (1, 1)
 
 
-# Nodes whose clocks go ten minutes before and behind that of the login node.
+# Nodes with clocks ten minutes before and behind that of the login node.
 SKEWED = (
     REGISTERED
     + """
@@ -151,7 +151,7 @@ rule last:
 
 
 @pytest.mark.slow
-def test_clocks_that_differ_make_nothing_old(cluster: Cluster, tmp_path: Path) -> None:
+def test_clock_differences_do_not_make_outputs_outdated(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, SKEWED)
     assert run.wait(300) == 0, log.read_text()
     shutil.rmtree(tmp_path / "slurm")

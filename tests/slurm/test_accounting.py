@@ -1,4 +1,4 @@
-"""The books of real jobs that succeeded, failed, were put back or killed, and what is written of them."""
+"""Accounting files of real jobs that succeeded, failed, were requeued or killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'
 
 @pytest.fixture
 def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the results of a run that this process has started, under a name that no other test's jobs have."""
+    """Return the results of a run started by this process, under a name that no other test's jobs have."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     monkeypatch.setattr(invocations, "current_invocation", None)
     invocations.record_invocation(tmp_path, uuid.uuid4().hex)
@@ -41,7 +41,7 @@ def submit(cluster: Cluster, comment: str, command: str, *options: str, name: st
 
 
 def wait_for_end(cluster: Cluster) -> None:
-    """Wait until no job waits or runs, and the database, which is told a little later, knows it."""
+    """Wait until no job is pending or running, and the database, which is updated a little later, knows it."""
     wait_until(lambda: not cluster.jobs(), "all jobs have ended")
     words = ("--starttime=now-1hour", "--noheader", "--allocations", "--state=PENDING,RUNNING", "--format=JobID")
     wait_until(lambda: not cluster.ask("sacct", *words), "the database knows")
@@ -50,13 +50,13 @@ def wait_for_end(cluster: Cluster) -> None:
 
 def written(run: Path) -> dict[str, dict[str, Any]]:
     """Return the files of the accounting."""
-    books = {path.name: json.loads(path.read_text()) for path in (run / layout.ACCOUNTING).glob("*.json")}
-    assert set(books) == {f"{CLUSTER}.{book['job']}.json" for book in books.values()}
-    return {book["job"]: book for book in books.values()}
+    accounting = {path.name: json.loads(path.read_text()) for path in (run / layout.ACCOUNTING).glob("*.json")}
+    assert set(accounting) == {f"{CLUSTER}.{entry['job']}.json" for entry in accounting.values()}
+    return {entry["job"]: entry for entry in accounting.values()}
 
 
 @pytest.mark.versions
-def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: Cluster, run: Path) -> None:
+def test_every_job_of_the_run_is_accounted_with_all_allocations(cluster: Cluster, run: Path) -> None:
     good = submit(cluster, "rule_good", "srun python3 -c 'sum(range(30_000_000))'")
     bad = submit(cluster, "rule_bad", "exit 3")
     again = submit(cluster, "rule_again", '[ -n "$SLURM_RESTART_COUNT" ] || sleep 300')
@@ -71,27 +71,25 @@ def test_every_job_of_the_run_is_in_the_books_with_all_its_allocations(cluster: 
     wait_until(lambda: cluster.jobs() == [waiting], "all but one have ended")
 
     assert collect_accounting(run) == 5
-    books = written(run)
-    assert other not in books and waiting not in books
-    causes = {job: books[job]["cause"] for job in (good, bad, again, hungry, cancelled)}
+    accounting = written(run)
+    assert other not in accounting and waiting not in accounting
+    causes = {job: accounting[job]["cause"] for job in (good, bad, again, hungry, cancelled)}
     assert [*causes.values()] == ["finished", "failed", "finished", "memory", "cancelled"]
-    assert books[bad]["allocations"][0]["exit_code"] == 3
-    assert [allocation["cause"] for allocation in books[again]["allocations"]] == ["requeued", "finished"]
-    total = books[again]["total"]
-    assert total["elapsed_seconds"] == sum(part["elapsed_seconds"] for part in books[again]["allocations"]) >= 1
-    assert books[good]["total"]["cpu_seconds"] > 0.2 and books[good]["whole_nodes"] is False
-    assert {book["total"]["slurm_energy_joules"] for book in books.values()} == {None}, "no meter, no joules"
+    assert accounting[bad]["allocations"][0]["exit_code"] == 3
+    assert [allocation["cause"] for allocation in accounting[again]["allocations"]] == ["requeued", "finished"]
+    total = accounting[again]["total"]
+    assert total["elapsed_seconds"] == sum(part["elapsed_seconds"] for part in accounting[again]["allocations"]) >= 1
+    assert accounting[good]["total"]["cpu_seconds"] > 0.2 and accounting[good]["whole_nodes"] is False
+    assert {entry["total"]["slurm_energy_joules"] for entry in accounting.values()} == {None}, "no meter, no joules"
 
     before = (run / layout.ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns
     cluster.ask("scontrol", "release", waiting)
     wait_for_end(cluster)
     assert collect_accounting(run) == 1
-    assert (run / layout.ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, (
-        "what is written does not change"
-    )
+    assert (run / layout.ACCOUNTING / f"{CLUSTER}.{good}.json").stat().st_mtime_ns == before, "the file is unchanged"
 
 
-def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_side(cluster: Cluster, run: Path) -> None:
+def test_accounting_files_of_two_clusters_and_older_versions_coexist(cluster: Cluster, run: Path) -> None:
     invocations.record_invocation(run, "of-two-clusters")
     job = submit(cluster, "rule_here", "true", name="of-two-clusters")
     old = submit(cluster, "rule_old", "true", name="of-before")
@@ -108,13 +106,13 @@ def test_books_of_two_clusters_and_of_before_clusters_were_told_stand_side_by_si
         f"{CLUSTER}.{job}.json",
         f"another.{job}.json",
         f"{old}.json",
-    }, f"job {elsewhere} is not this cluster's to tell"
+    }, f"job {elsewhere} belongs to another cluster"
     assert (run / layout.ACCOUNTING / f"another.{job}.json").read_text() == "the same number on another cluster"
     assert collect_accounting(run) == 0
 
 
 @pytest.mark.versions
-def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> None:
+def test_billed_units_are_in_the_accounting_files(cluster: Cluster, run: Path) -> None:
     narrow = submit(cluster, "rule_narrow", "sleep 2")
     wide = submit(cluster, "rule_wide", "sleep 2", "--cpus-per-task=3", "--mem=4G")  # half a unit for a GB
     board = submit(cluster, "rule_board", "sleep 2", "--partition=gpu", "--gres=gpu:1")
@@ -123,14 +121,14 @@ def test_what_slurm_bills_stands_in_the_books(cluster: Cluster, run: Path) -> No
     wait_until(
         lambda: collect_accounting(run) >= 0 and billed.keys() <= written(run).keys(), "the database knows all of them"
     )
-    books = written(run)
+    accounting = written(run)
     for job, units in billed.items():
-        (part,) = books[job]["allocations"]
-        assert books[job]["total"]["gpu_seconds"] == part["elapsed_seconds"] * (job == board), part["tres"]
+        (part,) = accounting[job]["allocations"]
+        assert accounting[job]["total"]["gpu_seconds"] == part["elapsed_seconds"] * (job == board), part["tres"]
         assert part["tres"]["billing"] == str(units) and part["elapsed_seconds"] >= 1
-        assert books[job]["total"]["billed_unit_seconds"] == units * part["elapsed_seconds"]
+        assert accounting[job]["total"]["billed_unit_seconds"] == units * part["elapsed_seconds"]
 
 
-def test_a_run_without_slurm_has_no_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_slurm_has_no_accounting_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["accounting", str(tmp_path)]) == 0
     assert [*tmp_path.iterdir()] == [] and capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""The cluster that the tests bring up is a real one."""
+"""The test cluster is a real one."""
 
 import re
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slurm
 
 
 @pytest.mark.versions
-def test_all_of_it_is_of_the_version_that_was_asked_for(cluster: Cluster) -> None:
+def test_all_daemons_have_the_requested_slurm_version(cluster: Cluster) -> None:
     version = cluster.ask("sbatch", "--version")
     assert re.findall("SLURM_VERSION *= (.*)", cluster.ask("scontrol", "show", "config")) == [version.split()[-1]]
     (node,) = set(re.findall(r"Version=(\S+)", cluster.ask("scontrol", "show", "node")))
@@ -20,7 +20,7 @@ def test_all_of_it_is_of_the_version_that_was_asked_for(cluster: Cluster) -> Non
 
 
 @pytest.mark.versions
-def test_it_runs_a_job_of_two_nodes_and_accounts_for_it(cluster: Cluster) -> None:
+def test_cluster_runs_and_accounts_a_two_node_job(cluster: Cluster) -> None:
     words = ("sbatch", "--parsable", "--nodes=2", "--ntasks=2", "--output=/dev/null", "--wrap=srun sleep 0")
     job = cluster.ask(*words)
     wait_until(lambda: cluster.state(job) == "COMPLETED", "the job has ended")
@@ -30,13 +30,13 @@ def test_it_runs_a_job_of_two_nodes_and_accounts_for_it(cluster: Cluster) -> Non
 
 
 @pytest.mark.versions
-def test_a_job_cannot_run_on_an_account_that_is_not_there(cluster: Cluster) -> None:
+def test_job_of_an_unknown_account_is_refused(cluster: Cluster) -> None:
     with pytest.raises(AssertionError, match="Invalid account"):
         cluster.ask("sbatch", "--account=nobody", "--wrap=true")
 
 
 @pytest.mark.versions
-def test_a_node_that_died_comes_back(cluster: Cluster) -> None:
+def test_dead_node_returns_to_service(cluster: Cluster) -> None:
     cluster.end("node2", signal=9)
     cluster.start_node("node2")
     cluster.wait_for_nodes()

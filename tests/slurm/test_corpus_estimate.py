@@ -1,4 +1,4 @@
-"""What the corpus will need is told before the first job, and what will not fit."""
+"""The requirements of the corpus and what does not fit are reported before the first job."""
 
 from __future__ import annotations
 
@@ -31,51 +31,58 @@ def planned(config: Config, rates: dict[str, CpuRate] | None = None) -> dict[str
 
 
 @pytest.mark.parametrize("name", ["micro", "config"])
-def test_the_jobs_are_those_of_the_dag(name: str) -> None:
+def test_estimated_jobs_equal_those_of_the_dag(name: str) -> None:
     raw: dict[str, Any] = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
     config = parse_configuration(
         {**raw, "corpus": {"main": {}, "small": {"exclude_sources": [raw["sources"][0]["name"]]}}}
     )
-    dag, told = Dag(config), planned(config)
+    dag, estimate = Dag(config), planned(config)
     known = [*dag.all_batch_record_paths(), *dag.record_paths(["sources", "corpus"])]
     jobs = Counter(".".join(Path(path).name.split(".")[:2]) for path in known)
-    counted = Counter({step: one["jobs"] for step, one in told["sources"]["steps"].items()})
-    for corpus in told["corpora"].values():
+    counted = Counter({step: one["jobs"] for step, one in estimate["sources"]["steps"].items()})
+    for corpus in estimate["corpora"].values():
         counted.update({step: one["jobs"] for step, one in corpus["steps"].items()})
     of_text = {step: number for step, number in jobs.items() if STEPS[step].stage in ("sources", "corpus")}
     assert counted == Counter(of_text)
-    assert counted["corpus.filter"] > told["corpora"]["small"]["steps"]["corpus.filter"]["jobs"]
+    assert counted["corpus.filter"] > estimate["corpora"]["small"]["steps"]["corpus.filter"]["jobs"]
 
 
-def test_the_files_of_a_run_are_counted_before_they_are_there(
-    finished: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = planned(micro())
+def test_file_count_is_estimated_before_the_run(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate = planned(micro())
     made = [path for path in finished.results.rglob("*") if path.is_file() and "scratch" not in path.parts]
-    assert 0.7 * len(made) < told["files"] <= len(made)
+    assert 0.7 * len(made) < estimate["files"] <= len(made)
     more = planned(micro(tokens={"main": {}, "other": {}}))["files"]
-    assert more - told["files"] >= 5 * 4, "two shards, two suffixes and an index: attempt, readings, record and output"
-    assert isinstance(told["free_files"], int) and not told["problems"]
-    monkeypatch.setattr(corpus_estimate, "count_free_files", lambda folder: told["files"] - 1)
+    assert more - estimate["files"] >= 5 * 4, (
+        "two shards, two suffixes and an index: attempt, readings, record and output"
+    )
+    assert isinstance(estimate["free_files"], int) and not estimate["problems"]
+    monkeypatch.setattr(corpus_estimate, "count_free_files", lambda folder: estimate["files"] - 1)
     (problem,) = planned(micro())["problems"]
-    assert problem.startswith(f"the results are at least {told['files']:,} files and {told['files'] - 1:,} can be made")
+    assert problem.startswith(
+        f"the results are at least {estimate['files']:,} files and {estimate['files'] - 1:,} can be made"
+    )
     monkeypatch.setattr(corpus_estimate, "count_free_files", lambda folder: None)
     assert planned(micro())["free_files"] is None and not planned(micro())["problems"]
 
 
-def test_text_is_told_for_each_corpus() -> None:
-    told = planned(micro())["corpora"]["main"]
+def test_text_size_is_reported_for_each_corpus() -> None:
+    estimate = planned(micro())["corpora"]["main"]
     files = [
         path for name in ("nl_brieven/*", "nl_gids.jsonl", "en_guide*") for path in Path("config/corpus").glob(name)
     ]
-    assert told["files"] == len(files) and told["raw_bytes"] == sum(path.stat().st_size for path in files)
-    assert told["documents"] == told["sampled_documents"] == 169 and told["documents_allowed"] == 83_333_333
-    assert told["disk_bytes"].keys() == {"filtered", "signatures", "deduplicated", "final"}  # of 600 entries: not known
+    assert estimate["files"] == len(files) and estimate["raw_bytes"] == sum(path.stat().st_size for path in files)
+    assert estimate["documents"] == estimate["sampled_documents"] == 169 and estimate["documents_allowed"] == 83_333_333
+    assert estimate["disk_bytes"].keys() == {
+        "filtered",
+        "signatures",
+        "deduplicated",
+        "final",
+    }  # of 600 entries: not known
     larger = planned(micro(tokenizer={"main": {"vocabulary_size": 8192}}))["corpora"]["main"]
-    assert 2 * told["text_bytes"] / 3.68 < larger["disk_bytes"]["tokens main"] < 2 * told["text_bytes"]
+    assert 2 * estimate["text_bytes"] / 3.68 < larger["disk_bytes"]["tokens main"] < 2 * estimate["text_bytes"]
 
 
-def test_more_documents_than_memory_allows_are_told_before_the_first_job() -> None:
+def test_too_many_documents_for_memory_are_reported_before_the_first_job() -> None:
     config = micro(corpus={"main": {"deduplication": {"memory_bytes": 8111}}})
     assert planned(config)["problems"] == [
         "corpus main: deduplication.memory_bytes allows 168 documents and about 169 are expected: set "
@@ -84,7 +91,7 @@ def test_more_documents_than_memory_allows_are_told_before_the_first_job() -> No
     assert planned(micro(corpus={"main": {"deduplication": {"memory_bytes": 8112}}}))["problems"] == []
 
 
-def test_what_no_node_and_no_disk_holds_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_above_node_or_disk_size_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1000))
     memory = {"main": {"deduplication": {"memory_bytes": 400_000_000_000}}}
     problems = planned(micro(platform="snellius", corpus=memory), {"corpus.filter": CpuRate(500_000, 1, 1)})["problems"]
@@ -95,8 +102,8 @@ def test_what_no_node_and_no_disk_holds_is_told(monkeypatch: pytest.MonkeyPatch)
     assert len(problems) == 6  # four units, memory, disk
 
 
-def test_shares_of_the_keys_that_do_not_fit_are_told_with_their_own_way_out() -> None:
-    """And of a source that nothing is known of no time is told, least that of another one."""
+def test_oversized_key_shares_are_reported_with_their_own_remedy() -> None:
+    """A source without data has no time, in particular not that of another one."""
     source = {"name": "hub", "dataset": {"name": "someone/something", "revision": "0" * 40}, "language": "nl"}
     source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
@@ -115,52 +122,52 @@ def test_shares_of_the_keys_that_do_not_fit_are_told_with_their_own_way_out() ->
     assert slow_sources and "hub" not in slow_sources
 
 
-def test_more_shares_of_the_keys_are_shorter_jobs() -> None:
+def test_more_key_shares_give_shorter_jobs() -> None:
     """By hand, of 169 documents: 2.3 s for a million of them among the shares, and 1.0 or 1.8 s for the last step."""
-    found = {}
+    results = {}
     for shares in (1, 2, 8):
         config = micro(platform="snellius", corpus={"main": {"deduplication": {"jobs": shares}}})
         rates = {name: rate._replace(start_seconds=0.0) for name, rate in BENCHMARK_RATES.items()}
-        found[shares] = planned(config, rates)["corpora"]["main"]["steps"]
-    assert "corpus.equal_keys" not in found[1]
+        results[shares] = planned(config, rates)["corpora"]["main"]["steps"]
+    assert "corpus.equal_keys" not in results[1]
     for shares in (2, 8):
-        assert found[shares]["corpus.equal_keys"]["low_core_seconds"] == pytest.approx(169 * 2.3e-6)
-        assert found[shares]["corpus.equal_keys"]["low_seconds"] == pytest.approx(169 * 2.3e-6 / shares)
-        assert found[shares]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169 * 1.0e-6)
-    assert found[1]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169 * 1.8e-6)
+        assert results[shares]["corpus.equal_keys"]["low_core_seconds"] == pytest.approx(169 * 2.3e-6)
+        assert results[shares]["corpus.equal_keys"]["low_seconds"] == pytest.approx(169 * 2.3e-6 / shares)
+        assert results[shares]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169 * 1.0e-6)
+    assert results[1]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169 * 1.8e-6)
 
 
-def test_time_is_that_of_the_longest_job_or_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_the_longest_job_or_total_core_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {
         "corpus.filter": CpuRate(2.0, 1e6, 2e6),
         "corpus.find_duplicates": CpuRate(0.0, 1e6, 1e6, of_documents=True),
     }
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     for platform in ("local", "snellius"):
-        told = planned(micro(platform=platform), rates)["corpora"]["main"]
-        step = told["steps"]["corpus.filter"]
-        assert step["low_core_seconds"] == pytest.approx(4 * 2 + told["text_bytes"], rel=1e-3)
-        assert step["high_core_seconds"] == pytest.approx(4 * 2 + 2 * told["text_bytes"], rel=1e-3)
+        estimate = planned(micro(platform=platform), rates)["corpora"]["main"]
+        step = estimate["steps"]["corpus.filter"]
+        assert step["low_core_seconds"] == pytest.approx(4 * 2 + estimate["text_bytes"], rel=1e-3)
+        assert step["high_core_seconds"] == pytest.approx(4 * 2 + 2 * estimate["text_bytes"], rel=1e-3)
         longest = 2 + 72_000  # nl_gids, the largest of the four units, is half of the text
         expected = max(longest, step["low_core_seconds"] / 3) if platform == "local" else longest
         assert step["low_seconds"] == pytest.approx(expected, rel=0.05)
-        assert told["steps"]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169)
-        assert "low_core_seconds" not in told["steps"]["corpus.statistics"]  # nobody measured it
+        assert estimate["steps"]["corpus.find_duplicates"]["low_core_seconds"] == pytest.approx(169)
+        assert "low_core_seconds" not in estimate["steps"]["corpus.statistics"]  # unmeasured
 
 
-def test_many_units_of_a_batch_share_its_cores(tmp_path: Path) -> None:
+def test_batch_units_share_its_cores(tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / f"{number}.txt").write_text("woord " * 1000)
     source = {"name": "s", "path": f"{tmp_path}/*.txt", "language": "nl", "license": "CC0-1.0", "units": 400}
     source["rights"] = {"basis": "public-domain", "holder": "nobody"}
-    told = planned(micro(platform="snellius", sources=[source]), {"corpus.filter": CpuRate(1.0, 1e3, 1e3)})
-    step = told["corpora"]["main"]["steps"]["corpus.filter"]
+    estimate = planned(micro(platform="snellius", sources=[source]), {"corpus.filter": CpuRate(1.0, 1e3, 1e3)})
+    step = estimate["corpora"]["main"]["steps"]["corpus.filter"]
     assert step["jobs"] == 2 and step["submissions"] == 2 and step["cores"] == 24
     assert step["low_core_seconds"] == pytest.approx(2 + 200 * 6, rel=0.01)
     assert 1 + 100 * 6 / 24 < step["low_seconds"] < 1 + 140 * 6 / 24 < step["low_core_seconds"] / 24 + 20
 
 
-def test_small_jobs_are_submitted_together_where_a_machine_bills_more() -> None:
+def test_small_jobs_are_packed_on_machines_with_a_minimum_bill() -> None:
     steps = planned(micro(platform="snellius"))
     assert steps["sources"]["steps"]["sources.listing"]["submissions"] == 0
     assert steps["corpora"]["main"]["steps"]["corpus.filter"] | {"memory_bytes": 0} == {
@@ -169,19 +176,19 @@ def test_small_jobs_are_submitted_together_where_a_machine_bills_more() -> None:
     assert planned(micro())["corpora"]["main"]["steps"]["corpus.filter"]["submissions"] is None
 
 
-def test_sources_that_are_not_here_are_named_and_the_rest_is_told(tmp_path: Path) -> None:
+def test_missing_sources_are_named_and_the_rest_is_estimated(tmp_path: Path) -> None:
     source = {"name": "hub", "dataset": {"name": "someone/something", "revision": "0" * 40}, "language": "nl"}
     source |= {"license": "CC0-1.0", "units": 3, "rights": {"basis": "public-domain", "holder": "nobody"}}
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
-    told = planned(
+    estimate = planned(
         parse_configuration({**raw, "sources": [*raw["sources"], source]}), {"corpus.filter": CpuRate(1, 1, 1)}
     )
-    corpus = told["corpora"]["main"]
+    corpus = estimate["corpora"]["main"]
     assert corpus["unknown_sources"] == ["hub"] and corpus["documents"] == 169
     assert "low_core_seconds" not in corpus["steps"]["corpus.filter"]
 
 
-def test_models_are_planned_where_the_texts_are_not_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_are_planned_without_the_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "{data}/text/nl_laws"
     (tmp_path / "micro.yaml").write_text(yaml.safe_dump(raw))
@@ -191,5 +198,5 @@ def test_models_are_planned_where_the_texts_are_not_at_hand(tmp_path: Path, caps
     assert "cannot estimate the corpus: source nl_gids: its path {data}/text/nl_laws" in printed
 
 
-def test_every_step_of_the_two_chapters_says_what_it_needs() -> None:
+def test_every_source_and_corpus_step_declares_its_needs() -> None:
     assert all(step.need is not None for step in STEPS.values() if step.stage in ("sources", "corpus"))

@@ -1,4 +1,4 @@
-"""A run is what it was when it was started: people edit while its jobs wait, and nothing of it is in their records."""
+"""A run keeps its initial state: edits while its jobs wait are not in their records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIGURATION = "config/micro.yaml"
 
 
 class Held:
-    """A start whose jobs wait for their nodes until they may go."""
+    """An invocation whose jobs wait for their nodes until released."""
 
     def __init__(self, project: OnSlurm, target: str) -> None:
         self.project, self.cluster = project, project.cluster
@@ -33,11 +33,11 @@ class Held:
             )
 
     def wait_for_jobs(self, number: int) -> None:
-        """Wait until so many jobs are submitted."""
+        """Wait until the given number of jobs is submitted."""
         wait_until(lambda: len(self.cluster.jobs()) == number, f"{number} jobs wait: {self.log.read_text()}", 120)
 
     def go(self) -> int:
-        """Let the jobs run and return how the start has ended."""
+        """Let the jobs run and return the exit code of the invocation."""
         self.cluster.ask("scontrol", "update", "partition=cpu", "state=up")
         return self.process.wait(300)
 
@@ -48,7 +48,7 @@ def record(project: Project, name: str) -> dict[str, Any]:
     return loaded
 
 
-def test_a_license_that_is_edited_while_jobs_wait_is_that_of_the_next_start(cluster: Cluster, tmp_path: Path) -> None:
+def test_license_edited_while_jobs_wait_is_used_by_the_next_invocation(cluster: Cluster, tmp_path: Path) -> None:
     project = OnSlurm(tmp_path / "polder", cluster)
     held = Held(project, "sources")
     held.wait_for_jobs(4)
@@ -60,15 +60,15 @@ def test_a_license_that_is_edited_while_jobs_wait_is_that_of_the_next_start(clus
     licenses = {source["name"]: source["license"] for source in frozen["configuration"]["sources"]}
     assert licenses["en_guide"] == "CC0-1.0"
 
-    said = project.run("sources", "--dry-run")
-    assert "since the last invocation: configuration.sources" in said and "CC-BY-4.0" in said
-    assert "sources.manifest" in said
+    output = project.run("sources", "--dry-run")
+    assert "since the last invocation: configuration.sources" in output and "CC-BY-4.0" in output
+    assert "sources.manifest" in output
     project.edit(CONFIGURATION, "CC-BY-4.0", "CC0-1.0")
-    said = project.run("sources", "--dry-run")
-    assert "since the last invocation" not in said and "Nothing to be done" in said
+    output = project.run("sources", "--dry-run")
+    assert "since the last invocation" not in output and "Nothing to be done" in output
 
 
-def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_next_start(
+def test_code_edited_while_jobs_wait_is_refused_and_used_by_the_next_invocation(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     project = OnSlurm(tmp_path / "polder", cluster)
@@ -77,9 +77,9 @@ def test_code_that_is_edited_while_jobs_wait_is_refused_once_and_runs_at_the_nex
     old = project.path("pipeline/sources/fingerprint.py").read_text()
     rewrite(project.path("pipeline/sources/fingerprint.py"))
     assert held.go() != 0
-    said = held.log.read_text()
-    assert said.count("The step refused its inputs, and is not retried") == 4 and "Trying to restart" not in said
-    assert "the code of sources.fingerprint changed while the job waited" in said
+    output = held.log.read_text()
+    assert output.count("The step refused its inputs, and is not retried") == 4 and "Trying to restart" not in output
+    assert "the code of sources.fingerprint changed while the job waited" in output
     attempts = [*read_attempts(project.results).values()]
     assert [a["status"] for a in attempts if a["step"] == "sources.fingerprint"] == ["refused"] * 4
     assert not [*project.results.glob("provenance/records/sources.fingerprint*")]

@@ -1,4 +1,4 @@
-"""What ranks use on all nodes of a job is metered on their nodes, whoever started them and however they end."""
+"""The use of ranks on all nodes of a job is metered there, for any parent process and any end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ with RunningAttempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
     for process in [subprocess.Popen(sys.argv[3:]) for _ in range(int(sys.argv[2]))]:
         assert process.wait() == 0
 """
-# Like the processes of a training, each ends when all have done their work.
+# Like the processes of a training, each ends when all have finished.
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -48,19 +48,19 @@ with meter_additional_node():
 
 
 def commands(folder: Path, launch: str, *seconds: float) -> list[str]:
-    """Return the command line of a job whose ranks burn so many CPU seconds each, at its first start and later ones."""
+    """Return the command line of a job whose ranks burn the given CPU seconds, at its first and later starts."""
     rank = [sys.executable, "-c", RANK, str(folder), str(RANKS), *map(str, seconds)]
     copies = "1" if launch else str(RANKS)
     return [sys.executable, "-c", JOB, str(folder / "results"), copies, *shlex.split(launch), *rank]
 
 
 def readings(folder: Path) -> dict[str, dict[str, list[MeterInterval]]]:
-    """Return the intervals of each attempt, the first one first, by node."""
-    found: dict[str, dict[str, list[MeterInterval]]] = defaultdict(dict)
+    """Return the intervals of each attempt in order, by node."""
+    result: dict[str, dict[str, list[MeterInterval]]] = defaultdict(dict)
     for path in sorted((folder / "results/provenance/readings").glob("*.jsonl")):
         attempt, _, node = path.stem.partition("@")
-        found[attempt][node] = [*read_intervals(path)]
-    return dict(found)
+        result[attempt][node] = [*read_intervals(path)]
+    return dict(result)
 
 
 def cpu_seconds(*nodes: list[MeterInterval]) -> float:
@@ -68,7 +68,7 @@ def cpu_seconds(*nodes: list[MeterInterval]) -> float:
 
 
 def joules(*attempts: dict[str, list[MeterInterval]]) -> float:
-    """Return the energy of attempts by the account, on nodes of which only busy cores use any."""
+    """Return the attributed energy of attempts, on nodes where only busy cores use energy."""
     jobs = [
         MeteredJob(
             str(number), "pretrain.segment", {}, "finished", None, [line for lines in nodes.values() for line in lines]
@@ -91,13 +91,13 @@ class Burn:
         self.job = submit(cluster, folder, [AllocationTask("burn", f"trap : TERM; {shlex.join(words)}", [])], *options)
 
     def finish(self) -> None:
-        """Wait until the job has ended well."""
+        """Wait until the job has succeeded."""
         wait_until(lambda: self.cluster.state(self.job) == "COMPLETED", "the job is complete", seconds=180)
 
 
 @pytest.mark.versions
 @pytest.mark.thorough  # meters of a busy machine use CPU time themselves, the more the longer it takes
-def test_two_nodes_under_srun_are_metered_like_the_same_work_without_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_two_srun_nodes_are_metered_as_the_same_local_work(cluster: Cluster, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     subprocess.run(commands(here, "", SECONDS), check=True, cwd=ROOT, timeout=120)
@@ -113,20 +113,18 @@ def test_two_nodes_under_srun_are_metered_like_the_same_work_without_it(cluster:
     assert cpu_seconds(nodes["node2"]) == pytest.approx(nodes_seconds / 2, rel=0.15), "each node has its own ranks"
     alone_joules, nodes_joules = joules(alone), joules(nodes)
     assert alone_joules == pytest.approx(WATTS * alone_seconds, rel=0.02)
-    assert nodes_joules == pytest.approx(alone_joules, rel=0.1), "and so says the account"
+    assert nodes_joules == pytest.approx(alone_joules, rel=0.1), "and so does the attribution"
     assert {interval.job_processors for interval in nodes["node1"]} == {min(RANKS // 2, os.cpu_count() or 1)}
 
 
-def test_the_interval_of_a_node_that_dies_ends_and_a_requeued_job_has_two_attempts(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_interval_of_a_dead_node_ends_and_a_requeued_job_has_two_attempts(cluster: Cluster, tmp_path: Path) -> None:
     burn = Burn(cluster, tmp_path / "there", 1000.0, SECONDS)
     files = tmp_path / "there/results/provenance/readings"
 
     def burnt() -> list[float]:
         return [cpu_seconds([*read_intervals(path)]) for path in files.glob("*@node*.jsonl")]
 
-    wait_until(lambda: len(found := burnt()) == 2 and min(found) > 1, "both nodes are metered")
+    wait_until(lambda: len(result := burnt()) == 2 and min(result) > 1, "both nodes are metered")
     cluster.fail_node("node2")
     killed = time.time()
     cluster.start_node("node2")
@@ -137,6 +135,6 @@ def test_the_interval_of_a_node_that_dies_ends_and_a_requeued_job_has_two_attemp
     assert first["node2"][-1].ended <= killed and cpu_seconds(first["node2"]) > 1
     assert joules(first, second) == pytest.approx(joules(first) + joules(second)), "a requeued job counts twice"
     assert joules(first) > WATTS * 1 and joules(second) > WATTS * RANKS * SECONDS * 0.7
-    assert cpu_seconds(*second.values()) > RANKS * SECONDS * 0.7  # srun's ranks lose up to a look at their end
+    assert cpu_seconds(*second.values()) > RANKS * SECONDS * 0.7  # srun's ranks lose up to a poll at their end
     attempts = sorted((burn.folder / "results/provenance/attempts").glob("[!.]*.json"))
     assert [json.loads(path.read_text())["status"] for path in attempts][-1] == "finished" and len(attempts) == 2

@@ -1,4 +1,4 @@
-"""A node that Slurm has lost may train on: the job's next start owns the scratch, and the old process stops."""
+"""A node lost to Slurm may continue training: the job's next process owns the scratch, and the old one stops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODULE = "pipeline.pretrain.segment"
 
 @pytest.fixture
 def parted(request: pytest.FixtureRequest, accident: str) -> Iterator[Cluster]:
-    """Return a cluster that can lose node2: its slurmd, or its link to the controller and node1; their disk is one."""
+    """Return a cluster that can lose node2: its slurmd, or its link to the controller and node1; the disk is shared."""
     if accident == "slurmd is killed":
         yield request.getfixturevalue("cluster")
         return
@@ -44,7 +44,7 @@ SETTINGS = SMALL.model_copy(update={"training": SMALL.training.model_copy(update
 
 
 class Segment:
-    """A segment in a job of Slurm on node2, by the command line of its rule: it leaves attempts and a record."""
+    """A segment in a Slurm job on node2, by the command line of its rule: it writes attempts and a record."""
 
     def __init__(self, cluster: Cluster, tokens: dict[str, Path], folder: Path) -> None:  # noqa: F811
         self.cluster, self.run = cluster, folder / "results/test"
@@ -77,32 +77,32 @@ class Segment:
         return lines[-1]["step"] if lines else 0
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the attempts, the first one first."""
+        """Return the attempts in order."""
         files = sorted((self.run / "provenance/attempts").glob("[!.]*.json"))
         return [json.loads(file.read_text()) for file in files]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """Keep all that trains by now from going on."""
-        found = []
+        """Suspend all current training processes."""
+        results = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get("SLURM_JOB_ID") == self.job and str(self.scratch) in " ".join(
                     process.cmdline()
                 ):
-                    found.append(process)
-        assert found
-        for process in found:
+                    results.append(process)
+        assert results
+        for process in results:
             process.suspend()
         try:
             yield
         finally:
-            for process in found:
+            for process in results:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 
     def starts(self) -> int:
-        """Return how many starts of its processes there were."""
+        """Return the number of process starts."""
         return len(list(self.scratch.glob("starts/*/arguments.json")))
 
 
@@ -117,7 +117,7 @@ def undisturbed(tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize(
     "accident", [pytest.param("the network is parted", marks=pytest.mark.thorough), "slurmd is killed"]
 )
-def test_the_old_process_stops_and_the_weights_are_those_of_an_undisturbed_run(
+def test_superseded_process_stops_and_weights_equal_an_undisturbed_run(
     accident: str,
     parted: Cluster,
     tokens: dict[str, Path],  # noqa: F811
@@ -133,7 +133,7 @@ def test_the_old_process_stops_and_the_weights_are_those_of_an_undisturbed_run(
     try:
         wait_until(lambda: training.step() >= before + 10, "the old process trains on")
         with training.held_up():  # on a slow machine it would have finished before the next start
-            if not parted.link:  # by itself Slurm takes some time to call it down
+            if not parted.link:  # Slurm takes some time to mark it down
                 parted.ask("scontrol", "update", "nodename=node2", "state=down", "reason=test")
             wait_until(lambda: training.starts() == 2, "Slurm has started it again", seconds=180)
             assert [attempt["status"] for attempt in training.attempts()] == ["running", "running"]
@@ -145,13 +145,13 @@ def test_the_old_process_stops_and_the_weights_are_those_of_an_undisturbed_run(
             parted.link.mend()
         parted.clear()
     old, new = training.attempts()
-    said = training.messages.read_text()
-    assert old["status"] == "failed" and new["status"] == "finished", said
+    output = training.messages.read_text()
+    assert old["status"] == "failed" and new["status"] == "finished", output
     sentence = f"a later start of this step owns {training.scratch}"
     assert (
         old["error"].startswith(f"Superseded: {sentence}") and f"job {training.job} of Slurm, restart 1" in old["error"]
     )
-    assert f"error: {sentence}" in said and "ended with 2" in said and "ended with 0" in said
+    assert f"error: {sentence}" in output and "ended with 2" in output and "ended with 0" in output
     assert training.starts() == 2
     folder = tmp_path / "compared"
     folder.mkdir()

@@ -1,6 +1,6 @@
-"""GPUs of 4 and of 8 to a node, which nobody computes on: what Slurm gives a training on each platform.
+"""GPUs of 4 and of 8 per node, without computation: the resources of a training on each platform.
 
-The masks of LUMI's file are compared with what its pages print of a node; on this machine there are no such cores.
+The masks of LUMI's file are compared with its documentation of a node; this machine has no such cores.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def masks_of(launch: str | None) -> list[set[int]]:
 
 
 def check_lumi(masks: list[set[int]]) -> None:
-    """Check that each rank of a node has seven cores beside its die, its own, without the first of the L3 cache."""
+    """Check that each rank of a node has seven cores next to its die, its own, without the first of the L3 cache."""
     assert len(masks) == len(NUMA_OF_DIE) and sum(map(len, masks)) == len(set().union(*masks)) == 56
     for mask, numa in zip(masks, NUMA_OF_DIE, strict=True):
         first = min(mask) - 1
@@ -76,7 +76,7 @@ def check_lumi(masks: list[set[int]]) -> None:
         assert mask <= {*CORES_OF_NUMA[numa]}
 
 
-def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
+def test_lumi_cpu_masks_are_the_cores_next_to_each_die() -> None:
     lumi = platforms.load_platform_settings("lumi")
     check_lumi(masks_of(lumi.launch))
     assert parse_cpus_per_task(lumi.launch) == 7 and count_processes_per_node(lumi.launch) == lumi.devices == 8
@@ -86,7 +86,7 @@ def test_the_masks_of_lumi_are_the_cores_beside_each_die() -> None:
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_the_ranks_of_a_node_have_its_cores_and_no_more(name: str) -> None:
+def test_ranks_of_a_node_share_exactly_its_cores(name: str) -> None:
     platform = platforms.load_platform_settings(name)
     gpu = platform.partitions["gpu"]
     assert platform.devices == gpu.gpus == DEVICES[name]
@@ -100,8 +100,8 @@ def machine() -> Iterator[Cluster]:
         yield cluster
 
 
-def asked(stage: str, name: str) -> dict[str, Any]:
-    """Return the resources of a stage's job on a platform, in the one partition of the tests that has GPUs."""
+def request_resources(stage: str, name: str) -> dict[str, Any]:
+    """Return the resources of a stage's job on a platform, in the only GPU partition of the tests."""
     described = platforms.load_platform_settings(name).model_dump(exclude_unset=True)
     for partition in {"gpu", "evaluation"} & described["partitions"].keys():
         described["partitions"][partition] |= {"name": "gpu", "minutes": 60}
@@ -115,13 +115,13 @@ def asked(stage: str, name: str) -> dict[str, Any]:
 
 
 def resolved(resource: Callable[..., Any]) -> Any:
-    """Return what a resource is for a model's job at its first attempt, given by name as Snakemake gives it."""
+    """Return a resource of a model's job at its first attempt, given by name as in Snakemake."""
     given = {"wildcards": WILDCARDS, "attempt": 1}
     return resource(*(given[name] for name in signature(resource).parameters))
 
 
-def said(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict[str, str]]:
-    """Submit a job with these resources and return what its processes see, by their ranks."""
+def run_and_report(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict[str, str]]:
+    """Submit a job with these resources and return the view of its processes, by rank."""
     script = folder / "say.sh"
     script.write_text(SAY)
     launch = re.sub(r"--output=\S+", "", resources.get("launch") or "srun").replace("--open-mode=append", "")
@@ -138,13 +138,11 @@ def said(cluster: Cluster, resources: dict[str, Any], folder: Path) -> list[dict
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_training_gets_a_process_for_each_gpu_and_all_gpus_of_its_nodes(
-    name: str, machine: Cluster, tmp_path: Path
-) -> None:
+def test_training_has_a_process_per_gpu_and_all_gpus_of_its_nodes(name: str, machine: Cluster, tmp_path: Path) -> None:
     gpus = MACHINES[name]
     everything = ",".join(map(str, range(gpus)))
-    resources = asked("pretrain.segment", name)
-    ranks = said(machine, resources, tmp_path)
+    resources = request_resources("pretrain.segment", name)
+    ranks = run_and_report(machine, resources, tmp_path)
     assert len(ranks) == count_processes(resources["launch"]) == NODES * gpus
     assert [int(rank["local"]) for rank in ranks] == [*range(gpus)] * NODES
     assert [rank["node"] for rank in ranks] == ["node1"] * gpus + ["node2"] * gpus
@@ -157,11 +155,9 @@ def test_a_training_gets_a_process_for_each_gpu_and_all_gpus_of_its_nodes(
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("name", ["snellius", "lumi"])
-def test_an_evaluation_gets_one_gpu_and_one_that_is_not_there_is_refused(
-    name: str, machine: Cluster, tmp_path: Path
-) -> None:
-    resources = asked("evaluate.suites", name)
-    (rank,) = said(machine, resources, tmp_path)
+def test_evaluation_gets_one_gpu_and_an_unavailable_one_is_refused(name: str, machine: Cluster, tmp_path: Path) -> None:
+    resources = request_resources("evaluate.suites", name)
+    (rank,) = run_and_report(machine, resources, tmp_path)
     assert rank["step"] == rank["visible"] == "0" and rank["cpus"] == str(resources["cpus_per_task"])
     words = (
         "sbatch",

@@ -1,4 +1,4 @@
-"""A platform with an image: processes compute in there, where nothing of Slurm is, and Slurm is asked from outside."""
+"""A platform with an image: processes compute inside, where Slurm is absent, and Slurm is queried from outside."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def inside(environment: dict[str, str], *words: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.slurm
-def test_nothing_of_slurm_is_in_the_image(slurm: Cluster, tmp_path: Path) -> None:
+def test_image_contains_nothing_of_slurm(slurm: Cluster, tmp_path: Path) -> None:
     environment = {**slurm.environment(), **image.make(tmp_path, [])}
     for name in (*CLIENTS, "munge"):
         assert inside(environment, "sh", "-c", f"command -v {name}").returncode == 127
@@ -51,14 +51,14 @@ def test_nothing_of_slurm_is_in_the_image(slurm: Cluster, tmp_path: Path) -> Non
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("nodes", LISTS)
-def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: Cluster, nodes: str) -> None:
-    told = slurm.ask("scontrol", "show", "hostnames", nodes).split()
-    assert find_first_node(nodes) == told[0]
-    assert sorted(accounting.list_hosts(nodes)) == sorted(told)
+def test_node_lists_are_parsed_as_by_slurm(slurm: Cluster, nodes: str) -> None:
+    expanded = slurm.ask("scontrol", "show", "hostnames", nodes).split()
+    assert find_first_node(nodes) == expanded[0]
+    assert sorted(accounting.list_hosts(nodes)) == sorted(expanded)
 
 
 @pytest.mark.slow
-def test_every_step_computes_in_the_image_and_its_record_says_so(project: Project, tmp_path: Path) -> None:
+def test_every_step_runs_in_the_image_and_records_it(project: Project, tmp_path: Path) -> None:
     environment = {**project.environment(), **image.make(tmp_path / "images", [], tmp_path)}
     project.path(".venv-image").symlink_to(Path(sys.prefix).resolve())
     written(project, {"container": f"{tmp_path}/images/torch.sif", "launch": "torchrun --nproc-per-node=2"})
@@ -98,7 +98,7 @@ def written(project: Project, keys: dict[str, Any]) -> None:
         ("none", "exec: python: not found): see docs/howto/use-a-container.md"),
     ],
 )
-def test_an_image_with_another_python_is_refused_at_the_start(
+def test_image_with_another_python_is_refused_at_startup(
     python: str, words: str, copy: Project, tmp_path: Path
 ) -> None:
     environment = {**copy.environment(), **image.make(tmp_path / "images", [], tmp_path)}
@@ -117,14 +117,14 @@ def test_an_image_with_another_python_is_refused_at_the_start(
     assert not copy.attempts()
 
 
-def test_python_of_an_image_reads_the_code_of_this_copy(copy: Project, tmp_path: Path) -> None:
+def test_python_of_the_image_runs_the_code_of_this_checkout(copy: Project, tmp_path: Path) -> None:
     environment = {**image.make(tmp_path / "images", []), "PIPELINE_IMAGE": f"{tmp_path}/images/torch.sif"}
     command = [copy.path("envs/container/python"), "-c", "import pipeline; print(pipeline.__file__)"]
     done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout == f"{copy.path('pipeline/__init__.py')}\n", done.stderr
 
 
-def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Path) -> None:
+def test_missing_apptainer_is_one_sentence(copy: Project, tmp_path: Path) -> None:
     (tmp_path / "torch.sif").touch()
     written(copy, {"container": f"{tmp_path}/torch.sif"})
     command = copy.command("plan", "--config", "platform=image")
@@ -133,20 +133,20 @@ def test_an_image_without_apptainer_is_one_sentence(copy: Project, tmp_path: Pat
     assert "there is neither apptainer nor singularity here: load its module before snakemake starts" in done.stderr
 
 
-def test_a_missing_image_is_refused_before_anything_starts_and_a_dry_run_says_so(copy: Project, tmp_path: Path) -> None:
+def test_missing_image_is_refused_before_any_job_and_reported_by_a_dry_run(copy: Project, tmp_path: Path) -> None:
     written(copy, {"container": f"{tmp_path}/gone.sif"})
     sentence = f"there is no image {tmp_path}/gone.sif: write an existing one into workflow/platforms/image.yaml"
     for options, code in (((), 2), (("--dry-run",), 0)):
         command = copy.command("plan", *options, "--config", "platform=image")
         environment = copy.environment()
         done = subprocess.run(command, cwd=copy.folder, env=environment, capture_output=True, text=True, timeout=120)
-        said = done.stdout + done.stderr  # a dry run prints all of it as its output
-        assert done.returncode == code and sentence in said and "Traceback" not in said
-        assert ("This would be refused" in said) is (code == 0)
+        output = done.stdout + done.stderr  # a dry run prints all of it as its output
+        assert done.returncode == code and sentence in output and "Traceback" not in output
+        assert ("This would be refused" in output) is (code == 0)
     assert not copy.attempts()
 
 
-def test_an_image_is_known_by_its_hash_which_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_hash_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "torch.sif"
     path.write_bytes(b"an image")
     platform = Platform(name="image", container=str(path))
@@ -157,7 +157,7 @@ def test_an_image_is_known_by_its_hash_which_is_computed_once(tmp_path: Path, mo
         patched.setattr("pipeline.slurm.job_software.hash_file", lambda path: pytest.fail(f"{path} is hashed again"))
         assert describe_image(platform, first) == first
         path.write_bytes(b"another image")
-        assert describe_image(platform, first, hashed=False)["image"]["sha256"] is None, "a dry run leaves it"
+        assert describe_image(platform, first, hashed=False)["image"]["sha256"] is None, "a dry run keeps it"
     assert describe_image(platform, first)["image"]["sha256"] not in (None, sha256)
     (tmp_path / "folder").mkdir()
     folder = Platform(name="image", container=str(tmp_path / "folder"))

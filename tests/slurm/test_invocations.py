@@ -1,4 +1,4 @@
-"""A snakemake killed with -9 and started again: its lock is cleared, its jobs run once and none is lost."""
+"""A snakemake killed with -9 and restarted: its lock is cleared, its jobs run once and none is lost."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def project(tmp_path: Path) -> Project:
 
 
 def start_of(run: Path, name: str = "of-a-killed-one", cluster: str | None = "loopback") -> SlurmInvocation:
-    """Write the file of a start that came to no end."""
+    """Write the file of an unfinished invocation."""
     start = SlurmInvocation(name=name, host="login2", process=4711, started=utc_timestamp(), cluster=cluster)
     start.write(run)
     return start
 
 
-def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project: Project) -> None:
+def test_every_job_runs_once_after_a_killed_invocation(cluster: Cluster, project: Project) -> None:
     environment = {**project.environment(), **cluster.environment()}
     cluster.ask("scontrol", "update", "partition=cpu", "state=down")  # no job starts yet
     log = project.folder / "first.log"
@@ -89,7 +89,7 @@ def test_killed_and_started_again_every_job_runs_once(cluster: Cluster, project:
     assert set(ran.values()) == {1} and all(row.endswith("|COMPLETED") for row in ran)
     assert sum("sources_fingerprint" in row for row in ran) == 4
     assert all(start.ended for start in load_invocations(project.results))
-    assert len([*project.results.glob("provenance/accounting/*.json")]) == len(ran), "the books have all jobs"
+    assert len([*project.results.glob("provenance/accounting/*.json")]) == len(ran), "all jobs are accounted"
 
 
 def held_job(cluster: Cluster, name: str) -> str:
@@ -97,24 +97,22 @@ def held_job(cluster: Cluster, name: str) -> str:
     return cluster.ask("sbatch", "--parsable", "--output=/dev/null", "--wrap=true", "--hold", f"--job-name={name}")
 
 
-def test_whoever_holds_the_run_waits_for_the_jobs_of_a_killed_start_of_another_host(
+def test_new_invocation_waits_for_jobs_of_one_killed_on_another_host(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
-    said: list[str] = []
-    taker = threading.Thread(target=invocations.wait_for_killed_invocations, args=(tmp_path, said.append, 0.1))
+    messages: list[str] = []
+    taker = threading.Thread(target=invocations.wait_for_killed_invocations, args=(tmp_path, messages.append, 0.1))
     taker.start()
-    wait_until(lambda: any(f"job {job} (" in sentence for sentence in said), "it waits for the job")
+    wait_until(lambda: any(f"job {job} (" in sentence for sentence in messages), "it waits for the job")
     assert load_invocations(tmp_path) == [start]
     cluster.ask("scontrol", "release", job)
     taker.join(120)
     assert [start.ended is not None for start in load_invocations(tmp_path)] == [True] and not cluster.jobs()
 
 
-def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_of_another_run_are_not_awaited(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     held_job(cluster, "of-another-run")
     start_of(tmp_path)
@@ -122,7 +120,7 @@ def test_jobs_of_another_run_or_of_no_run_are_not_waited_for(
     assert len(cluster.jobs()) == 1
 
 
-def test_who_follows_a_run_is_told_which_of_its_jobs_wait(
+def test_follow_command_shows_pending_jobs(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
@@ -136,7 +134,7 @@ def test_who_follows_a_run_is_told_which_of_its_jobs_wait(
 
 
 @pytest.mark.parametrize("has_slurm", [True, False])
-def test_jobs_that_cannot_be_asked_for_here_refuse_the_start(
+def test_jobs_that_cannot_be_queried_block_the_invocation(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_slurm: bool
 ) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"] if has_slurm else "/nowhere")
@@ -147,18 +145,16 @@ def test_jobs_that_cannot_be_asked_for_here_refuse_the_start(
     for part in ("login2", "the cluster snellius", here, f"squeue --name={start.name}", str(start.path(tmp_path))):
         assert part in str(refused.value)
     assert load_invocations(tmp_path) == [start]
-    start.path(tmp_path).unlink()  # the way out that it names
+    start.path(tmp_path).unlink()  # the remedy in its message
     invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
 
 
-def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_over(
-    cluster: Cluster, project: Project
-) -> None:
+def test_killed_slurm_run_continues_locally_after_its_jobs_end(cluster: Cluster, project: Project) -> None:
     job, start = held_job(cluster, "of-a-killed-one"), start_of(project.results)
     words = [*project.command(), "--", "plan"]
     refused = subprocess.run(
         words, cwd=project.folder, env=project.environment(), capture_output=True, text=True
-    )  # the commands of Slurm are installed here, but find no cluster without its configuration
+    )  # Slurm's commands are installed here, but find no cluster without its configuration
     assert refused.returncode == 2 and "there is no Slurm here: run snakemake there" in refused.stderr
     log = project.folder / "second.log"
     environment = {**project.environment(), **cluster.environment()}
@@ -172,7 +168,7 @@ def test_a_killed_run_of_slurm_goes_on_with_the_local_profile_when_its_jobs_are_
 
 
 def marked(*names: str) -> list[Path]:
-    """Return Snakemake's marks that files are incomplete, made."""
+    """Create and return Snakemake's marks of incomplete files."""
     marks = [invocations.metadata_file(invocations.INCOMPLETE, name) for name in names]
     for mark in marks:
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -180,32 +176,32 @@ def marked(*names: str) -> list[Path]:
     return marks
 
 
-def test_a_step_that_a_killed_snakemake_left_is_waited_for_and_not_run_again(
+def test_step_left_by_a_killed_snakemake_is_awaited_and_not_rerun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipeline.py").write_text(
-        "import os, sys, time\nwhile not os.path.exists('told'): time.sleep(0.05)\n"
+        "import os, sys, time\nwhile not os.path.exists('reported'): time.sleep(0.05)\n"
         "open(sys.argv[-1], 'w'); open('made', 'w')\n"
     )
     run, record = Path("results/micro"), "results/micro/record.json"
     run.mkdir(parents=True)
     marks = marked("made", record)
     words = ["plan", "estimate", "--output", "plan", "made", "--record", record]
-    said: list[str] = []
+    messages: list[str] = []
 
     def say(sentence: str) -> None:
-        said.append(sentence)
-        Path("told").touch()
+        messages.append(sentence)
+        Path("reported").touch()
 
     with subprocess.Popen([sys.executable, "-m", "pipeline", *words]):
         wait_until(lambda: invocations.find_local_steps(run), "the step runs")
         invocations.wait_for_local_steps(run, say)
-    assert "plan estimate" in said[0] and Path(record).exists()
+    assert "plan estimate" in messages[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
 
 
-def test_a_step_that_ends_while_it_is_looked_for_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_ends_during_the_search_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run, record = Path("results/micro"), "results/micro/record.json"
     run.mkdir(parents=True)
@@ -216,21 +212,21 @@ def test_a_step_that_ends_while_it_is_looked_for_is_complete(tmp_path: Path, mon
         wait_until(Path(record).exists, "it has its record")
         process = psutil.Process(step.pid)
         monkeypatch.setattr(invocations.psutil, "process_iter", lambda: [process])
-        monkeypatch.setattr(process, "environ", lambda: step.communicate(b"\n") and {})  # asked for last
+        monkeypatch.setattr(process, "environ", lambda: step.communicate(b"\n") and {})  # requested last
         invocations.wait_for_local_steps(run, print)
     assert not mark.exists()
 
 
-def test_steps_that_cannot_be_seen_are_told_by_what_they_write(tmp_path: Path) -> None:
+def test_invisible_steps_are_detected_by_their_output(tmp_path: Path) -> None:
     killed = RunningAttempt("plan.estimate", {}, tmp_path)
     lives = RunningAttempt("sources.listing", {"source": "laws"}, tmp_path)
     for attempt in (killed, lives):
         attempt._write()
-    said: list[str] = []
-    waiter = threading.Thread(target=invocations.wait_for_remote_steps, args=(tmp_path, said.append, 0.5))
+    messages: list[str] = []
+    waiter = threading.Thread(target=invocations.wait_for_remote_steps, args=(tmp_path, messages.append, 0.5))
     waiter.start()
-    wait_until(lambda: lives._write() or said, "it is seen")
-    assert lives.path.name in said[0] and killed.path.name not in said[0]
+    wait_until(lambda: lives._write() or messages, "it is seen")
+    assert lives.path.name in messages[0] and killed.path.name not in messages[0]
     lives._end("finished", None)
     waiter.join(30)
     assert not waiter.is_alive()

@@ -1,4 +1,4 @@
-"""Training on one device, the plainest case: one process, whatever little the platform's file says."""
+"""Training on one device, the simplest case: one process, under a minimal platform file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(project: Project) -> None:
     assert record["counts"]["world_size"] == 1 and record["counts"]["steps"] == 4 and record["launch"] == ""
 
 
-def test_a_bare_platform_trains_on_this_machine(project: Project) -> None:
+def test_minimal_platform_trains_locally(project: Project) -> None:
     forget_training(project)
     project.path("workflow/platforms/loopback.yaml").write_text(BARE)
     file = project.path("config/micro.yaml")
@@ -41,7 +41,7 @@ def test_a_bare_platform_trains_on_this_machine(project: Project) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.thorough  # tests/slurm/test_invocations.py runs jobs on a platform without partitions
-def test_a_bare_platform_trains_through_slurm(project: Project, cluster: Cluster) -> None:
+def test_minimal_platform_trains_through_slurm(project: Project, cluster: Cluster) -> None:
     forget_training(project)
     on_slurm = OnSlurm(project.folder, cluster)
     on_slurm.describe(BARE, SECTION % ACCOUNT)
@@ -50,9 +50,7 @@ def test_a_bare_platform_trains_through_slurm(project: Project, cluster: Cluster
 
 
 @pytest.mark.slurm
-def test_one_device_with_an_energy_policy_trains_through_slurm_which_is_asked_for_the_policy(
-    project: Project, cluster: Cluster
-) -> None:
+def test_single_device_energy_policy_is_requested_from_slurm(project: Project, cluster: Cluster) -> None:
     project.edit("config/micro.yaml", "learning_rate: 0.003", "learning_rate: 0.003\n      energy_policy: slow")
     on_slurm = OnSlurm(project.folder, cluster)
     on_slurm.describe(SRUN + "energy_policies: {slow: --cpu-freq=Low}\n", SECTION % ACCOUNT)

@@ -1,4 +1,4 @@
-"""What sites of Slurm print for one and the same thing, read: GPUs, nodes, sizes, times and states."""
+"""Output variants of Slurm sites are parsed: GPUs, nodes, sizes, times and states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.slurm.output_parsing import (
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        # Printed by sacct 22.05 where AccountingStorageTRES names the types, some types, and the sum.
+        # Printed by sacct 22.05 if AccountingStorageTRES names the types, some types, and the sum.
         ("billing=1,cpu=1,gres/gpu:a100=1,gres/gpu:a100_3g.20gb=1,mem=100M,node=1", 1),
         ("billing=1,cpu=1,gres/gpu:a100_3g.20gb=1,mem=100M,node=1", 0),
         ("billing=2,cpu=2,gres/gpu:a100=2,gres/gpu=4,mem=200M,node=2", 4),
@@ -54,22 +54,22 @@ from pipeline.slurm.output_parsing import (
         ("(null)", 0),
     ],
 )
-def test_gpus_are_counted_once_and_no_parts_of_them(text: str, number: int) -> None:
+def test_gpus_are_counted_once_without_subtypes(text: str, number: int) -> None:
     assert count_gpus(text) == number
 
 
-def test_resources_are_split_at_the_first_sign() -> None:
+def test_resources_are_split_at_the_first_equals_sign() -> None:
     assert parse_tres("cpu=2,gres/gpu:a100=4,mem=4G") == {"cpu": "2", "gres/gpu:a100": "4", "mem": "4G"}
     assert parse_tres("") == {}
 
 
-def test_lists_of_nodes_in_all_forms() -> None:  # test_image.py compares with what scontrol expands
+def test_node_lists_are_parsed_in_all_formats() -> None:  # test_image.py compares with what scontrol expands
     assert list_hosts("node[08-10,12]-ib") == ["node08-ib", "node09-ib", "node10-ib", "node12-ib"]
     assert list_hosts("a1,b[2-3].cluster") == ["a1", "b2.cluster", "b3.cluster"]
     assert [list_hosts(text) for text in ("None assigned", "(null)", "n/a", "Unknown", "")] == [[]] * 5
 
 
-def test_times_in_all_forms() -> None:
+def test_times_are_parsed_in_all_formats() -> None:
     times = {"1-02:03:04": 93784, "02:03:04": 7384, "03:04.500": 184.5, "1-12": 129600, "2-01:30": 178200, "": 0}
     assert {text: parse_seconds(text) for text in times} == times
     words = ("UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET", "n/a")
@@ -78,14 +78,14 @@ def test_times_in_all_forms() -> None:
     assert {text: parse_minutes(text) for text in limits} == limits
 
 
-def test_sizes_in_all_forms() -> None:
+def test_sizes_are_parsed_in_all_formats() -> None:
     sizes = {"201872K": 201872 << 10, "1.5G": 3 << 29, "300M": 300 << 20, "0": 0, "2P": 2 << 50, "": None, "16?": None}
     assert {text: parse_bytes(text) for text in sizes} == sizes
     assert parse_bytes("4096", "M") == parse_bytes("4G", "M") == 4 << 30
     assert [parse_bytes(text) for text in ("4000Mc", "4Gn", "1.2.3G")] == [None] * 3
 
 
-def test_states_are_without_what_follows_them() -> None:
+def test_states_are_parsed_without_suffixes() -> None:
     states = {"CANCELLED by 1000": "CANCELLED", "CANCELLED+": "CANCELLED", "MIXED+PLANNED": "MIXED", "idle~": "idle"}
     assert {text: parse_state(text) for text in states} == states
     assert parse_state("NODE_FAIL") == "NODE_FAIL" and parse_state("") == ""

@@ -1,4 +1,4 @@
-"""`platform check` and what is refused before anything is submitted, asked of the real cluster."""
+"""`platform check` and refusals before any submission, on the real cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.versions
-def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: Project, tmp_path: Path) -> None:
+def test_platform_check_tests_slurm_one_node_and_two_nodes(cluster: Cluster, project: Project, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "platform", "check", "--platform=loopback", f"--account={ACCOUNT}"],
         cwd=project.folder,
@@ -98,7 +98,7 @@ def test_the_check_asks_slurm_one_node_and_two_nodes(cluster: Cluster, project: 
 
 
 @pytest.mark.versions
-def test_a_platform_that_slurm_describes_passes_the_check(
+def test_platform_described_from_slurm_passes_the_check(
     here: Cluster, project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project.folder)
@@ -134,22 +134,22 @@ def test_a_platform_that_slurm_describes_passes_the_check(
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_what_is_not_so_is_said_with_the_way_out(here: Cluster, keys: dict[str, Any], words: str) -> None:
+def test_wrong_platform_setting_is_reported_with_a_remedy(here: Cluster, keys: dict[str, Any], words: str) -> None:
     platform = platforms.Platform.model_validate(keys)
     srun = platform_check._srun_words(platform.partitions["gpu"], platform.job_options("gpu", ACCOUNT), 60)
-    found = [
+    results = [
         *site_checks.check_partitions(platform, 2),
         *site_checks.check_partition_sizes(platform),
         *site_checks.check_scratch(platform, None),
     ]
-    found += platform_check.check_energy_meters(platform)
+    results += platform_check.check_energy_meters(platform)
     if platform.node_disk or platform.device:
-        found += platform_check.check_node(platform, "gpu", srun, load=False)
-    bad = [finding for finding in found if finding.ok is False]
-    assert len(bad) == 1 and words in str(bad[0]) and bad[0].way_out, found
+        results += platform_check.check_node(platform, "gpu", srun, load=False)
+    bad = [finding for finding in results if finding.ok is False]
+    assert len(bad) == 1 and words in str(bad[0]) and bad[0].way_out, results
 
 
-def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_path: Path, monkeypatch: Any) -> None:
+def test_partition_without_python_is_reported(here: Cluster, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(platform_check, "_job_python", lambda platform: "/nowhere/python")
     platform = platforms.Platform.model_validate(LOOPBACK)
     srun = platform_check._srun_words(platform.partitions["cpu"], platform.job_options("cpu", ACCOUNT), 60)
@@ -158,7 +158,7 @@ def test_a_partition_whose_nodes_do_not_see_python_is_said(here: Cluster, tmp_pa
     assert "--partition=cpu" in finding.way_out
 
 
-def test_the_options_of_a_run_are_those_of_its_small_jobs(
+def test_run_options_are_those_of_its_small_jobs(
     here: Cluster, project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project.folder)
@@ -176,7 +176,7 @@ def test_the_options_of_a_run_are_those_of_its_small_jobs(
     assert f"--account={ACCOUNT} --constraint=nowhere" in bad
 
 
-def test_what_was_not_asked_is_said(here: Cluster) -> None:
+def test_unchecked_properties_are_listed(here: Cluster) -> None:
     wrong = platforms.Platform.model_validate(changed("partitions.cpu.name", "nowhere"))
     assert [f.what for f in platform_check.check_platform(wrong, ACCOUNT, 2, 60) if f.ok is None][-1].startswith(
         "Python, GPUs and disk"
@@ -187,7 +187,7 @@ def test_what_was_not_asked_is_said(here: Cluster) -> None:
     assert two.ok is None and two.what == "whether two nodes talk, since --nodes is 1" and last.ok is None
 
 
-def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
+def test_unresponsive_nodes_are_reported(here: Cluster) -> None:
     platform = platforms.Platform.model_validate(changed("partitions.gpu.name", "cpu"))
     here.ask("sbatch", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
     srun = platform_check._srun_words(platform.partitions["gpu"], platform.job_options("gpu", ACCOUNT), wait_seconds=1)
@@ -227,7 +227,7 @@ def test_nodes_that_do_not_answer_in_time_are_said_so(here: Cluster) -> None:
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
-def test_a_run_is_refused_in_one_sentence(
+def test_invalid_run_is_refused_in_one_sentence(
     here: Cluster,
     sections: dict[str, Any],
     keys: dict[str, Any],
@@ -249,7 +249,7 @@ def test_a_run_is_refused_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_snakemake_submits_nothing_of_a_run_that_is_refused(cluster: Cluster, project: Project) -> None:
+def test_snakemake_submits_nothing_for_a_refused_run(cluster: Cluster, project: Project) -> None:
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--configfile", "config/micro.yaml"]
     done = subprocess.run(
         [*command, "--config", "platform=loopback", "slurm={account: nobody}"],
@@ -263,7 +263,7 @@ def test_snakemake_submits_nothing_of_a_run_that_is_refused(cluster: Cluster, pr
     assert not cluster.jobs() and not [*project.results.glob("provenance/attempts/*")]
 
 
-def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_slurm_commands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"there is no sbatch, srun, .* here: use a login node .* --profile local"):
         platform_check.check_run(parse_configuration(MICRO), slurm=True, modules=False)
@@ -275,13 +275,13 @@ def test_without_slurm_s_commands_a_run_is_refused(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder of modules, in a shell that has logged in: with `module` exported, as sites do it."""
+    """Return a folder of modules, in a login shell: with `module` exported, as on real sites."""
     start = Path("/usr/share/modules/init/bash")
     if not start.exists():
         is_lacking("Environment Modules is not installed here (.ci/run installs it)")
     shell = ["bash", "-c", f"source {start}; env -0"]
-    told = subprocess.run(shell, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True).stdout
-    for name, value in (entry.split("=", 1) for entry in told.split("\0") if entry):
+    output = subprocess.run(shell, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True).stdout
+    for name, value in (entry.split("=", 1) for entry in output.split("\0") if entry):
         if "module" in name.lower():
             monkeypatch.setenv(name, value)
     monkeypatch.delenv("BASH_ENV", raising=False)
@@ -292,7 +292,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_modules_reach_a_job_through_a_shell_that_drops_functions(
+def test_modules_are_loaded_in_a_shell_that_drops_functions(
     cluster: Cluster, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BASH_ENV", "")  # to be undone
@@ -307,14 +307,14 @@ def test_modules_reach_a_job_through_a_shell_that_drops_functions(
     assert "tool is loaded" in (tmp_path / "out").read_text()
 
 
-def test_a_job_without_module_fails(tmp_path: Path) -> None:
+def test_job_without_the_module_command_fails(tmp_path: Path) -> None:
     command = job_software.JobModules("tool/1.0").shellcmd("echo went on")
     shell = ["bash", "-c", f"set -euo pipefail; {command}"]
     done = subprocess.run(shell, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert done.returncode == 1 and "went on" not in done.stdout
 
 
-def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_modules_are_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the modules tool/2.0 do not load (ERROR: Unable to locate" in job_software.check_modules(["tool/2.0"]).what
     for name in [name for name in os.environ if "MODULE" in name.upper()]:
         monkeypatch.delenv(name)
@@ -323,7 +323,7 @@ def test_modules_that_are_not_there_are_refused(tree: Path, monkeypatch: pytest.
         platform_check.check_run(parse_configuration(MICRO), slurm=False, modules=True)
 
 
-def test_every_rule_runs_with_the_platform_s_modules(tree: Path, project: Project) -> None:
+def test_every_rule_loads_the_modules_of_the_platform(tree: Path, project: Project) -> None:
     written(project.path("workflow/platforms"), {"modules": ["tool/1.0"]})
     project.edit("config/micro.yaml", "run:", "platform: loopback\nrun:")
     project.warm = False  # a warm Python takes BASH_ENV, by which bash has the command module

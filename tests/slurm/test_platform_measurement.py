@@ -1,4 +1,4 @@
-"""What `polder platform measure` prints is operations and bytes over seconds, and can go into a platform's file."""
+"""`polder platform measure` prints operations and bytes per second as part of a platform file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def quarter_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each look at the clock be a quarter of a second after the one before."""
+    """Advance the clock by a quarter of a second at each reading."""
     ticks = iter(range(10**6))
     monkeypatch.setattr(platform_measurement.time, "perf_counter", lambda: next(ticks) / 4)
 
 
 @pytest.mark.usefixtures("quarter_seconds")
-def test_a_rate_is_work_over_seconds(tmp_path: Path) -> None:
+def test_rate_is_work_per_second(tmp_path: Path) -> None:
     # Of one second four looks at the clock are left after the first, and each but the last follows a call.
     assert measure_matrix_rate(CPU, 64, 1) == 2 * 64**3 * 3 / 1
     assert measure_copy_rate(CPU, CPU, 1000, 1) == 2 * 1000 * 3 / 1
@@ -34,14 +34,14 @@ def test_a_rate_is_work_over_seconds(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_folder_that_cannot_be_measured_is_one_sentence(tmp_path: Path) -> None:
+def test_unmeasurable_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file or directory: name a folder"):
         measure_storage_rate(tmp_path / "none", 1 << 20)
     with pytest.raises(InputError, match="GiB free: name another --folder"):
         measure_storage_rate(tmp_path, 1 << 60)
 
 
-def test_what_is_printed_is_a_part_of_a_platforms_file(
+def test_measurement_output_is_valid_platform_yaml(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform_measurement, "MATRIX_SIZES", {"cpu": 64})

@@ -1,7 +1,7 @@
-"""Slurm's own pm_counters plugin on nodes with the counters of a Cray: the joules that went in come out of the books.
+"""Slurm's own pm_counters plugin on nodes with Cray counters: the input joules are in the accounting.
 
-The counters are files of this test, in the forms of a real node, which go up at a known power; slurmd and its jobs see
-them as /sys/cray/pm_counters. All that reads them is real: Slurm's plugin and accounting, sacct, the job's own meter.
+The counters are files of this test in the form of a real node, which grow at a known power; slurmd and its jobs see
+them as /sys/cray/pm_counters. All readers are real: Slurm's plugin and accounting, sacct, the job's own meter.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tests.conftest import is_lacking
 from tests.energy.accounts import attribute
 from tests.slurm.cluster import Cluster, running, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.thorough]  # counters go up by the clock
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.thorough]  # counters grow with the clock
 
 ROOT = Path(__file__).parents[2]
 WATTS = {"node1": 700, "node2": 1900}
 PARTS = {"cpu": 0.1, "memory": 0.05, **{f"accel{number}": 0.15 for number in range(4)}}  # of the node's power
 NAME, SECONDS = "of-a-cray", 8.0
-# How long counters went up: for the work, and at most for half as long again as the job took, since they may be read a
+# How long counters grew: for the work, and at most 1.5 × the job's time, because they may be read a
 # while after they were written, by daemons and jobs of a busy machine, and the accounting has whole seconds. A part
-# that is counted twice, or a half that is missing, lies outside.
+# that is counted twice, or a missing half, is outside.
 LEAST_SECONDS, MOST_OF_JOB = 0.9 * SECONDS, 1.5
 MODEL = PowerModel(idle_watts=0.0, busy_core_watts=1e6, relative_error=0.05, source="no node of this test")
 JOB = """
@@ -62,10 +62,10 @@ class Counters(threading.Thread):
     def _write(self, node: str, name: str, text: str) -> None:
         path = self.folder / node / f".{name}"
         path.write_text(f"{text}\n")
-        path.rename(path.with_name(name))  # whoever reads sees a whole file, as of the kernel
+        path.rename(path.with_name(name))  # readers see complete files, as from the kernel
 
     def look(self) -> None:
-        """Write what all counters show now."""
+        """Write the current values of all counters."""
         now, self._looks = time.time(), self._looks + 1
         for node, watts in WATTS.items():
             for name, share in {"": 1.0, **{f"{part}_": share for part, share in PARTS.items()}}.items():
@@ -75,7 +75,7 @@ class Counters(threading.Thread):
             self._write(node, "freshness", str(self._looks))
 
     def run(self) -> None:
-        """Go on until the end."""
+        """Continue until the end."""
         while not self._end.wait(0.1):
             self.look()
 
@@ -99,7 +99,7 @@ def cray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         counters.end()
 
 
-def test_the_joules_of_the_counters_come_out_of_the_books(
+def test_accounting_files_contain_the_counter_joules(
     cray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cray.environment()["PATH"])
@@ -121,22 +121,40 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     wait_until(lambda: not cray.jobs(), "it has ended")
     wait_until(
         lambda: (
-            collect_accounting(tmp_path) >= 0 and len({book.job for book in collect_external_readings(tmp_path)}) == 3
+            collect_accounting(tmp_path) >= 0
+            and len({external_reading.job for external_reading in collect_external_readings(tmp_path)}) == 3
         ),
         "all are known",
     )
 
-    assert job_energy.query_meters([]).plugin == "pm_counters", "as scontrol says"
-    books = collect_external_readings(tmp_path)
-    print(*(f"{book.job} {book.node} {book.readings[0].joules} J" for book in books), sep="\n")
-    assert {book.readings[0].plugin for book in books} == {"acct_gather_energy/pm_counters"}
-    assert {(book.readings[0].component, book.whole_node) for book in books} == {("node", True)}
-    took_seconds = {book.job: book.ended - book.started for book in books}
+    assert job_energy.query_meters([]).plugin == "pm_counters", "as in scontrol"
+    external_readings = collect_external_readings(tmp_path)
+    print(
+        *(
+            f"{external_reading.job} {external_reading.node} {external_reading.readings[0].joules} J"
+            for external_reading in external_readings
+        ),
+        sep="\n",
+    )
+    assert {external_reading.readings[0].plugin for external_reading in external_readings} == {
+        "acct_gather_energy/pm_counters"
+    }
+    assert {
+        (external_reading.readings[0].component, external_reading.whole_node) for external_reading in external_readings
+    } == {("node", True)}
+    took_seconds = {
+        external_reading.job: external_reading.ended - external_reading.started
+        for external_reading in external_readings
+    }
     print(took_seconds)
     for job, nodes in jobs.items():
-        told = {book.node: book.readings[0] for book in books if book.job == job}
-        assert {node: reading.label for node, reading in told.items()} == nodes
-        seconds = sum(reading.joules or 0 for reading in told.values()) / sum(WATTS[node] for node in nodes)
+        node_readings = {
+            external_reading.node: external_reading.readings[0]
+            for external_reading in external_readings
+            if external_reading.job == job
+        }
+        assert {node: reading.label for node, reading in node_readings.items()} == nodes
+        seconds = sum(reading.joules or 0 for reading in node_readings.values()) / sum(WATTS[node] for node in nodes)
         most_seconds = MOST_OF_JOB * took_seconds[job]
         assert LEAST_SECONDS <= seconds <= most_seconds, f"job {job}: the counters went up for so long"
 
@@ -149,6 +167,6 @@ def test_the_joules_of_the_counters_come_out_of_the_books(
     of_node = sum(reading.joules or 0 for reading in readings if reading.component == "node")
     assert LEAST_SECONDS <= of_node / own_watts <= most_seconds
     job = MeteredJob(attempt, "pretrain.segment", {}, "finished", own_job, intervals)
-    total = attribute([job], books, MODEL).total()
-    # Before and after the attempt the book tells.
+    total = attribute([job], external_readings, MODEL).total()
+    # Before and after the attempt the external reading applies.
     assert LEAST_SECONDS <= total.joules / own_watts <= most_seconds and total.estimated == total.stated == 0

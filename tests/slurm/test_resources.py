@@ -1,4 +1,4 @@
-"""What the rules ask Slurm for follows from the platform, the input's size and the attempt, and stays within limits."""
+"""Slurm requests of the rules follow from the platform, the input size and the attempt, within limits."""
 
 from __future__ import annotations
 
@@ -58,41 +58,41 @@ def test_training_has_one_task_per_device_of_each_node() -> None:
     assert asked["mem_mb"](SEGMENT, attempt=1) == 720_000
 
 
-def test_a_training_has_its_time_before_the_warning() -> None:
+def test_training_has_its_full_time_before_the_warning() -> None:
     early, late = (requests(GPUS, warning_seconds=seconds)("pretrain.segment") for seconds in (3600, 60))
     assert early["runtime"](SEGMENT, attempt=1) == late["runtime"](SEGMENT, attempt=1) + 59
 
 
-def test_one_task_needs_no_srun_and_another_signal() -> None:
+def test_single_task_uses_no_srun_and_another_signal() -> None:
     asked = requests({**GPUS, "devices": 1, "partitions": {}})("pretrain.segment")
     assert asked["launch"](SEGMENT) == "" and "mpi" not in asked and "tasks" not in asked
     assert asked["slurm_extra"](SEGMENT).startswith("--requeue --signal=URG@300 ")
 
 
-def test_every_job_is_measured_where_there_is_ear() -> None:
+def test_every_job_is_measured_on_platforms_with_ear() -> None:
     made = requests({**GPUS, "ear": "--ear=on"})
     assert made("corpus.filter")["slurm_extra"].endswith(" --ear=on")
     assert made("pretrain.segment")["slurm_extra"](SEGMENT).endswith(" --ear=on")
 
 
-def test_a_training_asks_for_its_energy_policy_in_place_of_what_measures_alone() -> None:
+def test_training_requests_its_energy_policy_instead_of_monitoring() -> None:
     policies = {"min_energy": "--ear=on --ear-policy=min_energy", "slow": "--gpu-freq=1200"}
     platform = {**GPUS, "ear": "--ear=on --ear-policy=monitoring", "energy_policies": policies}
-    found = requests(platform)
-    base = found.config.models["base"]
+    result = requests(platform)
+    base = result.config.models["base"]
     slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
-    config = found.config.model_copy(update={"models": {"base": base, "slow": slow}})
+    config = result.config.model_copy(update={"models": {"base": base, "slow": slow}})
     made = StepResources(config, Dag(config))
     asked = made("pretrain.segment")["slurm_extra"]
     assert asked(SEGMENT).endswith(" --ear=on --ear-policy=monitoring")
     assert asked({**SEGMENT, "model": "slow"}).endswith("--open-mode=append --ntasks-per-node=4 --gpu-freq=1200")
     assert made("corpus.filter")["slurm_extra"].endswith(" --ear=on --ear-policy=monitoring")
-    told = step_settings(config, "pretrain.segment", {**SEGMENT, "model": "slow"}).non_result_settings()
-    assert told["energy_options"] == "--gpu-freq=1200", "the record says what the name stood for"
+    settings = step_settings(config, "pretrain.segment", {**SEGMENT, "model": "slow"}).non_result_settings()
+    assert settings["energy_options"] == "--gpu-freq=1200", "the record has the meaning of the name"
     assert "energy_options" not in step_settings(config, "pretrain.segment", SEGMENT).non_result_settings()
 
 
-def test_an_energy_policy_that_the_platform_has_not_is_refused() -> None:
+def test_unsupported_energy_policy_is_refused() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["training"]["energy_policy"] = "slow"
     with pytest.raises(
@@ -106,7 +106,7 @@ UNIT_BYTES = 155_000_000  # 1,620 MB of memory
 
 
 def with_units(made: StepResources, units: int) -> StepResources:
-    """Let every batch have so many units."""
+    """Let every batch have the given number of units."""
     made._batch_bytes = lambda source, batch: [UNIT_BYTES] * units
     return made
 
@@ -117,10 +117,10 @@ def allocated(cpus: int, memory_megabytes: int, node_cpus: int = 192, nodes: int
     return {"name": "machine", "partitions": {"cpu": {"name": "genoa", **size, "allocation": smallest}}}
 
 
-def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_grow_with_input_and_cause_up_to_the_partition_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = with_units(requests(GPUS), 1)
     asked = made("corpus.filter")
-    assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [67, 67], "an attempt alone is no cause"
+    assert [asked["runtime"](BATCH, attempt=n) for n in (1, 2)] == [67, 67], "an attempt alone is not a cause"
     causes = {1: RequestGrowth(), 2: RequestGrowth(memory=2), 3: RequestGrowth(memory=2, time=2)}
     monkeypatch.setattr(resources, "compute_request_growth", lambda rule, wildcards, attempt: causes[attempt])
     assert [asked["runtime"](BATCH, attempt=n) for n in causes] == [67, 67, 90]
@@ -128,10 +128,10 @@ def test_requests_grow_with_input_and_cause_up_to_the_partition(monkeypatch: pyt
     monkeypatch.setattr(made, "input_part_bytes", lambda scope, wildcards: [200_000_000])
     assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 4200
     monkeypatch.setattr(made, "input_part_bytes", lambda scope, wildcards: [10**12])
-    assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 5000, "no more than its sample"
+    assert made("tokenizer.train")["mem_mb"]({"tokenizer": "main"}, attempt=1) == 5000, "not more than its sample"
 
 
-def test_evaluation_on_whole_nodes_has_a_process_on_each_device() -> None:
+def test_evaluation_on_whole_nodes_has_a_process_per_device() -> None:
     asked = requests(GPUS, evaluation_nodes=2)("evaluate.suites")
     assert (asked["nodes"], asked["tasks"], asked["mpi"], asked["gres"]) == (2, 8, "srun", "gpu:4")
     assert asked["slurm_extra"] == "--requeue --ntasks-per-node=4" and asked["slurm_partition"] == "gpu_h100"
@@ -144,7 +144,7 @@ def test_evaluation_on_whole_nodes_has_a_process_on_each_device() -> None:
     assert alone["gres"] == "gpu:1" and "tasks" not in alone and alone["launch"] == ""
 
 
-def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
+def test_evaluation_on_shared_nodes_has_one_device() -> None:
     alone = requests(GPUS)("evaluate.suites")
     assert (alone["slurm_partition"], alone["cpus_per_task"], alone["gres"]) == ("gpu_h100", 16, "gpu:1")
     shared = {"name": "small-g", "cpus": 56, "memory_megabytes": 480_000, "minutes": 60, "gpus": 8}
@@ -153,7 +153,7 @@ def test_evaluation_has_a_device_of_a_partition_that_shares_nodes() -> None:
     assert asked["mem_mb"](SEGMENT, attempt=1) == 60_000 and asked["runtime"](SEGMENT, attempt=1) == 60
 
 
-def test_a_baseline_has_the_memory_of_its_model(tmp_path: Path) -> None:
+def test_baseline_requests_the_memory_of_its_model(tmp_path: Path) -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["evaluation"] = {"baselines": {"peer": str(tmp_path)}}
     for name, size in (("config.json", 0), ("model.safetensors", 50_000_000)):
@@ -162,10 +162,10 @@ def test_a_baseline_has_the_memory_of_its_model(tmp_path: Path) -> None:
     memory = StepResources(config, Dag(config))("evaluate.baselines")["mem_mb"]
     peer, untrained = (memory({"baseline": name}, attempt=1) for name in ("peer", "untrained-base"))
     assert untrained == StepResources(config, Dag(config))("evaluate.suites")["mem_mb"](SEGMENT, attempt=1)
-    assert peer - untrained == pytest.approx(200, abs=2), "twice its weights in 32 bits, which lie there in 16"
+    assert peer - untrained == pytest.approx(200, abs=2), "twice its weights in 32 bits, stored in 16"
 
 
-def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
+def test_samples_request_memory_for_the_model_weights() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
     config = parse_configuration(raw).model_copy(update={"platform": Platform.model_validate(GPUS)})
@@ -175,7 +175,7 @@ def test_the_samples_of_a_model_have_memory_for_its_weights() -> None:
     assert large("evaluate.samples")["mem_mb"]({"model": "base"}, attempt=1) == pytest.approx(2000 + 16 * 411, rel=0.05)
 
 
-def test_a_model_that_writes_more_has_more_time() -> None:
+def test_model_that_generates_more_has_more_time() -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["models"]["base"]["architecture"] |= {"width": 2048, "layers": 16, "heads": 16, "key_value_heads": 16}
     raw["models"]["base"]["training"]["sequence_length"] = 128
@@ -192,13 +192,13 @@ def test_a_model_that_writes_more_has_more_time() -> None:
     assert sum(len(texts) for kind in prompts.values() for texts in kind.values()) == resources.FIXED_PROMPTS
 
 
-def test_training_asks_for_the_nodes_that_have_a_disk() -> None:
+def test_training_requests_nodes_with_a_disk() -> None:
     asked = requests({**GPUS, "node_disk": "$TMPDIR", "node_disk_constraint": "scratch-node"})
     assert asked("pretrain.segment")["constraint"] == "scratch-node"
     assert "constraint" not in asked("evaluate.suites") and "constraint" not in requests(GPUS)("pretrain.segment")
 
 
-def test_where_memory_follows_the_cores_each_request_says_how_much_one_brings() -> None:
+def test_each_request_states_the_memory_per_core_if_memory_follows_cores() -> None:
     partitions = {kind: dict(entry) for kind, entry in GPUS["partitions"].items()}
     partitions["cpu"] |= {"allocation": {"cpus": 2, "memory_megabytes": 5001}, "memory_follows_cpus": True}
     asked = requests({**GPUS, "partitions": partitions})
@@ -224,7 +224,7 @@ def test_where_memory_follows_the_cores_each_request_says_how_much_one_brings() 
         requests({**GPUS, "partitions": partitions})
 
 
-def test_jobs_ask_for_what_their_partition_wants_and_the_run_comes_before_the_platform() -> None:
+def test_run_options_override_the_platform_options_of_a_partition() -> None:
     partitions = {kind: dict(entry) for kind, entry in GPUS["partitions"].items()}
     partitions["gpu"] |= {"constraint": "h100", "qos": "site", "options": ["--exclude=gcn7"]}
     own = {
@@ -258,7 +258,7 @@ def test_jobs_ask_for_what_their_partition_wants_and_the_run_comes_before_the_pl
         ({"gpu": {"Qos": "long"}}, "Qos"),
     ],
 )
-def test_options_that_cannot_be_are_refused(
+def test_impossible_options_are_refused(
     partitions: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform_files, "PLATFORMS", tmp_path)
@@ -278,13 +278,13 @@ def test_options_that_cannot_be_are_refused(
         (allocated(48, 88000, node_cpus=48, nodes=1), 96, 48),
         (allocated(48, 88000, node_cpus=48, nodes=1), 1000, 48),
         (allocated(1, 2000, node_cpus=128, nodes=112), 96, 24),
-        (allocated(24, 24 * 800), 96, 11),  # memory for no more, in what 24 cores are billed for
+        (allocated(24, 24 * 800), 96, 11),  # memory for no more, within the bill of 24 cores
         (GPUS, 96, 24),
         (GPUS, 1, 1),
         ({"name": "machine"}, 96, 1),
     ],
 )
-def test_a_batch_has_cores_and_memory_for_its_units_and_fills_what_is_billed(
+def test_batch_requests_resources_for_its_units_and_fills_the_billed_allocation(
     platform: dict[str, Any], units: int, cores: int
 ) -> None:
     asked = with_units(requests(platform), units)("corpus.filter")
@@ -294,7 +294,7 @@ def test_a_batch_has_cores_and_memory_for_its_units_and_fills_what_is_billed(
     assert asked["runtime"](BATCH, attempt=1) == (min(minutes, 90) if "partitions" in platform else minutes)
 
 
-def test_a_batch_that_lacked_memory_does_fewer_units_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_ran_out_of_memory_runs_fewer_units_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         resources, "compute_request_growth", lambda rule, wildcards, attempt: RequestGrowth(memory=2 ** (attempt - 1))
     )
@@ -303,7 +303,7 @@ def test_a_batch_that_lacked_memory_does_fewer_units_at_once(monkeypatch: pytest
     assert all(asked["mem_mb"](BATCH, attempt=n) <= 88000 for n in (1, 2, 3))
 
 
-def test_threads_of_a_library_fill_the_smallest_allocation() -> None:
+def test_library_threads_fill_the_smallest_allocation() -> None:
     assert [requests(p)("tokenizer.train")["cpus_per_task"] for p in (GPUS, allocated(24, 43008))] == [8, 24]
     assert requests(allocated(1, 2000))("tokenizer.train")["cpus_per_task"] == 8
     shard = {"tokens": "main", "shard": "0"}  # of two
@@ -311,7 +311,7 @@ def test_threads_of_a_library_fill_the_smallest_allocation() -> None:
     assert [cores(shard, attempt=1) for cores in asked] == [1, 6, 8]
 
 
-def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:
+def test_jobs_record_the_smallest_shareable_allocation() -> None:
     small = requests(allocated(24, 43008))
     for stage in ASKING:
         assert (small(stage)["allocation_cpus"], small(stage)["allocation_mem_mb"]) == (24, 43008)
@@ -321,7 +321,7 @@ def test_jobs_name_the_smallest_allocation_that_they_may_share() -> None:
 @pytest.mark.parametrize(
     "name", ["snellius", "juwels-booster", "lumi", "leonardo", "marenostrum5", "jean-zay", "jupiter", "alps"]
 )
-def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name: str) -> None:
+def test_no_request_exceeds_a_node_of_the_described_platforms(name: str) -> None:
     platform = platforms.load_platform_settings(name)
     made = with_units(requests(platform.model_dump(exclude_unset=True)), 1000)
     partition = platform.partitions["cpu"]
@@ -336,7 +336,7 @@ def test_no_request_is_more_than_a_node_of_the_machines_that_are_described(name:
         assert cores <= partition.cpus and asked["mem_mb"](everything, attempt=1) <= partition.memory_megabytes
 
 
-def test_every_rule_asks_and_a_changed_section_reruns_nothing() -> None:
+def test_every_rule_has_a_request_and_a_changed_section_reruns_nothing() -> None:
     one, other = requests(GPUS), requests(GPUS, nodes=9, queue=3, account="x")
     assert one.config.dump_configuration() == other.config.dump_configuration()
     assert step_settings(one.config, "pretrain.segment", SEGMENT) == step_settings(

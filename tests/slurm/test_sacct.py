@@ -1,4 +1,4 @@
-"""What sacct prints, read: all allocations of a job, their causes, and energy that nobody measured."""
+"""Parsed sacct output: all allocations of a job, their causes, and unmeasured energy."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def row(**known: str) -> str:
 
 def job(*rows: str) -> sacct.AccountedJob:
     """Return the one job of some rows."""
-    (found,) = parse_sacct("\n".join(rows)).values()
-    return found
+    (result,) = parse_sacct("\n".join(rows)).values()
+    return result
 
 
 REQUEUED = [
@@ -50,33 +50,33 @@ def test_all_allocations_of_a_job_are_summed() -> None:
     assert (total["slurm_energy_joules"], total["slurm_energy_allocations"]) == (900.0, 1)
 
 
-def test_what_is_billed_is_the_sum_of_all_allocations_or_not_known() -> None:
+def test_billed_units_are_the_sum_of_all_allocations_or_unknown() -> None:
     rows = [row(JobIDRaw="7", AllocTRES=f"billing={units},cpu=24") for units in (24, 48)]
     assert summarize_job_cost(None, job(*rows), NO_ENERGY, None)["total"]["billed_unit_seconds"] == 720
     unknown = row(JobIDRaw="7", AllocTRES="cpu=24")
     assert summarize_job_cost(None, job(rows[0], unknown), NO_ENERGY, None)["total"]["billed_unit_seconds"] is None
 
 
-@pytest.mark.parametrize("said", ["", "0", "18446744073709551614", "9223372036854775808"])
-def test_energy_that_was_not_measured_is_never_a_number(said: str) -> None:
-    found = job(row(JobIDRaw="1", ConsumedEnergyRaw=said))
-    assert found.allocations[0].energy_joules is None
-    assert summarize_job_cost(None, found, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
-    assert parse_joules(said) is None
+@pytest.mark.parametrize("message", ["", "0", "18446744073709551614", "9223372036854775808"])
+def test_unmeasured_energy_is_never_a_number(message: str) -> None:
+    result = job(row(JobIDRaw="1", ConsumedEnergyRaw=message))
+    assert result.allocations[0].energy_joules is None
+    assert summarize_job_cost(None, result, NO_ENERGY, None)["total"]["slurm_energy_joules"] is None
+    assert parse_joules(message) is None
 
 
 @pytest.mark.parametrize(
     ("tres", "gpus"),
     [("gres/gpu:a100=4", 4), ("gres/gpu:a100=4,gres/gpu=4", 4), ("gres/gpu:a100_3g.20gb=2,gres/gpu=2", 0), ("", 0)],
 )
-def test_the_gpus_of_an_allocation_are_counted_once_whatever_the_site_accounts_for(tres: str, gpus: int) -> None:
-    found = job(row(JobIDRaw="1", AllocTRES=f"billing=2,cpu=2,{tres},mem=4096M,node=1", TotalCPU="INVALID"))
-    total = summarize_job_cost(None, found, NO_ENERGY, None)["total"]
+def test_gpus_of_an_allocation_are_counted_once(tres: str, gpus: int) -> None:
+    result = job(row(JobIDRaw="1", AllocTRES=f"billing=2,cpu=2,{tres},mem=4096M,node=1", TotalCPU="INVALID"))
+    total = summarize_job_cost(None, result, NO_ENERGY, None)["total"]
     assert (total["gpu_seconds"], total["cpu_seconds"]) == (10 * gpus, 0)
-    assert found.allocations[0].requested_memory_bytes == 4 << 30
+    assert result.allocations[0].requested_memory_bytes == 4 << 30
 
 
-def test_an_allocation_without_nodes_names_none() -> None:
+def test_allocation_without_nodes_has_no_node_list() -> None:
     lists = {"None assigned": None, "(null)": None, "": None, "node[1-2]": "node[1-2]"}
     assert {text: job(row(JobIDRaw="1", NodeList=text)).allocations[0].node_list for text in lists} == lists
 
@@ -95,25 +95,25 @@ def test_an_allocation_without_nodes_names_none() -> None:
         ("COMPLETED", "99M", "finished"),
     ],
 )
-def test_the_cause_of_an_end(state: str, peak: str, cause: str) -> None:
+def test_cause_of_a_job_end(state: str, peak: str, cause: str) -> None:
     step = row(JobIDRaw="1.0", MaxRSS=peak, NTasks="1")
-    found = job(row(JobIDRaw="1", State=state, AllocTRES="cpu=1,mem=100M"), step).allocations[0]
-    assert found.cause == cause
-    assert "1000" not in found.state, "the number of a user is nobody's business"
+    result = job(row(JobIDRaw="1", State=state, AllocTRES="cpu=1,mem=100M"), step).allocations[0]
+    assert result.cause == cause
+    assert "1000" not in result.state, "the user number is private"
 
 
-def test_a_job_that_waits_or_runs_is_not_over() -> None:
+def test_pending_or_running_job_has_not_ended() -> None:
     states = {"PENDING": "Unknown", "RUNNING": "Unknown", "REQUEUED": "110", "COMPLETED": "110", "FAILED": "110"}
     over = [job(row(JobIDRaw="1", State=state, End=end)).allocations[0].is_over for state, end in states.items()]
     assert over == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize("comment", ["rule_a|b", "|", "rule_a\nb\u2028c", "rule_a\n|12", "\n"])
-def test_a_comment_that_somebody_changed_stops_no_accounting(comment: str) -> None:
+def test_edited_comment_does_not_stop_accounting(comment: str) -> None:
     rows = [row(JobIDRaw="1", Comment=comment, Reason="Dependency"), row(JobIDRaw="1.batch"), row(JobIDRaw="2")]
-    found = parse_sacct("\n".join([*rows, ""]))
-    assert {number: known.comment for number, known in found.items()} == {"1": comment, "2": None}
-    assert found["1"].allocations[0].reason == "Dependency"
+    result = parse_sacct("\n".join([*rows, ""]))
+    assert {number: known.comment for number, known in result.items()} == {"1": comment, "2": None}
+    assert result["1"].allocations[0].reason == "Dependency"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_comment_that_somebody_changed_stops_no_accounting(comment: str) -> No
         ("", "exit code 1"),
     ],
 )
-def test_an_accounting_that_does_not_answer_is_one_sentence_with_its_last_cause(
+def test_unresponsive_accounting_is_one_sentence_with_its_last_cause(
     stderr: str, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = subprocess.CompletedProcess(["sacct"], 1, "", stderr)
@@ -135,7 +135,7 @@ def test_an_accounting_that_does_not_answer_is_one_sentence_with_its_last_cause(
         sacct.query_sacct(["x"], datetime.now(UTC))
 
 
-def test_what_is_no_answer_of_sacct_is_refused_in_one_sentence() -> None:
+def test_invalid_sacct_output_is_refused_in_one_sentence() -> None:
     with pytest.raises(
         InputError, match=r"sacct has printed 'slurmdbd: error.*not a row of 20 fields: try again later"
     ):

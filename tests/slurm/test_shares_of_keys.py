@@ -1,4 +1,4 @@
-"""The keys of a corpus, shared by jobs of Slurm: the copies that one job finds, and no model is trained again."""
+"""The keys of a corpus, shared by Slurm jobs: the copies of a single job, and no model is retrained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_JOB = "suites: [dutch, english]}"
 SHARES = {f"corpus/main/equal_keys/{share}.parquet" for share in range(3)}
 
 
-def test_three_jobs_of_slurm_find_the_copies_of_one(finished: Project, cluster: Cluster, tmp_path: Path) -> None:
+def test_three_slurm_jobs_find_the_duplicates_of_one(finished: Project, cluster: Cluster, tmp_path: Path) -> None:
     finished.clone(tmp_path / "polder")
     project = OnSlurm(tmp_path / "polder", cluster)
     project.edit("config/micro.yaml", ONE_JOB, f"{ONE_JOB}, deduplication: {{jobs: 3}}")
@@ -25,6 +25,6 @@ def test_three_jobs_of_slurm_find_the_copies_of_one(finished: Project, cluster: 
     assert not {"corpus_signatures", "corpus_deduplicate", "corpus_decontaminate", "pretrain_segment"} & ran.keys()
     assert differing(project.results, finished.results) == SHARES
     fields = ("--allocations", "--noheader", "--parsable2", "--format=Comment,Partition,State")
-    told = cluster.ask("sacct", "--starttime=now-12hours", *fields).splitlines()
+    rows = cluster.ask("sacct", "--starttime=now-12hours", *fields).splitlines()
     for share in range(3):
-        assert f"rule_corpus_equal_keys_wildcards_main_{share}|cpu|COMPLETED" in told
+        assert f"rule_corpus_equal_keys_wildcards_main_{share}|cpu|COMPLETED" in rows

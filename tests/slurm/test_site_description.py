@@ -1,4 +1,4 @@
-"""A platform file is described by what Slurm answers: nodes of many kinds, limits, GPUs, and what is not known."""
+"""A platform file is generated from Slurm's answers: nodes of many kinds, limits, GPUs, and unknowns."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def written() -> str:
     return edit.content
 
 
-def test_the_file_has_what_a_job_may_ask_for_and_passes_validation() -> None:
+def test_platform_file_has_the_job_limits_and_is_valid() -> None:
     platform = Platform.model_validate(yaml.safe_load(written()))
     sizes = {
         kind: (one.name, one.cpus, one.memory_megabytes, one.minutes, one.gpus)
@@ -98,7 +98,7 @@ def test_the_file_has_what_a_job_may_ask_for_and_passes_validation() -> None:
     assert platform.launch == "srun --ntasks-per-node=4 --cpus-per-task=32"
 
 
-def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
+def test_unselected_or_unknown_properties_are_comments() -> None:
     text = written()
     for words in (
         "# dune. Not run there yet.\nname: dune\n",
@@ -117,16 +117,16 @@ def test_what_is_not_chosen_or_not_known_is_a_comment() -> None:
     assert site_description.list_accounts() == ["mine@h100 (QOS normal,long)", "mine@cpu on standard"]
 
 
-def test_a_partition_whose_name_is_a_number_stays_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numeric_partition_name_remains_a_string(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PARTITIONS", PARTITIONS.replace("PartitionName=standard", "PartitionName=24"))
     monkeypatch.setitem(globals(), "NODES", NODES.replace("standard|", "24|"))
     assert Platform.model_validate(yaml.safe_load(written())).partitions["cpu"].name == "24"
 
 
-def test_a_memory_that_the_system_keeps_is_not_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_reserved_for_the_system_is_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHOWN, "c001", THREADED.replace("RealMemory=240000", "RealMemory=210000"))
-    found = {one.name: one for one in site_description.list_partitions()}
-    assert found["standard"].memory_megabytes == 194_000
+    results = {one.name: one for one in site_description.list_partitions()}
+    assert results["standard"].memory_megabytes == 194_000
 
 
 @pytest.mark.parametrize(
@@ -138,45 +138,43 @@ def test_a_memory_that_the_system_keeps_is_not_for_jobs(monkeypatch: pytest.Monk
         ("QoS=N/A MaxTime=1:00:00", 60),
     ],
 )
-def test_the_qos_of_a_partition_limits_its_time(
-    limits: str, minutes: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_qos_limits_its_time(limits: str, minutes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PARTITIONS", f"PartitionName=accel {limits} OverSubscribe=EXCLUSIVE State=UP\n")
     assert [one.minutes for one in site_description.list_partitions()] == [minutes]
 
 
-def test_of_equal_partitions_the_less_urgent_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lower_priority_of_equal_partitions_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "NODES", NODES.replace("|2|g[61-62]", "|60|g[61-62]"))
     chosen = site_description.choose_partitions(site_description.list_partitions())
     assert chosen["gpu"].name == "accel-small" and "evaluation" not in chosen
 
 
-def test_evaluation_goes_to_shared_nodes_only_where_jobs_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_uses_shared_nodes_only_where_jobs_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PARTITIONS", PARTITIONS.replace("PartitionName=accel-small", "PartitionName=gone"))
     chosen = site_description.choose_partitions(site_description.list_partitions())
     assert chosen["gpu"].name == "accel" and "evaluation" not in chosen
 
 
-def test_a_machine_whose_nodes_all_have_gpus_gets_no_partition_for_cpu_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_with_only_gpu_nodes_has_no_cpu_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     with_gpus = "".join(line for line in PARTITIONS.splitlines(keepends=True) if "=accel" in line)
     monkeypatch.setitem(globals(), "PARTITIONS", with_gpus)
     assert "# All partitions have GPUs: name one here for CPU work as well." in written()
     assert yaml.safe_load(written())["partitions"].keys() == {"gpu", "evaluation"}
 
 
-def test_ranks_get_cores_where_slurm_counts_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_get_cores_if_slurm_counts_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHOWN, "g01", GPUS.replace("ThreadsPerCore=1", "ThreadsPerCore=2"))
     launch = "srun --ntasks-per-node=4 --cpus-per-task=16 --threads-per-core=1"
     assert yaml.safe_load(written())["launch"] == launch
 
 
-def test_a_slurm_without_energy_leaves_the_key_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_without_energy_omits_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = "AcctGatherEnergyType    = (null)\n"
     monkeypatch.setattr(site_description, "query_configuration", lambda: configuration)
     assert "\n# energy_plugin: rapl\n" in written()
 
 
-def test_a_partition_that_refuses_jobs_is_taken_only_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_that_refuses_jobs_is_selected_only_as_a_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse = SubmissionAnswer("refused", said="Invalid account")
     monkeypatch.setattr(site_description, "judge_batch", lambda words: refuse)
     chosen = site_description.choose_partitions(site_description.list_partitions())
@@ -184,7 +182,7 @@ def test_a_partition_that_refuses_jobs_is_taken_only_where_there_is_no_other(mon
     assert "# 99 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; sbatch would refuse a job" in written()
 
 
-def test_sbatch_judges_for_the_account_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sbatch_is_tested_with_the_given_account(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge_account(words: Sequence[str]) -> SubmissionAnswer:
         return SubmissionAnswer("taken") if "--account=mine@h100" in words else SubmissionAnswer("refused", said="who?")
 
@@ -217,11 +215,11 @@ def test_sbatch_judges_for_the_account_that_is_given(monkeypatch: pytest.MonkeyP
         *((name, None) for name in ("", "loopback", "xpu", "max1550", "hl225", "data1", "npu910b")),
     ],
 )
-def test_the_device_follows_from_the_type_of_the_gpus(gpu_type: str, device: str | None) -> None:
+def test_device_follows_from_the_gpu_type(gpu_type: str, device: str | None) -> None:
     assert site_description.find_device(gpu_type) == device
 
 
-def test_a_slurm_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unresponsive_slurm_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(*words: str) -> str:
         raise InputError("slurm_load_partitions: Unable to contact slurm controller")
 

@@ -1,4 +1,4 @@
-"""Training over several nodes gives the bytes of one machine, whatever Slurm does to it in between."""
+"""Training over several nodes gives the bytes of one machine, through any Slurm event."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.slurm.training import SlurmTraining, has_got, stands_still
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 Tokens = dict[str, Path]
 STEPS, DISTURBED = 60, 8
-# Slurm counts limits in whole minutes, so it warns at once when the last two are left.
+# Slurm counts limits in whole minutes, so it warns immediately with two left.
 SHORT_LIMIT = ("--signal=USR1@110", "--time=20")
-FEW_STEPS = 20  # of four processes that nothing disturbs
+FEW_STEPS = 20  # of four undisturbed processes
 
 
 def case(strategy: str = "full_shard", steps: int = STEPS) -> SegmentSettings:
@@ -49,7 +49,7 @@ def local(tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 
 @pytest.mark.versions
-def test_two_nodes_of_two_tasks_give_the_bytes_of_four_local_processes(
+def test_two_nodes_of_two_tasks_equal_four_local_processes(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -61,11 +61,11 @@ def test_two_nodes_of_two_tasks_give_the_bytes_of_four_local_processes(
     assert chaos.result(tmp_path / "run") == local("full_shard", 4, FEW_STEPS)
     assert sorted(path.name for path in (tmp_path / "run").glob("rank-*")) == [f"rank-{rank}.log" for rank in range(4)]
     assert f"step {FEW_STEPS}/{FEW_STEPS}" in (tmp_path / "run/rank-0.log").read_text()
-    assert len(list(disk.glob("*/train/0.arrow"))) == 1  # the four read one copy, where the nodes are one machine
+    assert len(list(disk.glob("*/train/0.arrow"))) == 1  # the four read one copy, because the nodes are one machine
 
 
-@pytest.mark.thorough  # the job is warned and put back as with FSDP, and tests/pretrain restarts DeepSpeed
-def test_deepspeed_that_is_warned_goes_on_in_another_allocation(
+@pytest.mark.thorough  # the job is warned and requeued as with FSDP, and tests/pretrain restarts DeepSpeed
+def test_warned_deepspeed_training_continues_in_another_allocation(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -82,7 +82,7 @@ def test_deepspeed_that_is_warned_goes_on_in_another_allocation(
     assert chaos.result(tmp_path / "run") == local("zero3_offload_optimizer", 2)
 
 
-def test_a_process_without_srun_that_is_warned_goes_on_as_well(
+def test_warned_process_without_srun_continues_in_another_allocation(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -99,7 +99,7 @@ def test_a_process_without_srun_that_is_warned_goes_on_as_well(
 
 
 @pytest.mark.versions
-def test_a_rank_that_is_killed_takes_its_step_down_and_the_same_allocation_goes_on(
+def test_killed_rank_ends_its_step_and_the_allocation_continues(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -115,7 +115,7 @@ def test_a_rank_that_is_killed_takes_its_step_down_and_the_same_allocation_goes_
 
 
 @pytest.mark.versions
-def test_a_training_that_is_preempted_keeps_its_last_step_and_goes_on(
+def test_preempted_training_keeps_its_last_step_and_continues(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -127,13 +127,13 @@ def test_a_training_that_is_preempted_keeps_its_last_step_and_goes_on(
         cluster.ask("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
         wait_until(lambda: not stands_still(ranks[0]), "Slurm asks the training to stop")
     training.finish()
-    # Slurm 24.11 starts a job that was preempted once more after its end: the allocation's file says what is done.
+    # Slurm 24.11 restarts a preempted job after its end: the allocation's file lists the finished jobs.
     assert training.requeues() == (2 if OTHER_SLURM else 1) and training.said().count("step 60/60") == 1
     assert "as asked after step" in training.said()  # it did not wait to be killed
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
 
-def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
+def test_training_in_an_image_across_a_time_limit_gives_the_same_bytes(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -160,7 +160,7 @@ def test_two_nodes_in_an_image_give_the_bytes_without_one_through_a_time_limit(
 
 
 @pytest.mark.thorough  # as above, without an image
-def test_a_time_limit_costs_no_step(
+def test_time_limit_loses_no_step(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,
@@ -177,7 +177,7 @@ def test_a_time_limit_costs_no_step(
 
 
 @pytest.mark.versions
-def test_a_training_that_is_cancelled_is_not_put_back(
+def test_cancelled_training_is_not_requeued(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811
     tmp_path: Path,

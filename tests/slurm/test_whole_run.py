@@ -40,13 +40,13 @@ class OnSlurm(Project):
         self.describe(PLATFORM, SECTION, configuration)
 
     def describe(self, platform: str, section: str, configuration: str = "config/micro.yaml") -> None:
-        """Write the platform's file and the section of the configuration that a run on it has."""
+        """Write the platform file and the configuration section of a run on it."""
         self.path("workflow/platforms/loopback.yaml").write_text(platform)
         file = self.path(configuration)
         file.write_text(file.read_text().partition("\nplatform: loopback")[0] + section)
 
     def command(self, *options: str, configuration: str = "config/micro.yaml") -> list[str]:
-        """Return the user's command, asking for the jobs' states sooner than people do."""
+        """Return the user's command with more frequent queries of job states."""
         python, *words = super().command(*options, configuration=configuration)
         words[words.index("local")] = "slurm"
         return [python, *words, "--seconds-between-status-checks", "1", "--latency-wait", "10"]
@@ -56,14 +56,14 @@ class OnSlurm(Project):
         return {**super().environment(), **self.cluster.environment(), "PYTHONPATH": ""}
 
 
-def differing(found: Path, expected: Path) -> set[str]:
-    """Return the artefacts that are not the same in both runs."""
-    ours, theirs = hashes(found), hashes(expected)
+def differing(path: Path, expected: Path) -> set[str]:
+    """Return the artifacts that differ between both runs."""
+    ours, theirs = hashes(path), hashes(expected)
     return {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 
 
 @pytest.mark.demo
-def test_the_whole_demo_on_two_nodes_equals_the_local_one(slurm: Cluster, tmp_path: Path) -> None:
+def test_complete_demo_on_two_nodes_equals_the_local_one(slurm: Cluster, tmp_path: Path) -> None:
     local = new_project(tmp_path / "local")
     project = OnSlurm(tmp_path / "polder", slurm, "config/config.yaml")
     for each in (local, project):
@@ -73,13 +73,13 @@ def test_the_whole_demo_on_two_nodes_equals_the_local_one(slurm: Cluster, tmp_pa
     assert differing(results, expected) == {"plan/plan.json"}
 
 
-def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slurm: Cluster, tmp_path: Path) -> None:
+def test_complete_run_on_two_nodes_equals_the_local_one(finished: Project, slurm: Cluster, tmp_path: Path) -> None:
     project = OnSlurm(tmp_path / "polder", slurm)
     give_key(project, "p256")
     verified = pinned(project, project.run())
     assert verified.returncode == 0, verified.stdout
     assert (project.results / "provenance/signatures/base.sig").is_file()
-    assert differing(project.results, finished.results) == {"plan/plan.json"}  # which is of the platform
+    assert differing(project.results, finished.results) == {"plan/plan.json"}  # it depends on the platform
     record = json.loads((project.results / "provenance/records/pretrain.segment.base.8.json").read_text())
     assert record["counts"]["world_size"] == 2
     assert record["launch"].startswith("srun --export=ALL --nodes=2 --ntasks=2 ")
@@ -101,4 +101,4 @@ def test_the_whole_run_on_two_nodes_equals_the_local_one(finished: Project, slur
     assert of_rule["rule_pretrain_segment_wildcards_base_8"] == ["gpu", ACCOUNT, "2", "COMPLETED"]
     assert of_rule["rule_corpus_filter_wildcards_main_en_guide_0"] == ["cpu", ACCOUNT, "1", "COMPLETED"]
     assert not any("sources_listing" in rule for rule in of_rule)  # a local rule stays local
-    check_memory(project.results)  # here, because a fork's memory holds that of the warm Python
+    check_memory(project.results)  # here, because a fork's memory includes that of the warm Python

@@ -1,4 +1,4 @@
-"""A training in a job of Slurm, started by the command line that a rule has, and what may happen to it."""
+"""A training in a Slurm job, started by the command line of a rule, and faults that may hit it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.submitted import STEP, submit
 
 WORKER = "pipeline.pretrain.processes.worker"
-# A job of these states does not complete any more; one that was preempted may have been put back into the queue.
+# A job in these states never completes; a preempted one may have been requeued.
 OVER = ENDED_STATES - {"PREEMPTED"}
 
 
@@ -61,13 +61,13 @@ class SlurmTraining:
         self.job = submit(cluster, folder, [task], *given)
 
     def step(self) -> int:
-        """Return the last step that the metrics hold."""
+        """Return the last step in the metrics."""
         path = self.folder / "scratch/metrics.jsonl"
         lines = metrics.read_metrics(path) if path.exists() else []
         return lines[-1]["step"] if lines else 0
 
     def said(self) -> str:
-        """Return what the job and its ranks have written so far."""
+        """Return the output of the job and its ranks so far."""
         files = [self.folder / "messages", *sorted(self.folder.glob("rank-*.log"))]
         return "\n".join(path.read_text() for path in files if path.exists())
 
@@ -97,16 +97,16 @@ class SlurmTraining:
             time.sleep(0.2)
 
     def limit(self, minutes: int) -> None:
-        """Let the job have so many minutes from its start on."""
+        """Set the job's time limit in minutes since its start."""
         self.cluster.ask("scontrol", "update", f"jobid={self.job}", f"timelimit={minutes}")
 
     def lasts_seconds(self) -> float:
-        """Return for how long the job has run since its start."""
+        """Return the job's running time since its start."""
         return parse_seconds(self.cluster.ask("squeue", "--noheader", "--format=%M", f"--jobs={self.job}"))
 
     @contextmanager
     def in_its_last_minutes(self) -> Iterator[None]:
-        """Let the job have one minute or two from now on, however long it took so far; then it has enough again."""
+        """Leave the job one or two minutes, at any running time; then it has enough again."""
         self.limit(int(self.lasts_seconds() + 45) // 60 + 1)
         yield
         self.limit(20)
@@ -118,19 +118,19 @@ class SlurmTraining:
 
     def ranks(self) -> list[psutil.Process]:
         """Return the processes that train."""
-        found = []
+        results = []
         for process in psutil.process_iter():
             try:
                 words = process.cmdline()
                 if words[1:3] == ["-m", WORKER] and words[-1].startswith(f"{self.folder}/"):
-                    found.append(process)
+                    results.append(process)
             except psutil.Error:
                 continue
-        return found
+        return results
 
     @contextmanager
     def frozen(self) -> Iterator[list[psutil.Process]]:
-        """Keep the ranks from going on while something happens to them; yield them."""
+        """Suspend the ranks during the context; yield them."""
         ranks = self.ranks()
         for rank in ranks:
             rank.suspend()
@@ -143,14 +143,14 @@ class SlurmTraining:
 
 
 def stands_still(process: psutil.Process) -> bool:
-    """Return whether a process is there and frozen."""
+    """Return whether a process exists and is frozen."""
     with suppress(psutil.NoSuchProcess):
         return process.status() == psutil.STATUS_STOPPED
     return False
 
 
 def has_got(process: psutil.Process, number: signal.Signals) -> bool:
-    """Return whether a process that is frozen was sent a signal: it waits there, or has already ended the process."""
+    """Return whether a frozen process was sent a signal: it is pending, or has already ended the process."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

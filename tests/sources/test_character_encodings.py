@@ -1,4 +1,4 @@
-"""A page is decoded by its byte order mark, its header, what it states itself, or a guess, in this order."""
+"""A page is decoded by its byte order mark, its header, its own declaration, or a guess, in this order."""
 
 from __future__ import annotations
 
@@ -52,38 +52,38 @@ def page(encoding: str, meta: str = "", before: str = "") -> bytes:
         (page("cp1252").replace(b"<p>", b"<p>\x81"), "windows-1252", "header"),
     ],
 )
-def test_the_encoding_of_a_page(content: bytes, charset: str | None, known_by: str) -> None:
+def test_page_encoding_is_detected(content: bytes, charset: str | None, known_by: str) -> None:
     decoded = decode_page(content, charset)
     assert TEXT in decoded.text.replace("\x81", "")
     assert (decoded.known_by, decoded.errors) == (known_by, 0)
 
 
-def test_behind_a_head_only_the_first_1024_bytes_state_an_encoding() -> None:
+def test_only_the_first_1024_bytes_declare_an_encoding_after_a_head() -> None:
     for before, known_by in ((b"", "meta"), (b" " * 1024, "guess")):
         late = page("cp1252").replace(b"<p>", before + b'<p><meta charset="koi8-r">')
         assert decode_page(late, None).known_by == known_by
 
 
-def test_a_comment_without_an_end_reaches_to_the_end() -> None:
+def test_unterminated_comment_reaches_to_the_end() -> None:
     assert decode_page(page("utf-8", before="<!-- <meta charset=koi8-r>"), None).known_by == "utf8"
     assert decode_page("<!--><meta charset=koi8-r>-->Привет".encode("koi8-r"), None).known_by == "meta"
 
 
-def test_an_xml_declaration_goes_before_meta_where_the_page_is_xml() -> None:
+def test_xml_declaration_precedes_meta_in_xml_pages() -> None:
     both = page("cp1252", '<meta charset="iso-8859-5">', '<?xml version="1.0" encoding="cp1252"?>')
     assert decode_page(both, None, is_xml=True).known_by == "xml"
     assert decode_page(both, None).known_by == "meta"
 
 
 @pytest.mark.parametrize("charset", ["iso-8859-15", "l9", "iso-8859-14"])
-def test_other_tables_of_western_europe(charset: str) -> None:
+def test_other_western_european_code_pages(charset: str) -> None:
     content = WESTERN.encode(str(find_codec(charset)))
     decoded = decode_text(content, charset)
     assert decoded is not None and decoded.text == WESTERN
     assert find_codec("iso-8859-15") and decode_text("€".encode("iso8859-15"), "iso-8859-15") == ("€", "header", 0)
 
 
-def test_a_header_that_lies_is_left_for_what_fits() -> None:
+def test_wrong_header_is_replaced_by_an_encoding_that_fits() -> None:
     lied = decode_page(page("cp1252"), "utf-8")
     assert TEXT in lied.text and (lied.known_by, lied.errors) == ("guess", 0)
     with_meta = decode_page(page("cp1252", "<meta charset=cp1252>"), "utf-8")
@@ -92,7 +92,7 @@ def test_a_header_that_lies_is_left_for_what_fits() -> None:
     assert TEXT in some.text and (some.known_by, some.errors) == ("header", 3)
     undeclared = decode_page(page("utf-8") + b"caf\xe9 ", None)
     assert TEXT in undeclared.text and (undeclared.known_by, undeclared.errors) == ("guess", 1)
-    assert decode_page("een \ufffd".encode(), "utf-8").errors == 0, "it was written so"
+    assert decode_page("een \ufffd".encode(), "utf-8").errors == 0, "it was written like this"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_header_that_lies_is_left_for_what_fits() -> None:
         ([], ("", None)),
     ],
 )
-def test_what_headers_say_together(headers: list[str], expected: tuple[str, str | None]) -> None:
+def test_content_type_headers_are_combined(headers: list[str], expected: tuple[str, str | None]) -> None:
     assert parse_content_type(headers) == expected
 
 
@@ -138,7 +138,7 @@ def test_what_headers_say_together(headers: list[str], expected: tuple[str, str 
         (None, None),
     ],
 )
-def test_labels_are_those_of_the_standard(label: str | None, codec: str | None) -> None:
+def test_encoding_labels_equal_the_standard(label: str | None, codec: str | None) -> None:
     assert find_codec(label) == codec
     assert codec is None or codecs.lookup(codec)
 
@@ -158,11 +158,11 @@ def test_labels_are_those_of_the_standard(label: str | None, codec: str | None) 
         ("iso-8859-9", "80 fd", "€ı"),
     ],
 )
-def test_encodings_are_those_of_the_standard(label: str, content: str, text: str) -> None:
+def test_encodings_equal_the_standard(label: str, content: str, text: str) -> None:
     assert decode_page(bytes.fromhex(content), label).text == text
 
 
-def test_plain_text() -> None:
+def test_plain_text_encoding_is_detected() -> None:
     assert decode_text(TEXT.encode("cp1252"), "iso-8859-1") == (TEXT, "header", 0)
     assert decode_text(TEXT.encode(), None) == (TEXT, "utf8", 0)
     assert decode_text(TEXT.encode("cp1252"), None) == (TEXT, "guess", 0)

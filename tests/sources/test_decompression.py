@@ -1,4 +1,4 @@
-"""Archives are read whole: members in a row, padding, and what stands behind them as what it is."""
+"""Archives are read completely: consecutive members, padding, and trailing bytes as such."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPRESS: dict[str, Any] = {
 
 
 def content(raw: bytes, compression: str) -> tuple[bytes, int]:
-    """Return what a file of these bytes holds, and how many bytes stand behind its end."""
+    """Return the content of a file of these bytes, and the number of trailing bytes."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x"
         path.write_bytes(raw)
@@ -43,7 +43,7 @@ def content(raw: bytes, compression: str) -> tuple[bytes, int]:
     st.binary(max_size=60),
     st.sampled_from([1, 7, 64, 1 << 16]),
 )
-def test_members_in_a_row_with_padding_are_one_content(
+def test_concatenated_members_with_padding_are_one_content(
     compression: str, members: list[tuple[bytes, int]], garbage: bytes, size: int
 ) -> None:
     raw = b"".join(COMPRESS[compression](part) + bytes(zeros) for part, zeros in members)
@@ -56,7 +56,7 @@ def test_members_in_a_row_with_padding_are_one_content(
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
-def test_what_may_be_an_archive_with_a_bad_head_is_damage(compression: str) -> None:
+def test_possible_archive_member_with_a_bad_header_is_damage(compression: str) -> None:
     one, two = COMPRESS[compression](b"een" * 99), COMPRESS[compression](b"twee" * 99)
     for raw in (one + b"#" + two, one + two[1:] + two, one + b"#" * 5000, b"#" + one):
         with pytest.raises(DamagedFile, match=r"is truncated or damaged|is damaged|is no") as caught:
@@ -69,7 +69,7 @@ def test_what_may_be_an_archive_with_a_bad_head_is_damage(compression: str) -> N
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
-def test_an_end_in_the_middle_is_never_a_whole_file(compression: str) -> None:
+def test_truncated_file_is_never_complete(compression: str) -> None:
     one, two = COMPRESS[compression](b"een" * 99), COMPRESS[compression](b"twee" * 99)
     for raw in (one[:-1], one[:5], b"", one + two[:-3], one + two[:1], one + two[:2]):
         with pytest.raises(DamagedFile) as caught:
@@ -78,17 +78,17 @@ def test_an_end_in_the_middle_is_never_a_whole_file(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
-def test_a_changed_byte_is_damage_or_makes_no_difference(compression: str) -> None:
+def test_changed_byte_is_damage_or_has_no_effect(compression: str) -> None:
     whole = bytes(range(256)) * 4
     raw = COMPRESS[compression](whole)
-    found = 0
+    result = 0
     for place in range(0, len(raw), 3):
         other = raw[:place] + bytes([raw[place] ^ 0x55]) + raw[place + 1 :]
         try:
             assert content(other, compression)[0] == whole
         except DamagedFile:
-            found += 1
-    assert found > len(raw) // 6
+            result += 1
+    assert result > len(raw) // 6
 
 
 def with_window(log: int, text: bytes = b"een" * 99) -> bytes:
@@ -123,14 +123,14 @@ def with_large_dictionary() -> bytes:
     # The bytes differ from one process to the next.
     ids=["window", "second window", "large dictionary", "dictionary", "gz", "zst", "xz", "bz2", "zip"],
 )
-def test_a_whole_file_is_not_called_damaged(compression: str, raw: bytes, words: str) -> None:
+def test_complete_file_is_not_called_damaged(compression: str, raw: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         content(raw, compression)
     assert not isinstance(caught.value, DamagedFile) and "etch" not in str(caught.value)
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
-def test_a_page_that_says_not_there_is_no_archive(compression: str) -> None:
+def test_error_page_is_not_an_archive(compression: str) -> None:
     with pytest.raises(DamagedFile, match=rf"x is no \.{compression} file: fetch it again, or correct its extension"):
         content(b"<html>404 Not Found</html>", compression)
 
@@ -138,19 +138,19 @@ def test_a_page_that_says_not_there_is_no_archive(compression: str) -> None:
 SKIPPED = b"\x5e\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"  # as of a seekable archive
 
 
-def test_frames_of_zstd_in_a_row_are_one_content() -> None:
+def test_concatenated_zstd_frames_are_one_content() -> None:
     one, two = zstandard.compress(b"een"), with_window(27)
     for raw in (one + two, SKIPPED + one + SKIPPED + two, one + zstandard.compress(b"") + two + SKIPPED):
         assert content(raw, "zst") == (b"een" * 100, 0)
     assert content(one + with_window(31) + bytes(512), "zst") == (b"een" * 100, 0)
-    long = bytes(range(256)) * 4000  # a piece of input expands to many chunks
+    long = bytes(range(256)) * 4000  # a chunk of input expands to many chunks
     assert content(zstandard.compress(long) + two, "zst") == (long + b"een" * 99, 0)
     with pytest.raises(DamagedFile, match="is truncated") as caught:
         content(one + SKIPPED[:-1], "zst")
     assert caught.value.damage == "truncated"
 
 
-def test_an_error_of_the_disk_is_no_damage() -> None:
+def test_disk_error_is_not_damage() -> None:
     with pytest.raises(InputError, match=r"x cannot be read \(Input/output error\)") as caught:
         raise_disk_error(Path("x"), OSError(5, "Input/output error"))
     assert not isinstance(caught.value, DamagedFile)
@@ -158,10 +158,10 @@ def test_an_error_of_the_disk_is_no_damage() -> None:
     raise_disk_error(Path("x"), EOFError())
 
 
-def test_bytes_behind_the_end_are_a_record_of_their_own(tmp_path: Path) -> None:
+def test_trailing_bytes_are_a_separate_record(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b'{"text": "een"}\n') + bytes(9) + b"rommel")
-    found = list(read_records(tmp_path / "x.jsonl.gz", "x.jsonl.gz", FieldNames(), 99))
-    assert [(record.number, record.size, record.reason) for record in found] == [
+    result = list(read_records(tmp_path / "x.jsonl.gz", "x.jsonl.gz", FieldNames(), 99))
+    assert [(record.number, record.size, record.reason) for record in result] == [
         (1, 15, None),
         (2, 6, "trailing_bytes"),
     ]

@@ -78,7 +78,7 @@ OSCAR = {
 }
 C4 = {"text": TEXT, "timestamp": "2019-04-25T12:57:54Z", "url": URL}
 CRAWL = {"url": URL, "original_id": f"<{UUID}>"}
-# By layout: the name of a file, its bytes, and what a document of it has.
+# By layout: file name, bytes, and a document of it.
 CASES: dict[str, tuple[str, Callable[[], bytes], dict[str, Any]]] = {
     "hplt": (
         "nld_Latn_1.jsonl.zst",
@@ -141,7 +141,7 @@ def test_every_layout_has_a_file() -> None:
 
 
 @pytest.mark.parametrize("layout", CASES)
-def test_a_file_of_the_layout_gives_what_its_fields_hold(tmp_path: Path, layout: str) -> None:
+def test_layout_fields_are_read_from_its_file(tmp_path: Path, layout: str) -> None:
     name, content, expected = CASES[layout]
     (tmp_path / name).write_bytes(content())
     keys = source(layout=layout).field_names()
@@ -152,7 +152,7 @@ def test_a_file_of_the_layout_gives_what_its_fields_hold(tmp_path: Path, layout:
         assert normalize_language(document.language) == "nl"
 
 
-def test_a_key_that_the_source_writes_goes_before_that_of_the_layout() -> None:
+def test_explicit_source_key_overrides_the_layout() -> None:
     written = source(layout="fineweb2", language_key=None, url_key="adres")
     assert (written.language_key, written.url_key) == (None, "adres")
     assert source(layout="oscar").text_key == "content" and source().language_key is None
@@ -163,11 +163,11 @@ def test_a_key_that_the_source_writes_goes_before_that_of_the_layout() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"), [(1893.0, "1893"), (1893.5, None), (float("nan"), None), (1893, "1893"), (12.0, None)]
 )
-def test_a_year_among_missing_ones_is_a_floating_point_number(value: float, expected: str | None) -> None:
+def test_year_with_missing_values_is_read_from_floats(value: float, expected: str | None) -> None:
     assert iso_date(value) == expected
 
 
-def test_an_older_oscar_without_labels_states_no_language(tmp_path: Path) -> None:
+def test_older_oscar_without_labels_has_no_language(tmp_path: Path) -> None:
     row = {**OSCAR, "metadata": {"identification": None}}
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
     keys = source(layout="oscar").field_names()
@@ -175,7 +175,7 @@ def test_an_older_oscar_without_labels_states_no_language(tmp_path: Path) -> Non
     assert document.language is None
 
 
-def test_a_table_without_the_text_of_its_layout_is_refused(tmp_path: Path) -> None:
+def test_table_without_the_text_column_of_its_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(parquet(FINEWEB2))
     with pytest.raises(InputError, match="no column 'content'"):
         list(read_records(tmp_path / "x.parquet", "x.parquet", source(layout="oscar").field_names(), 10_000))

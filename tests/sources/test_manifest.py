@@ -1,4 +1,4 @@
-"""Fingerprints and manifests depend on the names and bytes of the files, and on nothing else."""
+"""Fingerprints and manifests depend only on the names and bytes of the files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def joined(folder: Path, fingerprints: list[Path], units: int = 1, **changed: An
     return content
 
 
-def test_a_fingerprint_holds_the_hash_of_each_file_in_the_order_of_names(tmp_path: Path) -> None:
+def test_fingerprint_has_the_hash_of_each_file_sorted_by_name(tmp_path: Path) -> None:
     files = json.loads(hashed(tmp_path, {"b": b"tweede", "a": b""}).read_text())["files"]
     assert files == [
         {"name": "a", "bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()},
@@ -41,7 +41,7 @@ def test_a_fingerprint_holds_the_hash_of_each_file_in_the_order_of_names(tmp_pat
     ]
 
 
-def test_a_changed_file_changes_its_unit_alone(tmp_path: Path) -> None:
+def test_changed_file_changes_only_its_unit(tmp_path: Path) -> None:
     names = ["0", "1", "2", "3", "4", "5"]
     by_unit: dict[int, dict[str, bytes]] = {}
     for name in names:
@@ -55,7 +55,7 @@ def test_a_changed_file_changes_its_unit_alone(tmp_path: Path) -> None:
     assert changed == {str(assign_unit("3", 2))}
 
 
-def test_each_unit_has_a_file_of_what_it_depends_on(tmp_path: Path) -> None:
+def test_each_unit_has_a_file_with_its_dependencies(tmp_path: Path) -> None:
     content = joined(tmp_path, [hashed(tmp_path, {name: b"x"}, unit) for unit, name in enumerate("ab")], units=2)
     written = (tmp_path / "units/1.json").read_bytes()
     assert hashlib.sha256(written).hexdigest() == content["units"]["1"]["sha256"]
@@ -64,12 +64,12 @@ def test_each_unit_has_a_file_of_what_it_depends_on(tmp_path: Path) -> None:
     assert [file["name"] for file in described["files"]] == ["b"]
 
 
-def test_the_order_of_fingerprints_makes_no_difference(tmp_path: Path) -> None:
+def test_fingerprint_order_does_not_matter(tmp_path: Path) -> None:
     parts = [hashed(tmp_path, {name: b"x"}, unit) for unit, name in enumerate("abc")]
     assert joined(tmp_path, parts) == joined(tmp_path, parts[::-1])
 
 
-def test_a_source_without_a_byte_is_refused(tmp_path: Path) -> None:
+def test_empty_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="source s is empty"):
         joined(tmp_path, [hashed(tmp_path, {"a": b""})])
 
@@ -84,18 +84,18 @@ LABELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("row", [b'{"text": "t"}', b'{"text": "t", "license": null}'])
-def test_a_label_of_the_source_is_in_its_manifest_and_not_in_its_units(tmp_path: Path, label: str, row: bytes) -> None:
+def test_source_label_is_in_the_manifest_and_not_in_the_units(tmp_path: Path, label: str, row: bytes) -> None:
     parts = [hashed(tmp_path, {"a.jsonl": row})]
     before, after = joined(tmp_path, parts), joined(tmp_path, parts, **LABELS[label])
     assert before["units"] == after["units"] and before["source"] != after["source"]
     assert json.loads((tmp_path / "units/0.json").read_text())["license"] is None
 
 
-def test_the_license_of_the_source_concerns_the_units_whose_rows_state_licenses(tmp_path: Path) -> None:
+def test_source_license_changes_only_units_whose_rows_state_licenses(tmp_path: Path) -> None:
     stated = b'{"text": "t", "license": "CC0-1.0"}'
     parts = [hashed(tmp_path, {"a.jsonl": b"{}"}, 0), hashed(tmp_path, {"b.jsonl": stated}, 1)]
     before, after = joined(tmp_path, parts, units=2), joined(tmp_path, parts, units=2, license="MIT")
     assert before["units"]["0"] == after["units"]["0"] and before["units"]["1"] != after["units"]["1"]
     assert json.loads((tmp_path / "units/1.json").read_text())["license"] == "MIT"
     one, other = (joined(tmp_path, parts, units=2, license=name, license_key="license") for name in ("MIT", "CC0-1.0"))
-    assert one["units"] == other["units"], "where documents have their own license that of the source gives them none"
+    assert one["units"] == other["units"], "the source license does not apply to documents with their own license"

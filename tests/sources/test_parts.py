@@ -1,4 +1,4 @@
-"""A file that is cut gives the documents of the whole file, each part is a unit, and a data set is read offline."""
+"""A split file gives the documents of the whole file, each part is a unit, and a data set is read offline."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ UNIT_BYTES = 100_000
 
 
 def lines(number: int) -> list[str]:
-    """Return JSON lines: documents of random digits, with ids that stand twice and broken lines between them."""
+    """Return JSON lines: documents of random digits, with duplicate ids and broken lines between them."""
     digits = random.Random(1)
     text = [f"{digits.getrandbits(32_000):x}" for _ in range(number)]
-    found = [json.dumps({"id": f"d{n % 37}", "text": text[n], "date": "2020-01-02"}) for n in range(number)]
-    return [*found[:20], "{", "", '{"text": " "}', *found[20:], json.dumps({"text": "zonder id"})]
+    results = [json.dumps({"id": f"d{n % 37}", "text": text[n], "date": "2020-01-02"}) for n in range(number)]
+    return [*results[:20], "{", "", '{"text": " "}', *results[20:], json.dumps({"text": "zonder id"})]
 
 
 def configured(folder: Path, **source: Any) -> Config:
@@ -61,7 +61,7 @@ def read(names: list[str], files: list[Path], is_part: bool, keys: FieldNames = 
 
 
 @pytest.mark.parametrize(("rows", "size", "groups"), [(3, 10**9, [3, 3, 1]), (10**9, 250, [3, 3, 1])])
-def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
+def test_row_groups_have_a_bounded_number_of_rows_and_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, groups: list[int]
 ) -> None:
     monkeypatch.setattr(source_units, "ROWS_PER_GROUP", rows)
@@ -81,7 +81,7 @@ def test_rows_are_written_in_groups_of_a_bounded_number_and_size(
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.csv.gz", "x.parquet", "x.arrow", "x.feather"])
-def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: str) -> None:
+def test_parts_of_a_file_contain_its_documents_in_order(tmp_path: Path, name: str) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     content = "\n".join(lines(120)).encode()
@@ -123,7 +123,7 @@ def test_the_parts_of_a_file_hold_its_documents_in_order(tmp_path: Path, name: s
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_large_file_beside_others_moves_none_of_them(tmp_path: Path) -> None:
+def test_added_large_file_moves_no_other_file(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     for number in range(6):
@@ -141,7 +141,7 @@ def test_a_large_file_beside_others_moves_none_of_them(tmp_path: Path) -> None:
     assert sum(record.startswith("sources.split.s.") for record in records) == 1
 
 
-def test_a_file_that_grew_since_the_run_was_planned_is_refused(tmp_path: Path) -> None:
+def test_file_that_grew_after_planning_is_refused(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "x.jsonl").write_text("\n".join(lines(60)))
@@ -156,7 +156,7 @@ def test_a_file_that_grew_since_the_run_was_planned_is_refused(tmp_path: Path) -
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder in the layout of the hub, on a machine that can reach nothing."""
+    """Return a folder in hub layout, on an offline machine."""
     folder = tmp_path / "hub"
     (folder / "klein").mkdir(parents=True)
     for shard in range(2):
@@ -185,15 +185,15 @@ def loaded(
     return [[d[:2] for d in read(["x"], [folder / path.name], True)[0]] for path in sorted(folder.iterdir())]
 
 
-def test_a_folder_in_hub_layout_is_read_without_a_network(hub: Path, tmp_path: Path) -> None:
-    (found,) = loaded(hub, tmp_path / "parts")
-    assert found == [(f"s/train/{shard}-{n}", f"tekst {shard} {n}") for shard in range(2) for n in range(3)]
-    (found,) = loaded(hub, tmp_path / "test", split="test")
-    assert found == [("s/test/0", "toets")]
+def test_hub_cache_folder_is_read_offline(hub: Path, tmp_path: Path) -> None:
+    (result,) = loaded(hub, tmp_path / "parts")
+    assert result == [(f"s/train/{shard}-{n}", f"tekst {shard} {n}") for shard in range(2) for n in range(3)]
+    (result,) = loaded(hub, tmp_path / "test", split="test")
+    assert result == [("s/test/0", "toets")]
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_folder_of_save_to_disk_is_read(tmp_path: Path, hub: Path, several: bool) -> None:
+def test_save_to_disk_folder_is_read(tmp_path: Path, hub: Path, several: bool) -> None:
     import datasets
 
     saved = datasets.Dataset.from_list([{"key": f"{n}", "body": f"tekst {n}", "other": n} for n in range(7)])
@@ -203,27 +203,25 @@ def test_a_folder_of_save_to_disk_is_read(tmp_path: Path, hub: Path, several: bo
     expected = [(f"s/train/{n}", f"tekst {n}") for n in range(7) if n != 3]
     assert loaded(folder, tmp_path / "parts", configuration=None) == [expected]
     (path,) = folder.glob("**/train/*.arrow" if several else "*.arrow")
-    found, _ = read([path.name], [path], False, FieldNames(text="body", id="key"))
-    assert [text for _, text, _ in found] == [text for _, text in expected]
+    result, _ = read([path.name], [path], False, FieldNames(text="body", id="key"))
+    assert [text for _, text, _ in result] == [text for _, text in expected]
     if several:
         with pytest.raises(InputError, match="cannot be read as a data set"):
             loaded(folder, tmp_path / "none", configuration=None, split="validation")
 
 
 @pytest.mark.parametrize(("id_key", "expected"), [("meta.id", "s/test/column"), ("inner.id", "s/test/field")])
-def test_a_key_with_a_dot_is_a_column_or_a_field_of_one(hub: Path, tmp_path: Path, id_key: str, expected: str) -> None:
+def test_dotted_key_is_a_column_or_a_nested_field(hub: Path, tmp_path: Path, id_key: str, expected: str) -> None:
     row = {"body": "toets", "meta.id": "column", "inner": {"id": "field"}}
     for file in (hub / "klein").iterdir():  # all splits have the same columns
         pq.write_table(pa.Table.from_pylist([row]), file)
     assert loaded(hub, tmp_path / "parts", id_key=id_key, split="test") == [[(expected, "toets")]]
 
 
-def test_the_rows_are_dealt_in_blocks_over_the_units(
-    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_assigned_to_units_in_blocks(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "ROWS_PER_BLOCK", 2)
-    found = loaded(hub, tmp_path / "parts", units=2)
-    assert [[name.removeprefix("s/train/") for name, _ in part] for part in found] == [
+    result = loaded(hub, tmp_path / "parts", units=2)
+    assert [[name.removeprefix("s/train/") for name, _ in part] for part in result] == [
         ["0-0", "0-1", "1-1", "1-2"],
         ["0-2", "1-0"],
     ]
@@ -247,9 +245,9 @@ def test_more_parts_are_written_than_files_may_be_open(
         return [[document.id for document in source_units.read_part(path)] for path in files]
 
     with few_files(130):
-        found = write("few")
+        result = write("few")
     monkeypatch.setattr(source_units, "MAXIMUM_OPEN_PARTS", 1000)
-    assert found == write("many") and sum(map(len, found)) == 1200
+    assert result == write("many") and sum(map(len, result)) == 1200
 
 
 @pytest.mark.parametrize(
@@ -260,7 +258,7 @@ def test_more_parts_are_written_than_files_may_be_open(
         ({"text_key": "text"}, r"no column 'text': set text_key of the source to one of \['key', 'body', 'url'\]"),
     ],
 )
-def test_what_a_data_set_does_not_have_is_told(hub: Path, tmp_path: Path, keys: dict[str, Any], words: str) -> None:
+def test_missing_data_set_property_is_reported(hub: Path, tmp_path: Path, keys: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         loaded(hub, tmp_path / "parts", **keys)
     assert "\n" not in str(caught.value)

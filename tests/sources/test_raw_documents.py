@@ -1,4 +1,4 @@
-"""Dates of documents are kept as far as they are known."""
+"""Dates of documents keep their known precision."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from pipeline.sources.raw_documents import iso_date
         ([], None),
     ],
 )
-def test_iso_date(value: Any, expected: str | None) -> None:
+def test_iso_date_is_parsed(value: Any, expected: str | None) -> None:
     assert iso_date(value) == expected
 
 
 @given(st.dates(datetime.date(1000, 1, 1), datetime.date(2999, 12, 31)))
-def test_every_day_is_kept(day: datetime.date) -> None:
+def test_every_valid_day_is_kept(day: datetime.date) -> None:
     assert iso_date(day.isoformat()) == iso_date(day) == day.isoformat()

@@ -1,4 +1,4 @@
-"""Every format gives the same records, damage is found, and a key names a column or a field of a column."""
+"""Every format gives the same records, damage is detected, and a key names a column or a nested field."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_format_gives_the_same_fields(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.arrow", "file.arrow", "x.feather"])
-def test_a_table_that_is_cut_is_damaged(tmp_path: Path, name: str) -> None:
+def test_truncated_table_is_damaged(tmp_path: Path, name: str) -> None:
     whole = FILES[name]()
     for end in (3, len(whole) // 2, len(whole) - 8, len(whole) - 1):
         with pytest.raises(DamagedFile, match=rf"{name} .*fetch the file again"):
@@ -88,7 +88,7 @@ def test_a_table_that_is_cut_is_damaged(tmp_path: Path, name: str) -> None:
         read(tmp_path / name, b"<html>404 Not Found</html>")
 
 
-def test_offsets_that_point_elsewhere_are_damage_and_bytes_that_are_no_utf8_concern_one_row(tmp_path: Path) -> None:
+def test_invalid_offsets_are_damage_and_invalid_utf8_affects_one_row(tmp_path: Path) -> None:
     whole = arrow_bytes(pa.ipc.new_stream, [{"text": "aaaaaaaa"}, {"text": "bbbbbbbb"}])
     offsets = b"".join(offset.to_bytes(4, "little") for offset in (0, 8, 16))
     assert whole.count(offsets) == 1
@@ -101,7 +101,7 @@ def test_offsets_that_point_elsewhere_are_damage_and_bytes_that_are_no_utf8_conc
     ]
 
 
-def test_a_table_is_read_by_its_columns_and_places_ascend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_read_by_columns_and_positions_increase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_formats, "BATCH_ROWS", 3)
     rows = [{"text": str(n) * 400, "meta": {"url": f"u{n}", "x": n}, "large": "x" * 999} for n in range(40)]
     for new in (pa.ipc.new_stream, pa.ipc.new_file):
@@ -115,7 +115,7 @@ def test_a_table_is_read_by_its_columns_and_places_ascend(tmp_path: Path, monkey
     assert {record.reason for record in records} == {None, "too_large"}
 
 
-def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
+def test_only_requested_columns_are_read(tmp_path: Path) -> None:
     row = {"text": "a", "meta": {"url": "u"}, "large": "x"}
     (tmp_path / "x.arrow").write_bytes(arrow_bytes(pa.ipc.new_stream, [row]))
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "x.parquet")
@@ -125,7 +125,7 @@ def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
         assert sorted(batch.schema.names) == ["meta", "text"] and position < (tmp_path / name).stat().st_size
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_duplicate_columns_are_refused(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     with pa.ipc.new_stream(tmp_path / "x.arrow", batch.schema) as stream:
         stream.write_batch(batch)
@@ -133,7 +133,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         list(read_records(tmp_path / "x.arrow", "x.arrow", FieldNames(), 99))
 
 
-def test_the_first_feather_format_is_refused(tmp_path: Path) -> None:
+def test_feather_version_1_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is a file of Feather 1: write it again with pyarrow.feather.write_feather"):
         read(tmp_path / "x.feather", b"FEA1" + bytes(99))
 
@@ -142,7 +142,7 @@ def test_the_first_feather_format_is_refused(tmp_path: Path) -> None:
     st.lists(st.lists(st.text(st.characters(codec="utf-8")), min_size=2, max_size=2), max_size=8),
     st.integers(1, 9),
 )
-def test_csv_is_read_as_it_is_written_whatever_the_size_of_pieces(rows: list[list[str]], size: int) -> None:
+def test_csv_records_do_not_depend_on_chunk_size(rows: list[list[str]], size: int) -> None:
     stream = io.StringIO(newline="")
     csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([["text", "b"], *rows])
     content = stream.getvalue().encode()
@@ -152,7 +152,7 @@ def test_csv_is_read_as_it_is_written_whatever_the_size_of_pieces(rows: list[lis
     assert sum(record.size for record in records) == len(content) - len(b'"text","b"\r\n')
 
 
-def test_a_broken_row_of_csv_is_counted_and_the_next_one_is_read(tmp_path: Path) -> None:
+def test_broken_csv_row_is_counted_and_the_next_one_is_read(tmp_path: Path) -> None:
     content = b'text,id\ngoed,1\n\n"a"b,2\nte,veel,3\n"' + b"\n".join([b"lang"] * 99) + b'",4\ngoed\xff,5\n"open,6\n'
     records = read(tmp_path / "x.csv", content, limit=200)
     assert [(record.number, record.reason, record.value) for record in records] == [
@@ -160,20 +160,20 @@ def test_a_broken_row_of_csv_is_counted_and_the_next_one_is_read(tmp_path: Path)
         (2, "broken_csv", None),
         (3, "broken_csv", "3 columns, and the header has 2"),
         *((3 + line, "broken_csv", f"line {line} of 99") for line in range(1, 100)),
-        (103, None, None),  # the text is removed as invalid_utf8 where it is encoded
+        (103, None, None),  # the text is removed as invalid_utf8 when encoded
         (104, "broken_csv", None),
     ]
     assert records[-2].fields == {"text": "goed\udcff", "id": "5"}
     assert read(tmp_path / "x.csv", b"") == [] and read(tmp_path / "x.csv", b"text\n") == []
 
 
-def test_a_quotation_mark_in_a_file_of_tabs_is_text(tmp_path: Path) -> None:
+def test_quotation_mark_in_a_tsv_file_is_text(tmp_path: Path) -> None:
     content = 'id\ttext\n1\t"s avonds thuis\n2\tgoed\n3\thij zei "\n5\tprima\n'
     records = read(tmp_path / "x.tsv", content.encode())
     assert [(record.fields or {})["text"] for record in records] == ['"s avonds thuis', "goed", 'hij zei "', "prima"]
 
 
-def test_each_line_of_a_broken_row_counts_and_none_of_them_becomes_a_document(tmp_path: Path) -> None:
+def test_each_line_of_a_broken_row_counts_and_becomes_no_document(tmp_path: Path) -> None:
     content = b'id,text\n1,"s avonds thuis\n2,goed\n3,"twee, drie"\n4,hij zei "ja"\n'
     content += b'5,"Hij zei\ntwee, met komma\ndrie "hoi""\n'
     records = read(tmp_path / "x.csv", content + b"6,best\n")
@@ -185,7 +185,7 @@ def test_each_line_of_a_broken_row_counts_and_none_of_them_becomes_a_document(tm
 
 
 @pytest.mark.parametrize("size", [3, 10_000])
-def test_a_row_above_the_limit_ends_where_its_quotation_marks_end(size: int) -> None:
+def test_oversized_row_ends_at_its_closing_quotation_mark(size: int) -> None:
     rows = [
         *(b'1,5" pijp ' + b"x" * 100, b"2,goed"),
         *(b'3,"kort\n' + b"x" * 100 + b'""\nen ""\nzo"', b"4,best"),
@@ -200,7 +200,7 @@ def test_a_row_above_the_limit_ends_where_its_quotation_marks_end(size: int) -> 
     assert [record.size for record in records if record.size] == [len(row) + 1 for row in rows]
 
 
-def test_a_mark_that_never_closes_loses_no_row_uncounted(tmp_path: Path) -> None:
+def test_unclosed_quotation_mark_loses_no_row_uncounted(tmp_path: Path) -> None:
     content = b'id,text\n1,"open\n' + b"2,goed\n" * 998
     assert [record.reason for record in read(tmp_path / "x.csv", content, limit=300)] == ["broken_csv"] * 999
     tabs = content.replace(b",", b"\t")
@@ -233,22 +233,22 @@ def test_a_mark_that_never_closes_loses_no_row_uncounted(tmp_path: Path) -> None
         ),
     ],
 )
-def test_a_file_without_documents_is_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_file_without_documents_is_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         read(tmp_path / name, content)
     assert not isinstance(caught.value, DamagedFile)
 
 
-def test_a_key_with_dots_names_a_field_of_a_column_or_a_column_of_that_name() -> None:
+def test_dotted_key_names_a_nested_field_or_a_column() -> None:
     rows = [{"meta": {"license": "CC0-1.0", "at": {"url": "u"}}, "date": "2024", "a.b": 1}]
     batch = pa.RecordBatch.from_pylist(rows)
     wanted = ["meta.license", "meta.at.url", "meta.absent", "meta.at.absent", "date.year", "date", "absent.url", "a.b"]
-    found = present_keys(batch.schema, wanted)
-    assert found == ["meta.license", "meta.at.url", "date", "a.b"]
-    assert [get_column(batch, key).to_pylist() for key in found] == [["CC0-1.0"], ["u"], ["2024"], [1]]
+    result = present_keys(batch.schema, wanted)
+    assert result == ["meta.license", "meta.at.url", "date", "a.b"]
+    assert [get_column(batch, key).to_pylist() for key in result] == [["CC0-1.0"], ["u"], ["2024"], [1]]
 
 
-def test_a_parquet_file_is_no_arrow_file(tmp_path: Path) -> None:
+def test_parquet_file_is_not_an_arrow_file(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "x.parquet")
     with pytest.raises(DamagedFile):
         read(tmp_path / "x.arrow", (tmp_path / "x.parquet").read_bytes())

@@ -1,4 +1,4 @@
-"""Licenses are SPDX expressions that a run may forbid; opt-out lists are read as they are written."""
+"""Licenses are SPDX expressions that a run may forbid; opt-out lists are read in their formats."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def configured(license: str, **keys: Any) -> dict[str, Any]:
         ("CC-BY-4.0 AND CC0-1.0", "CC-BY-4.0 AND CC0-1.0"),
     ],
 )
-def test_an_expression_gets_its_official_spelling(written: str, official: str) -> None:
+def test_license_expression_gets_its_official_spelling(written: str, official: str) -> None:
     assert canonical_license(written) == official
 
 
 @pytest.mark.parametrize("written", ["public domain", "CC-BY", "MIT AND", "(MIT", "", "Ref-Own"])
-def test_what_is_no_expression_is_told(written: str) -> None:
+def test_invalid_license_expression_is_reported(written: str) -> None:
     with pytest.raises(InputError, match=r"sources\.wetten\.license: "):
         parse_configuration(configured(written))
 
@@ -56,12 +56,12 @@ def test_what_is_no_expression_is_told(written: str) -> None:
         ("LGPL-3.0-only AND BSD-3-Clause", True),
     ],
 )
-def test_an_expression_is_allowed_where_the_list_satisfies_it(expression: str, allowed: bool) -> None:
+def test_expression_is_allowed_if_the_list_satisfies_it(expression: str, allowed: bool) -> None:
     licenses = ["MIT", "CC0-1.0", "GPL-2.0-only WITH Classpath-exception-2.0", "LGPL-3.0-only AND BSD-3-Clause"]
     assert is_allowed(canonical_license(expression), licenses) == allowed
 
 
-def test_a_license_that_is_not_allowed_stops_the_run_by_name() -> None:
+def test_disallowed_license_stops_the_run_by_name() -> None:
     parse_configuration(configured("CC-BY-NC-4.0"))
     parse_configuration(configured("CC-BY-4.0", allowed_licenses=["cc-by-4.0"]))
     for allowed in (["CC0-1.0", "CC-BY-4.0"], []):
@@ -70,7 +70,7 @@ def test_a_license_that_is_not_allowed_stops_the_run_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["config", "micro", "open-text", "ladder", "grid"])
-def test_the_configurations_name_spdx_licenses(name: str) -> None:
+def test_shipped_configurations_use_spdx_licenses(name: str) -> None:
     raw = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
     config = parse_configuration({**raw, "data": "x"})
     assert [source.license for source in config.sources] == [source["license"] for source in raw["sources"]]
@@ -88,20 +88,20 @@ def test_the_configurations_name_spdx_licenses(name: str) -> None:
         ("path", None, "either path or dataset"),
     ],
 )
-def test_a_source_that_is_not_described_is_told(key: str, value: Any, words: str) -> None:
+def test_incomplete_source_description_is_reported(key: str, value: Any, words: str) -> None:
     raw = configured("CC0-1.0")
     raw["sources"][0][key] = value
     with pytest.raises(InputError, match=words):
         parse_configuration(raw)
 
 
-def test_a_date_may_be_written_with_or_without_quotes() -> None:
+def test_date_may_be_quoted_or_unquoted() -> None:
     for date in ("2026-11-21", yaml.safe_load("2026-11-21")):
         source = Source.model_validate({**SOURCE, "license": "MIT", "rights": {**RIGHTS, "date": date}})
         assert source.model_dump(mode="json")["rights"]["date"] == "2026-11-21"
 
 
-def test_a_data_set_of_the_hub_is_pinned_to_a_commit() -> None:
+def test_hub_data_set_is_pinned_to_a_commit() -> None:
     assert not Dataset(name="nergens/niets", revision="0" * 40).is_folder()
     assert Dataset(name="config/corpus").is_folder()
 
@@ -114,13 +114,13 @@ TEXT = "# lijst\ndate: 2026-01-02\r\nVoorbeeld.nl.\n\nid: a\nid: 007\nid: no\ndo
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.yaml", YAML), ("x.json", JSON), ("x.txt", TEXT)])
-def test_an_opt_out_list(tmp_path: Path, name: str, content: str) -> None:
+def test_opt_out_list_is_read(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     expected = OptOut(date="2026-01-02", domains=["b.nl", "voorbeeld.nl"], ids=["007", "a", "no"], holders=["De Krant"])
     assert read_opt_out_list(tmp_path / name) == expected
 
 
-def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
+def test_empty_opt_out_list_excludes_nobody(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("")
     (tmp_path / "x.yaml").write_text("")
     assert read_opt_out_list(tmp_path / "x.txt") == read_opt_out_list(tmp_path / "x.yaml") == OptOut()
@@ -147,7 +147,7 @@ def test_an_empty_list_leaves_nobody_out(tmp_path: Path) -> None:
         ("x.yaml", b"domains: ['a.nl|b.nl']", "is no domain"),
     ],
 )
-def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_invalid_opt_out_list_is_reported(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words) as caught:
         read_opt_out_list(tmp_path / name)
@@ -167,6 +167,6 @@ def test_a_list_that_is_none_is_told(tmp_path: Path, name: str, content: bytes, 
         ("GPL-2.0-only WITH Classpath-exception-2.0 OR MIT", "MIT OR GPL-2.0-only", False),
     ],
 )
-def test_expressions_say_the_same_whatever_their_order(one: str, other: str, same: bool) -> None:
+def test_reordered_expressions_are_equivalent(one: str, other: str, same: bool) -> None:
     assert are_equivalent(canonical_license(one), canonical_license(other)) == same
     assert are_equivalent(canonical_license(other), canonical_license(one)) == same

@@ -1,4 +1,4 @@
-"""The listing says which files a unit has, and a batch is a stretch of units that no other file moves."""
+"""The listing assigns files to units, and a batch is a range of units that no other file changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(units: SourceUnits) -> ListingSettings:
     )
 
 
-def test_every_file_is_listed_once_by_its_name_and_a_large_one_by_its_parts(tmp_path: Path) -> None:
+def test_every_file_is_listed_once_and_a_large_one_by_its_parts(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     (raw / "a").mkdir(parents=True)
     for name in ("a/1.txt", "a/2.txt", "3.txt"):
@@ -56,14 +56,14 @@ def test_every_file_is_listed_once_by_its_name_and_a_large_one_by_its_parts(tmp_
 
 
 @pytest.mark.parametrize(("size", "parts"), [(2047, 0), (2048, 0), (2049, 2), (4096, 2), (4097, 3)])
-def test_a_file_is_cut_where_it_is_larger_than_a_unit(size: int, parts: int, tmp_path: Path) -> None:
+def test_file_larger_than_a_unit_is_split(size: int, parts: int, tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_bytes(b"x" * size)
     units = SourceUnits(source(path=f"{tmp_path}/*.txt", unit_bytes=2048), None, tmp_path / "parts")
     assert [cut for _, cut in units.large_files.values()] == [parts] * (parts > 0)
     assert len(units.units) == max(parts, 1)
 
 
-def test_a_file_that_came_while_the_job_waited_is_told(tmp_path: Path) -> None:
+def test_file_added_while_the_job_waited_is_reported(tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_text("x")
     planned = settings(SourceUnits(source(path=f"{tmp_path}/*.txt"), None, tmp_path / "parts"))
     (tmp_path / "2.txt").write_text("y")
@@ -72,28 +72,28 @@ def test_a_file_that_came_while_the_job_waited_is_told(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
-def test_a_batch_holds_no_more_units_than_it_may_and_every_unit_is_in_one(units: int, units_per_job: int) -> None:
+def test_every_unit_is_in_one_batch_of_bounded_size(units: int, units_per_job: int) -> None:
     batches = dataset(units, units_per_job).batches
     assert max(map(len, batches.values())) <= units_per_job
     assert [unit for batch in batches.values() for unit in batch] == [str(unit) for unit in range(units)]
 
 
 @pytest.mark.parametrize(("units", "jobs"), [(1, 1), (240, 1), (241, 2), (9_600, 40), (10_000, 42), (100_000, 100)])
-def test_a_job_fills_many_cores_and_a_source_has_a_hundred_at_most(units: int, jobs: int) -> None:
+def test_job_uses_many_cores_and_a_source_has_at_most_a_hundred_jobs(units: int, jobs: int) -> None:
     batches = dataset(units, None).batches
     assert len(batches) == jobs and all(len(batch) % 48 == 0 for batch in [*batches.values()][:-1])
 
 
 @pytest.mark.parametrize(("units", "jobs"), [(1, 1), (1_000, 5), (100_000, 100)])
-def test_many_small_files_are_few_jobs(units: int, jobs: int) -> None:
+def test_many_small_files_make_few_jobs(units: int, jobs: int) -> None:
     listed = SourceUnits(source(path="*.txt", units=units), None, Path("parts"))
     names = [f"{number}.txt" for number in range(10_000)]
     listed.__dict__.update(files={name: Path(name) for name in names}, sizes=dict.fromkeys(names, 1))
-    found = [name for batch in listed.batches.values() for unit in batch for name in listed.units[unit]]
-    assert len(listed.batches) == jobs and sorted(found) == sorted(names)
+    results = [name for batch in listed.batches.values() for unit in batch for name in listed.units[unit]]
+    assert len(listed.batches) == jobs and sorted(results) == sorted(names)
 
 
-def test_the_parts_of_many_large_files_share_jobs_that_few_new_files_move(tmp_path: Path) -> None:
+def test_parts_of_large_files_share_jobs_that_new_files_barely_change(tmp_path: Path) -> None:
     def batches() -> dict[str, list[str]]:
         described = source(path=f"{tmp_path}/*.txt", unit_bytes=1024, units_per_job=24)
         return SourceUnits(described, None, tmp_path / "parts").batches
@@ -119,14 +119,14 @@ def test_names_are_relative_to_the_folder_before_the_first_wildcard(tmp_path: Pa
     for name in ("b/2.jsonl", "a/1.jsonl", "a/1.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    found = list_files(f"{tmp_path}/*/*.jsonl")
-    assert list(found) == ["a/1.jsonl", "b/2.jsonl"]
-    assert found["b/2.jsonl"] == tmp_path / "b/2.jsonl"
+    files = list_files(f"{tmp_path}/*/*.jsonl")
+    assert list(files) == ["a/1.jsonl", "b/2.jsonl"]
+    assert files["b/2.jsonl"] == tmp_path / "b/2.jsonl"
     assert list(list_files(f"{tmp_path}/**/*.txt")) == ["a/1.txt"]
     assert list(list_files(f"{tmp_path}/a/1.txt")) == ["1.txt"]
 
 
-def test_no_match_and_a_dangling_link_are_told(tmp_path: Path) -> None:
+def test_unmatched_pattern_and_dangling_link_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no file matches .*\*\.jsonl"):
         list_files(f"{tmp_path}/*.jsonl")
     os.symlink(tmp_path / "gone", tmp_path / "link.jsonl")
@@ -134,16 +134,16 @@ def test_no_match_and_a_dangling_link_are_told(tmp_path: Path) -> None:
         list_files(f"{tmp_path}/*.jsonl")
 
 
-def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_file_name_with_invalid_utf8_is_refused(tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(tmp_path) + b"/na\xffam.txt", os.O_CREAT | os.O_WRONLY))
     with pytest.raises(InputError, match=r"na\\udcffam\.txt: the name of the file is no UTF-8: rename the file"):
         list_files(f"{tmp_path}/*.txt")
 
 
-def test_the_unit_of_a_name_never_changes() -> None:
+def test_unit_of_a_file_name_never_changes() -> None:
     assert [assign_unit(f"{number}.jsonl", 4) for number in range(8)] == [0, 1, 2, 2, 0, 1, 3, 1]
 
 
 @given(st.text(min_size=1), st.integers(1, 50))
-def test_a_unit_is_one_of_the_units(name: str, units: int) -> None:
+def test_unit_index_is_below_the_number_of_units(name: str, units: int) -> None:
     assert 0 <= assign_unit(name, units) < units

@@ -1,4 +1,4 @@
-"""A license is read as rows of data sets write it, and what cannot be told is no license."""
+"""A license is parsed from the spellings of data sets, and unrecognized text is not a license."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WIKIMEDIA = {
         ([WIKIMEDIA], "CC-BY-SA-4.0"),
     ],
 )
-def test_a_license_gets_its_official_spelling(value: Any, license: str) -> None:
+def test_license_gets_its_official_spelling(value: Any, license: str) -> None:
     written = format_license_field(value)
     assert written is not None and parse_license(written, {}) == license
 
@@ -91,17 +91,17 @@ def test_a_license_gets_its_official_spelling(value: Any, license: str) -> None:
         {"author": "MIT"},
     ],
 )
-def test_what_cannot_be_told_is_no_license(value: Any) -> None:
+def test_unrecognized_text_is_not_a_license(value: Any) -> None:
     written = format_license_field(value)
     assert written is not None and parse_license(written, {}) is None
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", [], {}, [None, ""], {"name": None}, float("nan")])
-def test_nothing_is_no_license_at_all(value: Any) -> None:
+def test_empty_value_is_not_a_license(value: Any) -> None:
     assert format_license_field(value) is None
 
 
-def test_a_source_says_what_its_words_mean_also_in_a_list() -> None:
+def test_source_maps_its_own_license_words_also_in_lists() -> None:
     names = {"cc-by": "CC-BY-4.0", "mit": "Apache-2.0"}
     assert parse_license("CC-By", names) == "CC-BY-4.0"
     assert parse_license('["CC-BY", "MIT"]', names) == "Apache-2.0 AND CC-BY-4.0"
@@ -124,29 +124,29 @@ SPELLINGS = st.sampled_from(
 
 
 @given(KINDS, st.sampled_from(["2.0", "3.0", "4.0"]), SPELLINGS)
-def test_every_spelling_of_one_license_is_that_license(kind: str, version: str, spelling: str) -> None:
+def test_every_spelling_of_a_license_is_recognized(kind: str, version: str, spelling: str) -> None:
     assert parse_license(spelling.format(kind, version), {}) == f"CC-{kind.upper()}-{version}"
 
 
 @given(st.lists(st.sampled_from(["MIT", "CC0-1.0", "CC-BY-4.0", "vrij", "MIT OR ISC"]), min_size=1))
-def test_a_list_loses_no_license(values: list[str]) -> None:
-    found = parse_license(str(format_license_field(values)), {})
+def test_license_list_keeps_every_license(values: list[str]) -> None:
+    result = parse_license(str(format_license_field(values)), {})
     if "vrij" in values:
-        assert found is None
+        assert result is None
     else:
-        assert found is not None
-        assert set(licenses_in(found)) == {name for value in values for name in value.split(" OR ")}
+        assert result is not None
+        assert set(licenses_in(result)) == {name for value in values for name in value.split(" OR ")}
 
 
 @given(st.text(max_size=40) | st.recursive(st.none() | st.text(max_size=9), lambda part: st.lists(part, max_size=3)))
-def test_any_value_is_read_or_not_and_never_an_error(value: Any) -> None:
+def test_any_value_is_parsed_without_an_exception(value: Any) -> None:
     written = format_license_field(value)
     if written is not None:
         parse_license(written, {})
         assert json.dumps(written)
 
 
-def test_a_value_of_a_thousand_lists_in_one_another_is_no_license() -> None:
+def test_deeply_nested_list_is_not_a_license() -> None:
     nested: Any = "MIT"
     for _ in range(100_000):
         nested = [nested]

@@ -1,4 +1,4 @@
-"""Whether the rows of a file state licenses decides whether the licence of their source decides about them."""
+"""Whether the rows of a file state licenses determines whether their source license is an input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson.gz", "x.json.gz", "x.parquet", "x.arrow"])
-def test_a_row_states_a_license_where_something_stands_in_a_common_field(tmp_path: Path, name: str, kind: str) -> None:
+def test_row_states_a_license_if_a_common_field_is_filled(tmp_path: Path, name: str, kind: str) -> None:
     row, expected = ROWS[kind]
     path, rows = tmp_path / name, [{"text": "t"}, row]
     table = pa.Table.from_pylist([{**dict.fromkeys(row), **one} for one in rows])
@@ -60,27 +60,27 @@ def test_a_row_states_a_license_where_something_stands_in_a_common_field(tmp_pat
         ("", False),
     ],
 )
-def test_a_column_of_csv_states_licenses(tmp_path: Path, content: str, expected: bool) -> None:
+def test_csv_column_states_licenses(tmp_path: Path, content: str, expected: bool) -> None:
     path = tmp_path / "x.csv"
     path.write_text(content)
     assert states_license(path, path.name, LIMIT) == expected
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.csv", "x.tsv"])
-def test_the_fingerprint_of_a_unit_says_whether_a_file_of_it_states_licenses(tmp_path: Path, name: str) -> None:
+def test_unit_fingerprint_records_whether_rows_state_licenses(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text('{"text": "t", "license": "MIT"}' if "json" in name else "text\tlicense\nt\tMIT\n")
-    found = json.loads(fingerprinted(tmp_path / "hashed", "s", {name: path}).read_text())
-    assert found["states_license"] is True
+    result = json.loads(fingerprinted(tmp_path / "hashed", "s", {name: path}).read_text())
+    assert result["states_license"] is True
 
 
-def test_a_field_is_found_however_json_spells_its_name(tmp_path: Path) -> None:
+def test_field_is_found_in_any_json_spelling(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"text": "t"}\n{broken license\n["license"]\n{"\\u006cicense": "MIT"}')
     assert states_license(path, "x.jsonl", LIMIT)
 
 
-def test_a_part_of_a_file_states_the_licenses_of_its_rows(tmp_path: Path) -> None:
+def test_part_of_a_file_states_the_licenses_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "00000.parquet"
     document = {"id": "s/x.jsonl/0", "number": 1, "size": 1, "text": "t"}
     for license, expected in ((None, False), ("MIT", True)):
@@ -91,13 +91,13 @@ def test_a_part_of_a_file_states_the_licenses_of_its_rows(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "name", ["x.jsonl", "x.jsonl.gz", "x.parquet", "x.arrow", "x.csv", "x.txt", "x.html", "x.warc.gz", "x.docx"]
 )
-def test_what_cannot_be_read_or_has_no_fields_states_none(tmp_path: Path, name: str) -> None:
+def test_unreadable_file_or_file_without_fields_states_no_license(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b'no {"license": "MIT"}')
     assert not states_license(path, name, LIMIT)
 
 
-def test_a_row_that_the_filter_does_not_hold_states_none(tmp_path: Path) -> None:
+def test_row_over_the_size_limit_states_no_license(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"license": "MIT", "text": "t" * 100}))
     assert states_license(path, "x.jsonl", LIMIT) and not states_license(path, "x.jsonl", 50)

@@ -1,4 +1,4 @@
-"""Web pages and archives give their main text, and what is no page is counted."""
+"""Web pages and archives give their main text, and non-pages are counted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def archive(*, compressed: bool = True) -> bytes:
     return stream.getvalue()
 
 
-def test_a_wet_file_is_read_by_its_own_name(tmp_path: Path) -> None:
+def test_wet_file_is_read_by_its_extension(tmp_path: Path) -> None:
     path = tmp_path / "CC-MAIN-20240220211055-20240221001055-00000.warc.wet.gz"
     path.write_bytes(gzip.compress(response(SENTENCES[0].encode(), kind="conversion", content_type="text/plain")))
     (record,) = read_records(path, path.name, FieldNames(), 10_000)
@@ -151,14 +151,14 @@ HTML = ("Content-Type", "text/html")
         ),
     ],
 )
-def test_a_page_of_an_archive_in_its_encoding(tmp_path: Path, content: bytes, known_by: str) -> None:
+def test_archived_page_is_decoded_with_its_encoding(tmp_path: Path, content: bytes, known_by: str) -> None:
     (record,) = records(tmp_path, "x.warc", content)
     assert record.fields is not None and record.fields["text"] == "\n".join(ACCENTED)
     assert record.fields["title"] == "Café" and record.encoding_known_by == known_by
 
 
 @pytest.mark.parametrize("charset", ["iso-8859-1", '"windows-1252"', "cp1252; format=flowed"])
-def test_plain_text_of_an_archive_is_a_document(tmp_path: Path, charset: str) -> None:
+def test_plain_text_in_an_archive_is_a_document(tmp_path: Path, charset: str) -> None:
     text = "\n".join(ACCENTED)
     content = response(text.encode("cp1252"), ("Content-Type", f"text/plain; charset={charset}"))
     (record,) = records(tmp_path, "x.warc", content)
@@ -170,7 +170,7 @@ def test_plain_text_of_an_archive_is_a_document(tmp_path: Path, charset: str) ->
 
 
 @pytest.mark.parametrize("nothing", ["<wbr>", "<WBR />", "</wbr>", "&#xFFFE;", "&#65535;", "\ufffe"])
-def test_what_is_drawn_nowhere_separates_no_word(tmp_path: Path, nothing: str) -> None:
+def test_invisible_elements_do_not_separate_words(tmp_path: Path, nothing: str) -> None:
     page = html("utf-8").replace(b"drukste", f"druk{nothing}ste".encode())
     (record,) = records(tmp_path, "x.html", page)
     assert record.fields is not None and "de drukste" in record.fields["text"]
@@ -198,7 +198,7 @@ def test_white_space_in_a_page_separates_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
-def test_a_text_with_its_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+def test_byte_order_mark_is_removed_from_the_text(tmp_path: Path, encoding: str) -> None:
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
     (record,) = records(tmp_path, "x.txt", mark + ACCENTED[0].encode(encoding))
     assert record.fields == {"text": ACCENTED[0]}
@@ -210,27 +210,27 @@ def records(folder: Path, name: str, content: bytes) -> list[RawRecord]:
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.html", PAGE), ("x.htm.gz", gzip.compress(PAGE))])
-def test_a_page_is_its_main_text_and_title(tmp_path: Path, name: str, content: bytes) -> None:
+def test_page_is_reduced_to_main_text_and_title(tmp_path: Path, name: str, content: bytes) -> None:
     (record,) = records(tmp_path, name, content)
     assert record.fields == {"text": "\n".join(SENTENCES), "title": "De molen"}
 
 
-def test_a_page_in_another_encoding(tmp_path: Path) -> None:
+def test_page_in_another_encoding_is_decoded(tmp_path: Path) -> None:
     page = PAGE.replace(b"utf-8", b"windows-1252").replace(b"kerk", "café".encode("cp1252"))
     (record,) = records(tmp_path, "x.html", page)
     assert record.fields is not None and "café" in record.fields["text"]
 
 
-def test_a_page_without_text_is_counted(tmp_path: Path) -> None:
+def test_page_without_text_is_counted(tmp_path: Path) -> None:
     (record,) = records(tmp_path, "x.html", b"<html><body><nav></nav></body></html>")
     assert record.fields is None and record.reason == "no_main_text"
     assert records(tmp_path, "y.html", b" \n") == []
 
 
 @pytest.mark.parametrize("name", ["x.warc", "x.warc.gz"])
-def test_an_archive_gives_its_pages_with_address_and_date(tmp_path: Path, name: str) -> None:
-    found = records(tmp_path, name, archive(compressed=name.endswith("gz")))
-    fields: list[Any] = [record.fields for record in found]
+def test_archive_records_have_url_and_date(tmp_path: Path, name: str) -> None:
+    result = records(tmp_path, name, archive(compressed=name.endswith("gz")))
+    fields: list[Any] = [record.fields for record in result]
     assert fields[0] == {
         "id": "urn:uuid:1",
         "text": "\n".join(SENTENCES),
@@ -239,9 +239,9 @@ def test_an_archive_gives_its_pages_with_address_and_date(tmp_path: Path, name: 
         "date": "2024-03-01T10:00:00Z",
     }
     assert fields[4]["text"] == SENTENCES[0] and fields[4]["url"] == "https://voorbeeld.nl/5"
-    reasons = [(record.number, record.reason, record.value) for record in found if record.fields is None]
+    reasons = [(record.number, record.reason, record.value) for record in result if record.fields is None]
     assert reasons[:3] == [(2, "not_a_page", "image/png"), (3, "http_status", "404"), (4, "no_main_text", None)]
-    assert reasons[3][:2] == (6, "too_large") and len(found) == 6
+    assert reasons[3][:2] == (6, "too_large") and len(result) == 6
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_an_archive_gives_its_pages_with_address_and_date(tmp_path: Path, name: 
         ("x.warc.gz", b"geen archief"),
     ],
 )
-def test_a_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+def test_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(InputError, match=rf"{name} (is truncated or damaged|is no \.gz file)"):
         records(tmp_path, name, content)
 
@@ -261,9 +261,9 @@ def test_a_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -
 TDM = '<meta name="tdm-reservation" content="%s">'
 
 
-@pytest.mark.timeout(300)  # tags that are compared with all later ones take hours
+@pytest.mark.timeout(300)  # comparing tags with all later ones takes hours
 @pytest.mark.parametrize("end", ["", "noai"])
-def test_a_page_of_open_tags_is_read_once(end: str) -> None:
+def test_page_of_unclosed_tags_is_parsed_once(end: str) -> None:
     assert read_page_reservation([], "<meta " * 200_000 + end) is None
 
 
@@ -286,9 +286,7 @@ def test_a_page_of_open_tags_is_read_once(end: str) -> None:
         ([], '<meta name="description" content="noai and tdm-reservation">', None),
     ],
 )
-def test_a_page_may_reserve_rights(
-    tmp_path: Path, headers: list[tuple[str, str]], meta: str, stated: str | None
-) -> None:
+def test_page_may_reserve_rights(tmp_path: Path, headers: list[tuple[str, str]], meta: str, stated: str | None) -> None:
     page = PAGE.replace(b"<title>", meta.encode() + b"<title>")
     (record,) = records(tmp_path, "x.warc", response(page, HTML, *headers))
     assert record.reservation == stated

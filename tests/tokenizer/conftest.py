@@ -1,4 +1,4 @@
-"""A small bilingual corpus in the columns that the corpus chapter writes."""
+"""A small bilingual corpus with the columns of the corpus stage."""
 
 from __future__ import annotations
 

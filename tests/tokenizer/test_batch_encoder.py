@@ -80,7 +80,7 @@ def test_random_texts_have_the_same_ids(encoder: Encoder) -> None:
 
 
 def _pair_tokenizer(digits: str, pretokenizer: str) -> Tokenizer:
-    """Return a tokenizer with a token for each two bytes, in which nearly each other split of a text has other ids."""
+    """Return a tokenizer with a token for each byte pair, for which nearly any other split of a text has other ids."""
     pairs = [bytes([one, other]) for one in range(256) for other in range(256)]
     random.Random(1).shuffle(pairs)
     spelled = [*map(encode_byte_level, [bytes([byte]) for byte in range(256)] + pairs)]
@@ -101,8 +101,8 @@ def _check_characters(digits: str, pretokenizer: str, characters: list[str]) -> 
 
 
 @pytest.mark.parametrize(("digits", "pretokenizer"), PATTERNS[:2])
-def test_both_libraries_put_a_character_in_the_same_class(digits: str, pretokenizer: str) -> None:
-    """What Unicode calls a letter, mark, number or white space depends on the version that a library was built with."""
+def test_sampled_characters_are_in_the_same_class_in_both_libraries(digits: str, pretokenizer: str) -> None:
+    """Unicode's classes of letters, marks, numbers and white space depend on the version of a library."""
     known = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
     early = [c for c in known[:0x300] if c != "'"]
     white = [c for c in known if c.isspace() or unicodedata.category(c) in ("Cf", "Zs")]
@@ -111,7 +111,7 @@ def test_both_libraries_put_a_character_in_the_same_class(digits: str, pretokeni
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("digits", "pretokenizer"), PATTERNS)
-def test_both_libraries_put_each_character_in_the_same_class(digits: str, pretokenizer: str) -> None:
+def test_all_characters_are_in_the_same_class_in_both_libraries(digits: str, pretokenizer: str) -> None:
     codes = [*range(0xD800), *range(0xF900, 0x40000), *range(0xE0000, 0xE0200)]  # the others are private or unassigned
     _check_characters(digits, pretokenizer, [*map(chr, codes)])
 
@@ -120,16 +120,14 @@ def test_both_libraries_put_each_character_in_the_same_class(digits: str, pretok
     ("run", "length", "exceptions"),
     [(" ", 10**6, 1), ("!", 10**6, 1), ("a", 10**5, 0), ("1", 10**5, 0), ("\n", 10**5, 0), ("'", 10**5, 0)],
 )
-def test_a_run_of_one_character_has_the_same_ids_at_any_length(
-    plain: Path, run: str, length: int, exceptions: int
-) -> None:
+def test_repeated_character_has_the_same_ids_at_any_length(plain: Path, run: str, length: int, exceptions: int) -> None:
     encoder = load_encoder(plain)
     batch_encoder = BatchEncoder(encoder)
     assert_equal_ids(encoder, batch_encoder, ["x " + run * length, run * 99, run * 100, run * 101, "short"])
     assert batch_encoder.describe() == {"library": "tiktoken", "documents_with_tokenizers": exceptions}
 
 
-def test_a_tokenizer_without_markers_encodes_each_character_as_text(plain: Path, tmp_path: Path) -> None:
+def test_tokenizer_without_markers_encodes_each_character_as_text(plain: Path, tmp_path: Path) -> None:
     content = json.loads(plain.read_text(encoding="utf-8"))
     del content["added_tokens"][3:]
     path = tmp_path / "tokenizer.json"
@@ -138,14 +136,14 @@ def test_a_tokenizer_without_markers_encodes_each_character_as_text(plain: Path,
     assert_equal_ids(encoder, BatchEncoder(encoder), ["a\0b\0\0", "<EMAIL><|pad|>", "é" * 9])
 
 
-def test_as_many_threads_encode_as_those_of_tokenizers(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_uses_as_many_threads_as_tokenizers(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYON_NUM_THREADS", "3")
     assert BatchEncoder(load_encoder(plain)).threads == 3
     monkeypatch.delenv("RAYON_NUM_THREADS")
     assert BatchEncoder(load_encoder(plain)).threads == len(os.sched_getaffinity(0))
 
 
-def test_a_lone_surrogate_is_no_text_for_either_library(plain: Path) -> None:
+def test_lone_surrogate_is_rejected_by_both_libraries(plain: Path) -> None:
     encoder = load_encoder(plain)
     errors = []
     for encode in (encoder.encode, BatchEncoder(encoder).encode):
@@ -207,7 +205,7 @@ GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "u
         (_drop_byte, r"the byte b'\xff' is no token"),
     ],
 )
-def test_what_tiktoken_cannot_express_is_encoded_with_tokenizers(
+def test_tokenizer_unsupported_by_tiktoken_is_encoded_with_tokenizers(
     plain: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], reason: str
 ) -> None:
     content = json.loads(plain.read_text(encoding="utf-8"))
@@ -230,7 +228,7 @@ def test_what_tiktoken_cannot_express_is_encoded_with_tokenizers(
         (["b c", "a b", "a bc"], None),
     ],
 )
-def test_merges_that_tiktoken_would_do_otherwise_are_found(merges: list[str], reason: str | None) -> None:
+def test_merges_that_tiktoken_applies_differently_are_detected(merges: list[str], reason: str | None) -> None:
     pairs = [(one, other) for one, other in map(str.split, merges)]
     spelled = [encode_byte_level(bytes([byte])) for byte in range(256)]
     tokens = [*spelled, *dict.fromkeys(map("".join, pairs))]
@@ -243,7 +241,7 @@ def test_merges_that_tiktoken_would_do_otherwise_are_found(merges: list[str], re
     assert (theirs.encode_ordinary("abc") == tokenizer.encode("abc").ids) or reason is not None
 
 
-def test_a_difference_in_a_batch_ends_the_step(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_in_a_batch_ends_the_step(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(plain)
     batch_encoder = BatchEncoder(encoder)
     checked = []

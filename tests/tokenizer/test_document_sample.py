@@ -1,4 +1,4 @@
-"""A sample is the same for any order and number of files, as large as was asked, and mixed as was asked."""
+"""A sample does not depend on file order or number, and has the requested size and mixture."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def wanted(name: str, language: str) -> bool:
 
 
 def by_hand(rows: list[dict[str, Any]], limit: float) -> list[str]:
-    """The ids of the documents of least hash that together are at most so large."""
-    found, size = [], 0
+    """The ids of the documents of least hash within the size."""
+    result, size = [], 0
     for one in sorted(rows, key=lambda row: row["id_hash"]):
         size += len(one["text"].encode())
         if size > limit:
             break
-        found.append(one["id"])
-    return found
+        result.append(one["id"])
+    return result
 
 
 def ids(drawn: DocumentSample, language: str | None = None) -> list[str]:
@@ -51,7 +51,7 @@ def small_ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("limit", [1, 1234, 12_000, 10**9])
-def test_the_documents_of_least_hash_up_to_the_limit(write_documents: Write, limit: int) -> None:
+def test_documents_with_the_least_hashes_up_to_the_limit_are_drawn(write_documents: Write, limit: int) -> None:
     paths = [write_documents(str(n), ROWS[n::3]) for n in range(3)]
     drawn = draw_sample(paths, wanted, limit)
     assert ids(drawn) == (by_hand(ROWS, limit) or [min(ROWS, key=lambda row: row["id_hash"])["id"]])
@@ -68,20 +68,20 @@ def test_weights_are_shares_of_the_sample(write_documents: Write) -> None:
     assert ids(drawn, "en") == by_hand([one for one in ROWS if one["language"] == "en"], 1000)
 
 
-def test_weights_hold_where_a_language_has_too_little(write_documents: Write) -> None:
+def test_weights_are_kept_if_a_language_has_too_little_text(write_documents: Write) -> None:
     drawn = draw_sample([write_documents("all", ROWS)], wanted, 10**9, shares={"nl": 1, "en": 1})
     english = [one for one in ROWS if one["language"] == "en"]
     assert ids(drawn, "en") == by_hand(english, 10**9), "all of it"
     assert ids(drawn, "nl") == by_hand([one for one in ROWS if one["language"] == "nl"], 60 * 90)
 
 
-def test_each_language_has_a_limit_of_its_own_where_it_is_asked(write_documents: Write) -> None:
+def test_each_language_may_have_its_own_limit(write_documents: Write) -> None:
     drawn = draw_sample([write_documents("all", ROWS)], wanted, 2000, each_language=True)
     for language in ("nl", "en"):
         assert ids(drawn, language) == by_hand([one for one in ROWS if one["language"] == language], 2000)
 
 
-def test_no_more_is_read_than_is_needed(write_documents: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_needed_documents_are_read(write_documents: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_sample, "FIRST_DOCUMENTS", 3)
     seen: list[str] = []
     path = write_documents("all", ROWS)
@@ -92,7 +92,7 @@ def test_no_more_is_read_than_is_needed(write_documents: Write, monkeypatch: pyt
     assert 5 < len(seen) < 60
 
 
-def test_the_record_counts_sources_and_languages_and_hashes_the_ids(write_documents: Write) -> None:
+def test_record_counts_sources_and_languages_and_hashes_the_ids(write_documents: Write) -> None:
     rows = [row("a", "nl", 10), row("b", "en", 20), row("c", "nl", 30, source="law"), row("d", "nl", 40)]
     counts = draw_sample([write_documents("all", rows)], wanted, 10**9).describe()
     assert counts["sources"] == {
@@ -103,16 +103,14 @@ def test_the_record_counts_sources_and_languages_and_hashes_the_ids(write_docume
     assert counts["ids_sha256"] == hashlib.sha256("".join(f"{name}\n" for name in ordered).encode()).hexdigest()
 
 
-def test_nothing_is_drawn_from_nothing(write_documents: Write) -> None:
+def test_empty_input_gives_an_empty_sample(write_documents: Write) -> None:
     path = write_documents("none", [])
     drawn = draw_sample([path], wanted, 100)
     assert drawn.rows.num_rows == 0 and list(drawn.texts([path])) == []
     assert draw_sample([write_documents("all", ROWS)], lambda name, language: False, 100).rows.num_rows == 0
 
 
-def test_a_document_where_two_ranges_meet_is_drawn_once(
-    write_documents: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_document_on_a_range_boundary_is_drawn_once(write_documents: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_sample, "FIRST_DOCUMENTS", 3)
     hashes = [0, 5, (3 << 64) // 8, (3 << 64) // 8 + 1, 2**63, (6 << 64) // 8, 2**64 - 2, 2**64 - 1]
     rows = [{**row(f"{n}", "nl", 10), "id_hash": value} for n, value in enumerate(hashes)]

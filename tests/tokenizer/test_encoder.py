@@ -1,4 +1,4 @@
-"""The bytes of a text's tokens, joined, are the text: of every kind of tokenizer that can be read."""
+"""The bytes of a text's tokens join to the text: for every readable kind of tokenizer."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def byte_level(folder: Path, *, unigram: bool) -> Path:
 
 
 def sentence_piece(folder: Path) -> Path:
-    """A tokenizer as Llama 2's: spaces are written as one letter, and what is not known as its bytes."""
+    """A tokenizer like Llama 2's: spaces are one letter, and unknown characters their bytes."""
     pieces = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "d", "e", "\u2581d", "\u2581de"]
     merges = [("\u2581", "d"), ("\u2581d", "e")]
     bpe = models.BPE({piece: n for n, piece in enumerate(pieces)}, merges, unk_token="<unk>", byte_fallback=True)
@@ -38,33 +38,33 @@ def sentence_piece(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "unigram", "SentencePiece"])
-def test_the_bytes_of_tokens_joined_are_the_text(kind: str, tmp_path: Path) -> None:
+def test_token_bytes_join_to_the_text(kind: str, tmp_path: Path) -> None:
     path = sentence_piece(tmp_path) if kind == "SentencePiece" else byte_level(tmp_path, unigram=kind == "unigram")
-    tokenizer, found = Tokenizer.from_file(str(path)), read_token_bytes(path)
-    assert len(found) == tokenizer.get_vocab_size()
+    tokenizer, result = Tokenizer.from_file(str(path)), read_token_bytes(path)
+    assert len(result) == tokenizer.get_vocab_size()
     for text in TEXTS:
-        parts = [found[number] for number in tokenizer.encode(text, add_special_tokens=False).ids]
+        parts = [result[number] for number in tokenizer.encode(text, add_special_tokens=False).ids]
         assert None not in parts and b"".join(part or b"" for part in parts) == text.encode()
     special = "<s>" if kind == "SentencePiece" else "<begin>"
-    assert found[tokenizer.token_to_id(special)] is None
+    assert result[tokenizer.token_to_id(special)] is None
     if kind == "SentencePiece":
         assert (
-            found[tokenizer.token_to_id("[naam]")] == b"[naam]" and found[tokenizer.token_to_id("\u2581de")] == b" de"
+            result[tokenizer.token_to_id("[naam]")] == b"[naam]" and result[tokenizer.token_to_id("\u2581de")] == b" de"
         )
 
 
-def test_a_piece_comes_before_the_byte_that_stands_in_for_unknown_letters(tmp_path: Path) -> None:
+def test_piece_precedes_the_fallback_byte_of_unknown_letters(tmp_path: Path) -> None:
     path = sentence_piece(tmp_path)
-    found, tokenizer = read_token_bytes(path), Tokenizer.from_file(str(path))
-    assert [number for number, text in enumerate(found) if text == b"d"] == [102, tokenizer.token_to_id("d")]
-    assert map_vocabularies([b"d", b"de", b"x"], found, {}, 3).rows == [
+    result, tokenizer = read_token_bytes(path), Tokenizer.from_file(str(path))
+    assert [number for number, text in enumerate(result) if text == b"d"] == [102, tokenizer.token_to_id("d")]
+    assert map_vocabularies([b"d", b"de", b"x"], result, {}, 3).rows == [
         [tokenizer.token_to_id("d")],
         [tokenizer.token_to_id("d"), tokenizer.token_to_id("e")],
         [tokenizer.token_to_id("<0x78>")],
     ]
 
 
-def test_a_tokenizer_whose_text_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_tokenizer_with_unknown_text_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     Tokenizer(models.WordPiece({"[UNK]": 0, "##de": 1}, unk_token="[UNK]")).save(str(path))
     with pytest.raises(InputError, match="neither byte-level nor SentencePiece's"):

@@ -1,4 +1,4 @@
-"""Fertility counts the held-out documents of each language, and says so where there are none."""
+"""Fertility counts the held-out documents of each language, and reports missing ones."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def measure(
         parallel=[*files.values()],
         fertility=path,
     )
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
 def test_counts_are_those_of_the_held_out_documents(tokenizer: Path, documents: list[Path]) -> None:
@@ -68,7 +68,7 @@ def test_counts_are_those_of_the_held_out_documents(tokenizer: Path, documents: 
         assert measured["tokens_per_word"] == pytest.approx(measured["tokens"] / measured["words"])
         assert measured["bytes_per_token"] == pytest.approx(measured["bytes"] / measured["tokens"])
         assert measured["held_out"] is True
-        # Whole words and efficiency once more, by the library's places of tokens in a text and by a sum in Python.
+        # Independent check of whole words and efficiency, by the library's token offsets and a sum in Python.
         whole, times = 0, Counter[int]()
         for text in texts:
             encoding = load_encoder(tokenizer).tokenizer.encode(text, add_special_tokens=False)
@@ -81,38 +81,38 @@ def test_counts_are_those_of_the_held_out_documents(tokenizer: Path, documents: 
         assert measured["renyi_efficiency"] == pytest.approx(math.log(power) / (1 - 2.5) / math.log(450))
 
 
-def test_efficiency_is_one_where_all_tokens_occur_alike() -> None:
+def test_efficiency_is_one_for_uniform_token_frequencies() -> None:
     assert fertility.renyi_efficiency(np.full(7, 3)) == pytest.approx(1)
     assert fertility.renyi_efficiency(np.array([5, 0, 0, 0])) == pytest.approx(0)
     assert fertility.renyi_efficiency(np.array([2, 2, 0, 0])) == pytest.approx(0.5)
     assert fertility.renyi_efficiency(np.zeros(4, dtype=int)) is None
 
 
-def test_no_more_is_measured_of_a_language_than_asked(tokenizer: Path, documents: list[Path]) -> None:
+def test_measured_bytes_per_language_are_limited(tokenizer: Path, documents: list[Path]) -> None:
     whole, some = measure(tokenizer, documents)["languages"], measure(tokenizer, documents, measured_bytes=1000)
     assert some["measured_bytes"] == 1000
     assert all(500 < one["bytes"] <= 1000 < whole[language]["bytes"] for language, one in some["languages"].items())
 
 
-def test_a_rare_language_is_not_looked_for_in_all_documents(
+def test_search_for_a_rare_language_is_limited(
     tokenizer: Path, documents: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fertility, "MAXIMUM_HELD_OUT", 4)
     monkeypatch.setattr("pipeline.tokenizer.document_sample.FIRST_DOCUMENTS", 10)
-    found = measure(tokenizer, documents)["languages"]
-    assert 0 < sum(one["documents"] for one in found.values()) < 50, "about 4 ÷ 0.1 of the 240 are looked at"
+    result = measure(tokenizer, documents)["languages"]
+    assert 0 < sum(one["documents"] for one in result.values()) < 50, "about 4 ÷ 0.1 of the 240 are read"
 
 
-def test_parity_is_that_of_the_same_sentences(tokenizer: Path, documents: list[Path], tmp_path: Path) -> None:
+def test_parity_compares_the_same_sentences(tokenizer: Path, documents: list[Path], tmp_path: Path) -> None:
     texts = {"nl": ["De zee is hoog.", "'t Huis, één dijk"], "en": ["The sea is high.", "The house, a dyke"]}
     files = {language: tmp_path / f"{language}.txt" for language in texts}
     for language, lines in texts.items():
         files[language].write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = measure(tokenizer, documents, files)["parallel"]
+    result = measure(tokenizer, documents, files)["parallel"]
     tokens = {language: sum(map(len, load_encoder(tokenizer).encode(lines))) for language, lines in texts.items()}
-    assert found["tokens"] == tokens and found["lines"] == 2
-    assert found["bytes"] == {language: len("".join(lines).encode()) for language, lines in texts.items()}
-    assert found["premium"] == {language: count / min(tokens.values()) for language, count in tokens.items()}
+    assert result["tokens"] == tokens and result["lines"] == 2
+    assert result["bytes"] == {language: len("".join(lines).encode()) for language, lines in texts.items()}
+    assert result["premium"] == {language: count / min(tokens.values()) for language, count in tokens.items()}
     assert measure(tokenizer, documents)["parallel"] is None
 
 
@@ -120,7 +120,7 @@ def test_parity_is_that_of_the_same_sentences(tokenizer: Path, documents: list[P
     ("content", "words"),
     [(b"One.\n", "nl.txt has 2, .*en.txt has 1: align them"), (b"", "has 0"), (b"a\n\xff\n", "en.txt is not UTF-8")],
 )
-def test_sentences_that_are_not_parallel_are_refused(
+def test_non_parallel_sentences_are_refused(
     tokenizer: Path, documents: list[Path], tmp_path: Path, content: bytes, words: str
 ) -> None:
     files = {"nl": tmp_path / "nl.txt", "en": tmp_path / "en.txt"}
@@ -131,7 +131,7 @@ def test_sentences_that_are_not_parallel_are_refused(
     assert not tokenizer.with_name("fertility.json").exists()
 
 
-def test_a_language_without_held_out_documents_is_measured_whole_and_marked(
+def test_language_without_held_out_documents_is_measured_completely_and_marked(
     tokenizer: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
     rows = [row for row in pq.read_table(documents[0]).to_pylist() if not is_validation_cluster(row["id"], FRACTION)][
@@ -143,7 +143,7 @@ def test_a_language_without_held_out_documents_is_measured_whole_and_marked(
     assert measured["nl"]["held_out"] is True
 
 
-def test_what_is_near_a_held_out_document_is_held_out(
+def test_near_duplicates_of_held_out_documents_are_held_out(
     tokenizer: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
     rows = pq.read_table(documents[0]).to_pylist()

@@ -1,4 +1,4 @@
-"""A trained tokenizer: same bytes always, no text lost, held-out text unseen, readable by transformers."""
+"""A trained tokenizer: reproducible bytes, no text lost, held-out text unseen, readable by transformers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def train_in(folder: Path, documents: list[Path], chosen: TrainSettings = SMALL)
     return folder / "tokenizer.json"
 
 
-def test_a_language_with_a_weight_and_no_text_is_named(tmp_path: Path, documents: list[Path]) -> None:
+def test_weighted_language_without_text_is_named(tmp_path: Path, documents: list[Path]) -> None:
     chosen = SMALL.model_copy(update={"sample_weights": {"nl": 1.0, "fy": 1.0}})
     with pytest.raises(InputError, match="sample_weights: there is no training text in fy: leave it out"):
         train_in(tmp_path / "x", documents, chosen)
@@ -57,7 +57,7 @@ def test_a_language_with_a_weight_and_no_text_is_named(tmp_path: Path, documents
         pytest.param(UNIGRAM, "4", marks=pytest.mark.thorough),
     ],
 )
-def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
+def test_bytes_do_not_depend_on_threads_or_file_order(
     tmp_path: Path, documents: list[Path], chosen: TrainSettings, threads: str
 ) -> None:
     here = train_in(tmp_path / "here", documents, chosen)
@@ -78,7 +78,7 @@ def test_bytes_do_not_depend_on_threads_or_on_the_order_of_files(
     assert outputs[1].read_bytes() == (here.parent / "tokenizer_config.json").read_bytes()
 
 
-def test_what_is_near_a_held_out_document_is_not_trained_on(
+def test_near_duplicates_of_held_out_documents_are_not_trained_on(
     tmp_path: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
     rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
@@ -103,7 +103,7 @@ def test_more_files_are_read_than_may_be_open(
     assert many.read_bytes() == train_in(tmp_path / "few", documents).read_bytes()
 
 
-def test_held_out_documents_do_not_shape_the_vocabulary(
+def test_held_out_documents_do_not_change_the_vocabulary(
     tmp_path: Path, documents: list[Path], write_documents: Callable[..., Path]
 ) -> None:
     name = next(f"x/{n}" for n in range(1000) if is_validation_cluster(f"x/{n}", SMALL.validation_fraction))
@@ -115,7 +115,7 @@ def test_held_out_documents_do_not_shape_the_vocabulary(
 
 @pytest.fixture(scope="module", params=[*train.DIGITS, "unigram", "llama3"])
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    """A tokenizer of nearly no tokens but the bytes: every text must survive even that."""
+    """A tokenizer with few tokens besides the bytes: every text must survive even that."""
     folder = tmp_path_factory.mktemp("bytes")
     names = [f"{n}" for n in range(40)]
     rows = [
@@ -140,7 +140,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_every_text_comes_back(encoder: Encoder, text: str) -> None:
+def test_every_text_round_trips(encoder: Encoder, text: str) -> None:
     ids = encoder.encode([text])[0]
     assert encoder.tokenizer.decode(ids, skip_special_tokens=False) == text
     spelled, starts = concatenate_token_bytes(encoder)
@@ -167,7 +167,7 @@ PARTS = [
 
 
 @given(st.lists(st.sampled_from(PARTS)))
-def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, parts: list[str]) -> None:
+def test_difficult_texts_round_trip_without_special_tokens(encoder: Encoder, parts: list[str]) -> None:
     text = "".join(parts)
     ids = encoder.encode([text])[0]
     assert encoder.tokenizer.decode(ids, skip_special_tokens=True) == text
@@ -181,7 +181,7 @@ def test_difficult_texts_come_back_and_hold_no_special_token(encoder: Encoder, p
     st.sampled_from(list(train.DIGITS)),
     st.sampled_from(get_args(settings.Pretokenizer)),
 )
-def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits: str, pretokenizer: str) -> None:
+def test_split_text_has_the_pieces_of_the_whole(parts: list[str], digits: str, pretokenizer: str) -> None:
     text, cutter = "".join(parts), train.new_pretokenizer(digits, pretokenizer)
 
     def pieces(part: str) -> list[str]:
@@ -194,7 +194,7 @@ def test_a_text_that_is_cut_has_the_pieces_of_the_whole(parts: list[str], digits
         assert "".join(train.split_training_text(text, [])) == text
 
 
-def test_long_texts_are_cut_at_line_ends() -> None:
+def test_long_texts_are_split_at_line_ends() -> None:
     text = "regel één.\n" * 20_000
     parts = list(train.split_training_text(text, []))
     assert "".join(parts) == text and len(parts) == 4
@@ -221,14 +221,14 @@ def test_long_texts_are_cut_at_line_ends() -> None:
         ("stop!\n", ["stop", "!\n"]),
     ],
 )
-def test_words_are_cut_as_documented(text: str, pieces: list[str]) -> None:
+def test_words_are_split_as_documented(text: str, pieces: list[str]) -> None:
     tokenizer = train.new_tokenizer(SMALL.special_tokens)
     assert tokenizer.pre_tokenizer is not None
     cut = tokenizer.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in cut] == pieces
 
 
-def test_the_pattern_of_llama_3_is_the_published_one() -> None:
+def test_llama_3_pattern_equals_the_published_one() -> None:
     published = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
         r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -256,26 +256,26 @@ def test_the_pattern_of_llama_3_is_the_published_one() -> None:
         ("single", [*"1234567", " ", "1", ".", *"234", ",", *"56"]),
     ],
 )
-def test_digits_are_grouped_as_asked(digits: str, pieces: list[str]) -> None:
+def test_digits_are_grouped_as_configured(digits: str, pieces: list[str]) -> None:
     cut = train.new_pretokenizer(digits).pre_tokenize_str("1234567 1.234,56")
     assert ["1234567 1.234,56"[start:end] for _, (start, end) in cut] == pieces
 
 
 @given(st.text("0123456789٣", max_size=20))
-def test_groups_from_the_right_are_of_three_digits_but_the_first(number: str) -> None:
+def test_right_aligned_digit_groups_have_three_digits_except_the_first(number: str) -> None:
     cut = train.new_pretokenizer("right").pre_tokenize_str(f"x{number}.")
     groups = [end - start for _, (start, end) in cut][1:-1]
     assert sum(groups) == len(number) and all(group == 3 for group in groups[1:]) and all(0 < g <= 3 for g in groups)
 
 
-def test_long_numbers_are_cut_in_time_that_grows_with_their_length() -> None:
+def test_long_numbers_are_split_in_linear_time() -> None:
     began = time.process_time()
     train.new_pretokenizer("right").pre_tokenize_str("7" * 200_000)
     assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize("chosen", [SMALL, UNIGRAM])
-def test_no_token_is_longer_than_asked(tmp_path: Path, documents: list[Path], chosen: TrainSettings) -> None:
+def test_token_length_is_limited(tmp_path: Path, documents: list[Path], chosen: TrainSettings) -> None:
     short = chosen.model_copy(update={"longest_token_bytes": 5, "vocabulary_size": 330})
     for settings_of, longest in ((chosen, 6), (short, 5)):
         encoder = load_encoder(train_in(tmp_path / str(longest), documents, settings_of))
@@ -284,7 +284,7 @@ def test_no_token_is_longer_than_asked(tmp_path: Path, documents: list[Path], ch
 
 
 @pytest.mark.parametrize("chosen", [SMALL, UNIGRAM])
-def test_markers_are_tokens_and_shape_no_others(
+def test_markers_are_tokens_and_change_no_others(
     tmp_path: Path, write_documents: Callable[..., Path], documents: list[Path], chosen: TrainSettings
 ) -> None:
     rows = [
@@ -302,7 +302,7 @@ def test_markers_are_tokens_and_shape_no_others(
     assert encoder.tokenizer.decode(ids, skip_special_tokens=True) == "mail <EMAIL>, <EMAIL> of <IBAN>"
 
 
-def test_a_sample_is_trained_on_and_told(tmp_path: Path, documents: list[Path]) -> None:
+def test_sample_is_trained_on_and_counted(tmp_path: Path, documents: list[Path]) -> None:
     small = SMALL.model_copy(
         update={"sample_bytes": 20_000, "sample_weights": {"nl": 3, "en": 1}, "vocabulary_size": 300}
     )
@@ -312,7 +312,7 @@ def test_a_sample_is_trained_on_and_told(tmp_path: Path, documents: list[Path]) 
         tokenizer=tmp_path / "tokenizer.json",
         configuration=tmp_path / "tokenizer_config.json",
     )
-    of = {language: part for found in counts["sample"]["sources"].values() for language, part in found.items()}
+    of = {language: part for result in counts["sample"]["sources"].values() for language, part in result.items()}
     assert of["nl"]["bytes"] <= 15_000 < of["nl"]["bytes"] + 500 and of["en"]["bytes"] <= 5_000
     assert counts["documents"] == of["nl"]["documents"] + of["en"]["documents"]
     assert counts["bytes"] == of["nl"]["bytes"] + of["en"]["bytes"] and len(counts["sample"]["ids_sha256"]) == 64
@@ -357,7 +357,7 @@ def test_special_tokens_must_be_three_and_different(tokens: list[str]) -> None:
         settings.Tokenizer(special_tokens=tokens)
 
 
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_tokenizer_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "tokenizer.json"
     for content in (b"{", b"{}", b"\xff\xfe"):
         broken.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Pieces of a unigram tokenizer: seeds as counted by hand, the likeliest cut, the same bytes each time."""
+"""Pieces of a unigram tokenizer: seeds by brute force, the likeliest segmentation, reproducible bytes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def table(words: dict[bytes, int]) -> WordCounts:
 
 
 def occurrences(words: dict[bytes, int], longest: int) -> dict[bytes, int]:
-    """How often each substring of two bytes or more occurs."""
-    found: dict[bytes, int] = {}
+    """Count each substring of two bytes or more."""
+    results: dict[bytes, int] = {}
     for word, count in words.items():
         for begin in range(len(word)):
             for end in range(begin + 2, min(begin + longest, len(word)) + 1):
-                found[word[begin:end]] = found.get(word[begin:end], 0) + count
-    return found
+                results[word[begin:end]] = results.get(word[begin:end], 0) + count
+    return results
 
 
 @property_settings(max_examples=60)
@@ -42,15 +42,15 @@ def occurrences(words: dict[bytes, int], longest: int) -> dict[bytes, int]:
 )
 def test_seeds_are_substrings_with_their_frequencies(words: dict[bytes, int], longest: int, minimum: int) -> None:
     letters, starts, frequencies = find_seed_pieces(table(words), minimum, longest)
-    found = {
+    results = {
         letters[begin:end].tobytes(): frequency
         for (begin, end), frequency in zip(pairwise(starts.tolist()), frequencies.tolist(), strict=True)
     }
-    assert len(found) == len(starts) - 1 and all(bytes([byte]) in found for byte in range(256))
+    assert len(results) == len(starts) - 1 and all(bytes([byte]) in results for byte in range(256))
     every = occurrences(words, longest)
-    longer = {piece: frequency for piece, frequency in found.items() if len(piece) > 1}
+    longer = {piece: frequency for piece, frequency in results.items() if len(piece) > 1}
     assert all(every[piece] == frequency >= minimum for piece, frequency in longer.items())
-    # A substring that occurs in two places and is no seed is always followed by the same letter.
+    # A repeated substring that is not a seed is always followed by the same letter.
     places: dict[bytes, list[bytes]] = {}
     for word in words:
         for begin in range(len(word)):
@@ -62,7 +62,7 @@ def test_seeds_are_substrings_with_their_frequencies(words: dict[bytes, int], lo
 
 
 def cuts(word: bytes, pieces: dict[bytes, float]) -> list[list[bytes]]:
-    """All ways to cut a word into pieces."""
+    """All segmentations of a word."""
     if not word:
         return [[]]
     return [
@@ -83,7 +83,7 @@ def prepared(scores: dict[bytes, float]) -> tuple[list[bytes], Bytes, Integers, 
 SCORES = {b"a": -2.0, b"n": -2.5, b"an": -3.0, b"ana": -4.5, b"ban": -4.0, b"anaan": -5.5, b"en": -3.3}
 
 
-def test_expected_occurrences_are_those_of_all_cuts() -> None:
+def test_expected_counts_sum_over_all_segmentations() -> None:
     names, letters, starts, scores = prepared(SCORES)
     known = dict(zip(names, scores.tolist(), strict=True))
     wanted = dict.fromkeys(names, 0.0)
@@ -92,11 +92,11 @@ def test_expected_occurrences_are_those_of_all_cuts() -> None:
         for way, likelihood in zip(cuts(word, known), likely, strict=True):
             for piece in way:
                 wanted[piece] += count * likelihood / sum(likely)
-    found = unigram._expected_counts(table(WORDS), unigram._build_trie(letters, starts), scores)
-    assert found == pytest.approx(np.array([wanted[name] for name in names]))
+    result = unigram._expected_counts(table(WORDS), unigram._build_trie(letters, starts), scores)
+    assert result == pytest.approx(np.array([wanted[name] for name in names]))
 
 
-def test_best_occurrences_and_losses_are_those_of_the_likeliest_cut() -> None:
+def test_viterbi_counts_and_losses_are_those_of_the_likeliest_segmentation() -> None:
     names, letters, starts, scores = prepared(SCORES)
     known = dict(zip(names, scores.tolist(), strict=True))
 
@@ -126,13 +126,13 @@ def test_best_occurrences_and_losses_are_those_of_the_likeliest_cut() -> None:
         assert loss == pytest.approx(wanted[name] / total * (np.log(wanted[name] / total) - without)), name
 
 
-def test_pieces_hold_all_bytes_and_what_is_frequent() -> None:
+def test_pieces_contain_all_bytes_and_frequent_substrings() -> None:
     words = {b" polder": 50, b" polders": 20, b" dijk": 40, b" dijken": 20, b" zee": 30}
-    found = unigram.train_pieces(words, 259, 2, 64)
-    assert len(found) == 259 and {bytes([byte]) for byte in range(256)} <= {piece for piece, _ in found}
-    assert {b" polder", b" dijk", b" zee"} <= {piece for piece, _ in found}
-    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-    assert found == unigram.train_pieces(dict(reversed(words.items())), 259, 2, 64)
+    result = unigram.train_pieces(words, 259, 2, 64)
+    assert len(result) == 259 and {bytes([byte]) for byte in range(256)} <= {piece for piece, _ in result}
+    assert {b" polder", b" dijk", b" zee"} <= {piece for piece, _ in result}
+    assert [score for _, score in result] == sorted((score for _, score in result), reverse=True)
+    assert result == unigram.train_pieces(dict(reversed(words.items())), 259, 2, 64)
     assert max(len(piece) for piece, _ in unigram.train_pieces(words, 300, 2, 3)) == 3
     assert all(len(piece) == 1 for piece, _ in unigram.train_pieces(words, 300, 51 + 40 + 20 + 20 + 30, 64))
 

@@ -1,4 +1,4 @@
-"""Mixing: shares kept at every step, epochs exact, nothing lost or repeated, and the way back from a sequence."""
+"""Mixing: shares kept at every step, exact epochs, nothing lost or repeated, and the inverse from a sequence."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ weights_of = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 10**9)), min_s
 
 
 @given(size=st.integers(1, 2**62), seed=st.integers(0, 2**64), data=st.data())
-def test_the_way_back_undoes_the_order(size: int, seed: int, data: st.DataObject) -> None:
+def test_inverse_permutation_restores_the_order(size: int, seed: int, data: st.DataObject) -> None:
     indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
     epochs = np.arange(len(indices))
     places = permute(indices, epochs, size, seed)
     assert permute(places, epochs, size, seed, backwards=True).tolist() == indices.tolist()
 
 
-def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
+def test_vectorized_permutation_equals_single_permutations() -> None:
     sizes, keys = np.array([1, 2, 3, 1000, 2**40]), np.arange(5).astype(np.uint64)
     indices, epochs = sizes // 2, np.arange(5)
     each = [permute(indices[[n]], epochs[[n]], int(sizes[n]), int(keys[n]))[0] for n in range(5)]
@@ -49,7 +49,7 @@ def test_many_sizes_and_keys_at_once_are_as_one_by_one() -> None:
 
 @settings(max_examples=200)
 @given(weights=weights_of, batch_size=st.integers(1, 300), start=st.integers(0, 10**7))
-def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], batch_size: int, start: int) -> None:
+def test_counts_add_up_never_decrease_and_follow_the_shares(weights: list[int], batch_size: int, start: int) -> None:
     shares = StreamShares([Fraction(weight) for weight in weights], batch_size)
     before = shares.count_sequences_by_stream(start * batch_size)
     for step in range(start + 1, start + 20):
@@ -63,7 +63,7 @@ def test_counts_add_up_never_fall_and_keep_to_the_shares(weights: list[int], bat
         before = counts
 
 
-def test_a_batch_of_one_sequence_keeps_to_the_shares_too() -> None:
+def test_single_sequence_batches_follow_the_shares() -> None:
     shares = StreamShares([Fraction(5), Fraction(3), Fraction(2)], 1)
     apart = [
         abs(count - Fraction(step * weight, 10))
@@ -81,14 +81,14 @@ def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str
 
 
 def test_oversampling_is_exact() -> None:
-    """A round is 300 + 3 * 40 + 2.5 * 20 = 470 sequences: after two, every sequence was seen as often as was asked."""
+    """A round is 300 + 3 * 40 + 2.5 * 20 = 470 sequences: after two, every sequence was seen as often as requested."""
     mixed = order([300, 40, 20], ["1", "3", "2.5"], 10)
     seen = Counter(np.concatenate([mixed.batch_sequences(step) for step in range(94)]).tolist())
     assert [{seen[n] for n in numbers} for numbers in (range(300), range(300, 340), range(340, 360))] == [{2}, {6}, {5}]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 16, 250])
-def test_every_epoch_of_a_stream_shows_each_of_its_sequences_once(batch_size: int) -> None:
+def test_every_epoch_of_a_stream_contains_each_sequence_once(batch_size: int) -> None:
     sizes = [97, 31, 1, 5]
     mixed = order(sizes, ["1", "2", "1", "0.5"], batch_size, later=["0", "1", "1", "4"])
     stream = np.concatenate([mixed.batch_sequences(step) for step in range(900 // batch_size)])
@@ -101,7 +101,7 @@ def test_every_epoch_of_a_stream_shows_each_of_its_sequences_once(batch_size: in
                 assert len(set(places[epoch * size : (epoch + 1) * size].tolist())) == size
 
 
-def test_a_phase_goes_on_where_the_one_before_ended() -> None:
+def test_phase_continues_after_the_previous_one() -> None:
     mixed = order([50, 20], ["1", "0"], 5, later=["0", "1"])
     first, second = (
         np.concatenate([mixed.batch_sequences(step) for step in steps]) for steps in (range(7), range(7, 11))
@@ -111,15 +111,15 @@ def test_a_phase_goes_on_where_the_one_before_ended() -> None:
     assert mixed.count_sequences_before(7) == [35, 0] and mixed.count_sequences_before(11) == [35, 20]
 
 
-def test_each_of_three_phases_begins_where_the_one_before_ended() -> None:
+def test_each_of_three_phases_begins_where_the_previous_one_ended() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
     mixed = StreamOrder([100, 100], [1, 2], phases, BatchSchedule(8, 4))
     assert [mixed.count_sequences_before(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
     read = np.concatenate([mixed.batch_sequences(step) for step in range(10)])
-    assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, for no stream is at its end"
+    assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, because no stream is at its end"
 
 
-def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> None:
+def test_ramp_reads_sequences_in_smaller_batches_through_all_phases() -> None:
     shares = ((0, 3, 1), (3, 1, 1), (6, 1, 3))
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
     ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
@@ -133,7 +133,7 @@ def test_a_ramp_takes_the_sequences_in_smaller_batches_through_all_phases() -> N
     ]
 
 
-def test_a_batch_spreads_its_streams_over_its_places() -> None:
+def test_batch_mixes_its_streams_over_its_rows() -> None:
     mixed = order([10**6, 10**6], ["1", "1"], 64)
     halves = [(mixed.batch_sequences(step)[:32] < 10**6).sum() for step in range(200)]
     assert abs(np.mean(halves) - 16) < 1 and np.std(halves) > 1.5
@@ -141,14 +141,14 @@ def test_a_batch_spreads_its_streams_over_its_places() -> None:
 
 @settings(max_examples=10)
 @given(step=st.integers(0, 80), batch_size=st.integers(1, 40), at=st.integers(0, 39))
-def test_the_steps_of_a_sequence_are_those_whose_batch_holds_it(step: int, batch_size: int, at: int) -> None:
+def test_steps_of_a_sequence_are_those_whose_batch_contains_it(step: int, batch_size: int, at: int) -> None:
     mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])
     sequence = int(mixed.batch_sequences(step)[at % batch_size])
-    expected = [s for s in range(step + 1) for found in mixed.batch_sequences(s).tolist() if found == sequence]
+    expected = [s for s in range(step + 1) for result in mixed.batch_sequences(s).tolist() if result == sequence]
     assert mixed.find_steps(sequence, step + 1) == expected
 
 
-def test_any_step_of_many_streams_and_the_way_back_are_quick_at_a_hundred_million_samples() -> None:
+def test_any_step_of_a_hundred_million_samples_is_computed_quickly() -> None:
     draw = np.random.default_rng(1)
     sizes = draw.integers(1, 400_000, size=600).tolist()
     mixed = order(sizes, [str(round(x, 3)) for x in draw.uniform(0.1, 4, 600)], 4096)
@@ -176,7 +176,7 @@ T, BATCH, STEPS = 16, 4, 60
     ],
     ids=["all alike", "weights", "epochs", "phases"],
 )
-def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> None:
+def test_epoch_table_equals_the_sampler(built: Path, sampling: dict[str, Any]) -> None:
     reader = TokenReader(built, "train")
     chosen = Sampling.model_validate(sampling)
     sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
@@ -185,9 +185,9 @@ def test_it_is_what_the_sampler_gives(built: Path, sampling: dict[str, Any]) -> 
     for step in range(STEPS):
         for sequence in sampler.global_batch_sequences(step).tolist():
             stream, _ = sampler.locate(sequence)
-            alike = sampler.groups[stream] or [*sizes]
-            whole = sum(sizes[group] for group in alike)
-            for group in alike:  # those of one stream are read alike
+            stream_groups = sampler.groups[stream] or [*sizes]
+            whole = sum(sizes[group] for group in stream_groups)
+            for group in stream_groups:  # those of one stream are read equally
                 read[group] += T * sizes[group] / whole
     groups = json.loads(built.read_text())["train"]["groups"]
     assert {(group["source"], group["language"]): group["tokens"] for group in groups} == sizes
@@ -217,15 +217,15 @@ def shown(sampling: dict[str, Any], steps: int = 60) -> dict[tuple[str, str], tu
     }
 
 
-def test_without_a_mixture_all_is_read_alike_and_told_by_source() -> None:
+def test_unmixed_epochs_are_equal_and_listed_by_source() -> None:
     times = pytest.approx(60 * 100 / 5000)
     assert shown({}) == {("source", "forum"): (1000, times), ("source", "laws"): (4000, times)}
 
 
-def test_what_is_mixed_by_copies_is_told_by_copies_too() -> None:
-    found = shown({"by": "cluster_size", "epochs": {"from 2": 2}})
+def test_mixture_by_copies_is_also_listed_by_copies() -> None:
+    result = shown({"by": "cluster_size", "epochs": {"from 2": 2}})
     once = 60 * 100 / 6000  # 5,000 tokens, 1,000 of them twice
-    assert found == {
+    assert result == {
         ("source", "forum"): (1000, pytest.approx(once)),
         ("source", "laws"): (4000, pytest.approx(once * 1.25)),
         ("cluster_size", "below 2"): (4000, pytest.approx(once)),
@@ -233,12 +233,12 @@ def test_what_is_mixed_by_copies_is_told_by_copies_too() -> None:
     }
 
 
-def test_of_an_index_without_groups_nothing_is_told() -> None:
+def test_index_without_groups_has_no_epoch_table() -> None:
     assert tabulate_epochs({}, {"batch_size": 2, "sequence_length": 50}, 10) == []
     assert tabulate_epochs(INDEX, {}, 10) == []
 
 
-def test_it_is_the_sum_of_what_its_definition_says() -> None:
+def test_batch_hash_equals_its_definition() -> None:
     rows = [[3, 1, 70_000], [3, 1, 70_000], [2, 9, 4], [7, 7, 7]]
     sums = [0, 0, 0, 0]
     for place, row in enumerate(rows):
@@ -250,14 +250,14 @@ def test_it_is_the_sum_of_what_its_definition_says() -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 4, 6, 12]))
-def test_the_parts_of_any_number_of_processes_add_up_to_it(seed: int, processes: int) -> None:
+def test_partial_hashes_of_any_number_of_processes_add_up(seed: int, processes: int) -> None:
     tokens_BT = np.random.default_rng(seed).integers(0, 2**17, (12, 5))
     size = 12 // processes
     parts = [partial_batch_hash(tokens_BT[rank * size :][:size], rank * size) for rank in range(processes)]
     assert format_batch_hash(np.sum(parts, axis=0)) == format_batch_hash(partial_batch_hash(tokens_BT, 0))
 
 
-def test_another_order_another_token_and_a_place_too_far_are_seen() -> None:
+def test_batch_hash_detects_order_token_and_position_changes() -> None:
     tokens_BT = np.arange(20).reshape(4, 5)
     others = [tokens_BT[::-1], tokens_BT + (tokens_BT == 19), tokens_BT[:3], tokens_BT[[0, 0, 2, 3]]]
     hashes = [format_batch_hash(partial_batch_hash(rows, 0)) for rows in (tokens_BT, *others)]

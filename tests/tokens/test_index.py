@@ -1,4 +1,4 @@
-"""The index tells what the shards hold, and refuses shards that do not belong together."""
+"""The index lists the content of the shards, and refuses inconsistent shards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def copied(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built.parent, tmp_path / "copied"))
 
 
-def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path], tokenizer: Path) -> None:
+def test_index_counts_the_content_of_the_shards(built: Path, documents: list[Path], tokenizer: Path) -> None:
     described = json.loads(built.read_text(encoding="utf-8"))
     assert described["tokenizer_sha256"] == sha256(tokenizer.read_bytes()).hexdigest()
     assert (described["vocabulary_size"], described["dtype"], described["shards"]) == (320, "uint16", 3)
@@ -72,13 +72,13 @@ def test_index_counts_what_lies_in_the_shards(built: Path, documents: list[Path]
     assert set(described["licenses"]) == {"CC0-1.0", SOURCE_LICENSE}
 
 
-def test_index_does_not_depend_on_where_the_run_lies(built: Path, copied: Path) -> None:
+def test_index_does_not_depend_on_the_run_folder(built: Path, copied: Path) -> None:
     (copied / "index.json").unlink()
     index_again(copied)
     assert (copied / "index.json").read_bytes() == built.read_bytes()
 
 
-def test_a_shard_of_another_tokenizer_is_refused(copied: Path) -> None:
+def test_shard_of_another_tokenizer_is_refused(copied: Path) -> None:
     path = copied / "train" / "1.arrow"
     with pa.ipc.open_stream(path.read_bytes()) as reader:
         table = reader.read_all()
@@ -89,7 +89,7 @@ def test_a_shard_of_another_tokenizer_is_refused(copied: Path) -> None:
         index_again(copied)
 
 
-def test_a_missing_doubled_or_misplaced_shard_is_refused(copied: Path) -> None:
+def test_missing_duplicate_or_misplaced_shard_is_refused(copied: Path) -> None:
     train = copied / "train"
     (train / "2.arrow").rename(copied / "2.arrow")
     with pytest.raises(InputError, match=r"train split lacks the shards \[2\]"):
@@ -102,12 +102,12 @@ def test_a_missing_doubled_or_misplaced_shard_is_refused(copied: Path) -> None:
         index_again(copied)
 
 
-def test_shards_of_another_cut_are_refused(copied: Path) -> None:
+def test_shards_of_another_division_are_refused(copied: Path) -> None:
     with pytest.raises(InputError, match="has shards 3 where 4 is expected"):
         index_again(copied, shards=4)
 
 
-def test_a_cut_off_or_foreign_file_is_refused(copied: Path, documents: list[Path]) -> None:
+def test_truncated_or_foreign_file_is_refused(copied: Path, documents: list[Path]) -> None:
     path = copied / "train" / "0.arrow"
     whole = path.read_bytes()
     places = [place.position for place, _ in MappedShard(path).read_record_batches()]
@@ -119,7 +119,7 @@ def test_a_cut_off_or_foreign_file_is_refused(copied: Path, documents: list[Path
             index_again(copied)
 
 
-def test_an_empty_validation_split_is_indexed(
+def test_empty_validation_split_is_indexed(
     documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     described = json.loads(build_tokens(tmp_path / "t", [write(tmp_path / "e.parquet", [])], tokenizer, 2).read_text())
@@ -127,7 +127,7 @@ def test_an_empty_validation_split_is_indexed(
 
 
 @pytest.mark.parametrize(
-    ("texts", "fraction", "asked", "told"),
+    ("texts", "fraction", "asked", "message"),
     [
         (
             1,
@@ -140,17 +140,17 @@ def test_an_empty_validation_split_is_indexed(
         (40, 0.1, {"sampling": Sampling(weights={"en_book": 1.0})}, "en_book"),
     ],
 )
-def test_tokens_that_are_too_few_for_a_model_are_refused_before_it_is_trained(
-    texts: int, fraction: float, asked: dict[str, Any], told: str, tokenizer: Path, tmp_path: Path
+def test_too_few_tokens_for_a_model_are_refused_before_training(
+    texts: int, fraction: float, asked: dict[str, Any], message: str, tokenizer: Path, tmp_path: Path
 ) -> None:
     documents = [write_documents(tmp_path / "nl_book.parquet", make_rows(texts, "nl_book"))]
     need = {"model": "base", "sequence_length": 16, "steps": 10, "sampling": Sampling(), "validates": False}
     with pytest.raises(InputError, match="model base cannot be trained on these tokens") as caught:
         build(tmp_path / "tokens", documents, tokenizer, 1, fraction, uses=[TokenUse.model_validate({**need, **asked})])
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_tokens_that_suffice_are_indexed_and_models_change_nothing_of_the_index(built: Path, copied: Path) -> None:
+def test_sufficient_tokens_are_indexed_independently_of_models(built: Path, copied: Path) -> None:
     use = TokenUse(model="base", sequence_length=16, steps=10, sampling=Sampling(), validates=True)
     settings = IndexSettings(shards=3, uses=[use])
     places = {split: sorted((copied / split).iterdir()) for split in ("train", "validation")}

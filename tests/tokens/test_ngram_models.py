@@ -1,4 +1,4 @@
-"""The unigram and the bigram model count what a dictionary counts, and their probabilities sum to one."""
+"""The unigram and the bigram model count like a dictionary, and their probabilities sum to one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.tokens.validation_set import ValidationSet
 from tests.tokens.test_validation_set import seen
 
 
-def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
+def test_probabilities_equal_hand_computed_counts(built: Path) -> None:
     reader = TokenReader(built, "train")
     rows = [values.tolist() for _, values in reader.batch_views]
     counts = Counter(token for row in rows for token in row)
@@ -38,7 +38,7 @@ def test_probabilities_are_those_of_counts_by_hand(built: Path) -> None:
         assert models.score_bigram((before, after)) == pytest.approx(bigram)
 
 
-def test_the_first_token_of_all_stands_after_itself_and_of_what_is_before_the_last_one_counts(built: Path) -> None:
+def test_first_bigram_context_is_its_own_token_and_only_the_last_token_counts(built: Path) -> None:
     tokens = next(values for _, values in TokenReader(built, "train").batch_views)[3:9].tolist()
     models = NgramModels(built)
     alone, after_itself, after_more = (
@@ -66,7 +66,7 @@ def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]
 
 @pytest.mark.parametrize("tokens", [None, 300])
 @pytest.mark.parametrize("at_once", [1, 7, 100, 1 << 20])
-def test_losses_of_held_out_text_are_those_of_dictionaries(
+def test_held_out_losses_equal_those_of_dictionaries(
     built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)
@@ -78,7 +78,7 @@ def test_losses_of_held_out_text_are_those_of_dictionaries(
     assert models.tokens == models.training_tokens == TokenReader(built, "train").tokens
 
 
-def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: Path) -> None:
+def test_token_after_an_unknown_token_uses_unigram_frequencies(built: Path) -> None:
     models = NgramModels(built)
     reader = TokenReader(built, "train")
     never = next(token for token in range(320) if all(token not in values for _, values in reader.batch_views))
@@ -88,8 +88,8 @@ def test_what_follows_an_unknown_token_is_known_from_its_frequency_alone(built: 
 
 
 @pytest.mark.slow
-def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: Path) -> None:
-    """Of tokens that are common, that are never seen, and that are seen at the end of a shard alone."""
+def test_bigram_probabilities_sum_to_one_after_any_token(built: Path) -> None:
+    """Tokens that are common, that are never seen, and that are seen only at the end of a shard."""
     models, size = NgramModels(built), TokenReader(built, "train").vocabulary_size
     asked = [([before], [token]) for before in range(0, size, 16) for token in range(size)]
     for each, step in ((models, 1), (NgramModels(built, asked), 16)):
@@ -99,7 +99,7 @@ def test_after_any_token_the_probabilities_of_the_vocabulary_sum_to_one(built: P
     assert math.fsum(math.exp(models.score_unigram(([], [token]))) for token in range(size)) == pytest.approx(1.0)
 
 
-def test_of_much_text_every_source_is_counted_in_its_share(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_text_is_sampled_proportionally_by_source(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = TokenReader(built, "train")
     monkeypatch.setattr("pipeline.tokens.ngram_models.COUNTED_TOKENS", reader.tokens // 3)
     models = NgramModels(built, [])

@@ -34,7 +34,7 @@ def test_every_epoch_is_a_bijection(size: int, seed: int, epoch: int) -> None:
 
 
 @given(size=st.integers(2**32, 2**60), data=st.data())
-def test_large_sizes_stay_inside_and_do_not_collide(size: int, data: st.DataObject) -> None:
+def test_large_permutations_stay_in_range_without_collisions(size: int, data: st.DataObject) -> None:
     chosen = np.unique(np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=50))))
     order = permute(chosen, np.zeros(len(chosen), dtype=np.int64), size, 1)
     assert len(set(order.tolist())) == len(chosen)
@@ -52,7 +52,7 @@ def test_seeds_and_epochs_give_unrelated_orders() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 5, 7, 13])
-def test_each_place_is_equally_likely_over_epochs(size: int) -> None:
+def test_each_position_is_equally_likely_over_epochs(size: int) -> None:
     """The mean of many chi-squared statistics, so that a small bias shows; small sizes suffer first from few rounds."""
     epochs = np.arange(20_000)
     expected = len(epochs) / size
@@ -65,13 +65,13 @@ def test_each_place_is_equally_likely_over_epochs(size: int) -> None:
     assert abs(np.mean(statistics) - (size - 1)) < 4 * standard_error
 
 
-def test_mixer_gives_the_published_outputs_of_splitmix64() -> None:
+def test_mixer_equals_published_splitmix64_outputs() -> None:
     golden = 0x9E3779B97F4A7C15
     states = np.array([(1234567 + number * golden) % 2**64 for number in range(3)], dtype=np.uint64)
     assert splitmix64(states).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
-def test_an_epoch_shows_every_sequence_once(reader: TokenReader) -> None:
+def test_epoch_contains_every_sequence_once(reader: TokenReader) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
     assert sampler.sequences == (reader.tokens - 1) // T
     steps = -(-3 * sampler.sequences // 8)
@@ -94,7 +94,7 @@ def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader
 
 
 @given(step=st.integers(0, 30), size=st.sampled_from([1, 3, 8]))
-def test_a_step_does_not_depend_on_the_steps_before(reader: TokenReader, step: int, size: int) -> None:
+def test_step_does_not_depend_on_earlier_steps(reader: TokenReader, step: int, size: int) -> None:
     sequential = Sampler(reader, T, size, seed=7)
     visited = [sequential.global_batch_sequences(number).tolist() for number in range(step + 1)]
     assert Sampler(reader, T, size, seed=7).global_batch_sequences(step).tolist() == visited[step]
@@ -102,7 +102,7 @@ def test_a_step_does_not_depend_on_the_steps_before(reader: TokenReader, step: i
     assert [single.global_batch_sequences(step * size + n)[0] for n in range(size)] == visited[step]
 
 
-def test_inputs_and_targets_are_the_text_and_its_successor(reader: TokenReader) -> None:
+def test_targets_are_the_inputs_shifted_by_one(reader: TokenReader) -> None:
     sampler = Sampler(reader, T, global_batch_size=4, seed=1)
     inputs_BT, targets_BT = sampler.read_batch(5)
     assert inputs_BT.shape == targets_BT.shape == (4, T)
@@ -113,7 +113,7 @@ def test_inputs_and_targets_are_the_text_and_its_successor(reader: TokenReader) 
         assert np.array_equal(targets_BT[row], tokens[1:])
 
 
-def test_the_longest_possible_sequence_works_and_one_more_is_refused(reader: TokenReader) -> None:
+def test_longest_possible_sequence_works_and_a_longer_one_is_refused(reader: TokenReader) -> None:
     tokens = reader.tokens
     assert Sampler(reader, tokens - 1, 2, seed=1).read_batch(0)[0].shape == (2, tokens - 1)
     message = f"sequence_length {tokens} needs at least {tokens + 1} tokens, the training split has {tokens}"
@@ -121,7 +121,7 @@ def test_the_longest_possible_sequence_works_and_one_more_is_refused(reader: Tok
         Sampler(reader, tokens, 2, seed=1)
 
 
-def test_a_world_size_that_does_not_divide_the_batch_is_refused(reader: TokenReader) -> None:
+def test_world_size_that_does_not_divide_the_batch_is_refused(reader: TokenReader) -> None:
     with pytest.raises(InputError, match="global_batch_size 8 cannot be shared by 3 ranks"):
         rank_share(Sampler(reader, T, 8, seed=1).global_batch_sequences(0), 0, 3)
 
@@ -133,14 +133,14 @@ def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> S
 def sources_of(sampler: Sampler, step: int) -> Counter[str]:
     batch = sampler.read_batch(step)[0]
     rows = zip(batch, map(sampler.locate, sampler.global_batch_sequences(step).tolist()), strict=True)
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for tokens_T, (stream, start) in rows:
         assert np.array_equal(tokens_T, sampler.rows[stream].read(start, T))
-        found.update({row["source"] for row in sampler.rows[stream].documents_in(start, T)})
-    return found
+        result.update({row["source"] for row in sampler.rows[stream].documents_in(start, T)})
+    return result
 
 
-def test_weights_phases_and_epochs_decide_what_a_batch_holds(reader: TokenReader) -> None:
+def test_weights_phases_and_epochs_determine_the_batch_sources(reader: TokenReader) -> None:
     phases = [{"from_share": 0.5, "by": "language", "weights": {"en": 3, "nl": 1}}, {"from_step": 600}]
     sampler = mixed(reader, weights={"nl_book": 1}, phases=phases)
     assert sources_of(sampler, 499) == {"nl_book": 8}
@@ -157,7 +157,7 @@ def test_weights_phases_and_epochs_decide_what_a_batch_holds(reader: TokenReader
 
 @pytest.mark.parametrize("keys", [{}, {"epochs": {"nl_book": 2}}, {"by": "language", "weights": {"nl": 1, "en": 9}}])
 @pytest.mark.parametrize("world_size", [1, 2, 4, 8])
-def test_a_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: dict, world_size: int) -> None:
+def test_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: dict, world_size: int) -> None:
     sampler = mixed(reader, **keys)
     for step in (0, 10**6):
         shares = [rank_share(sampler.global_batch_sequences(step), rank, world_size) for rank in range(world_size)]
@@ -165,14 +165,14 @@ def test_a_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: di
 
 
 @given(skips=st.sets(st.integers(0, 40), max_size=12).map(sorted))
-def test_skips_leave_out_their_batches_and_nothing_else(skips: list[int]) -> None:
+def test_skips_remove_only_their_batches(skips: list[int]) -> None:
     sampler = Sampler.__new__(Sampler)
     sampler.skips = skips
     taken = [sampler.data_step(step) for step in range(60)]
     assert taken == [step for step in range(100) if step not in skips][:60]
 
 
-def test_a_skipped_batch_is_not_seen_and_the_next_one_takes_its_place(reader: TokenReader) -> None:
+def test_skipped_batch_is_replaced_by_the_next_one(reader: TokenReader) -> None:
     plain, skipping = mixed(reader), mixed(reader, skips=(2, 5))
     expected = [plain.global_batch_sequences(step).tolist() for step in (0, 1, 3, 4, 6, 7)]
     assert [skipping.global_batch_sequences(step).tolist() for step in range(6)] == expected
@@ -186,7 +186,7 @@ def test_a_skipped_batch_is_not_seen_and_the_next_one_takes_its_place(reader: To
         ({"epochs": {"nl_book": 0, "en_book": 0}}, "sampling: nothing is left of the tokens from step 0 on"),
     ],
 )
-def test_a_mixture_of_what_is_not_there_is_refused(reader: TokenReader, keys: dict, message: str) -> None:
+def test_mixture_of_missing_groups_is_refused(reader: TokenReader, keys: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         mixed(reader, **keys)
 
@@ -200,7 +200,7 @@ def test_a_mixture_of_what_is_not_there_is_refused(reader: TokenReader, keys: di
         ({"phases": [{"weights": {"a": 1}}]}, "starts either from_step or from_share"),
     ],
 )
-def test_settings_that_make_no_mixture_are_refused(keys: dict, message: str) -> None:
+def test_invalid_mixture_settings_are_refused(keys: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Sampling.model_validate(keys)
 
@@ -211,7 +211,7 @@ def test_phases_out_of_order_or_after_the_end_are_refused(starts: tuple[int, ...
         Sampling.model_validate({"phases": [{"from_step": start} for start in starts]}).mixtures(1000)
 
 
-def test_documents_begin_where_they_do_and_with_their_row(reader: TokenReader) -> None:
+def test_document_limits_include_document_and_row_starts(reader: TokenReader) -> None:
     sampler = Sampler(reader, 200, 4, seed=1)
     input_BT, _ = sampler.read_batch(0)
     expected = []

@@ -1,4 +1,4 @@
-"""A shard holds exactly its documents, the same bytes always, and changes only when one of its documents does."""
+"""A shard contains exactly its documents, with reproducible bytes, and changes only with its documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bytes_of(index: Path) -> dict[str, bytes]:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**20))
-def test_range_of_a_shard_is_the_documents_rule(value: int, shards: int) -> None:
+def test_shard_range_follows_the_document_hash(value: int, shards: int) -> None:
     shard = value * shards >> 64
     first, last = shard_hash_range(shard, shards)
     assert first <= value <= last
@@ -41,7 +41,7 @@ def test_range_of_a_shard_is_the_documents_rule(value: int, shards: int) -> None
     assert shard < shards - 1 or last == 2**64 - 1
 
 
-def test_every_document_lies_once_in_its_split_and_shard_with_its_tokens(
+def test_every_document_is_once_in_its_split_and_shard_with_its_tokens(
     built: Path, documents: list[Path], tokenizer: Path
 ) -> None:
     encoder = load_encoder(tokenizer)
@@ -52,11 +52,11 @@ def test_every_document_lies_once_in_its_split_and_shard_with_its_tokens(
             metadata, batches = open_shard(built.parent / split / f"{number}.arrow")
             assert (metadata["split"], metadata["shard"], metadata["shards"]) == (split, str(number), "3")
             assert (metadata["dtype"], metadata["end_of_text_id"]) == ("uint16", "1")
-            found = [row for batch in batches for row in batch.to_pylist()]
-            ordered = sorted(found, key=lambda row: (row["source"], row["language"], id_hash(row["id"])))
-            assert [row["id"] for row in found] == [row["id"] for row in ordered]
-            assert all(row["id_hash"] == id_hash(row["id"]) for row in found)
-            for row in found:
+            results = [row for batch in batches for row in batch.to_pylist()]
+            ordered = sorted(results, key=lambda row: (row["source"], row["language"], id_hash(row["id"])))
+            assert [row["id"] for row in results] == [row["id"] for row in ordered]
+            assert all(row["id_hash"] == id_hash(row["id"]) for row in results)
+            for row in results:
                 source = expected[row["id"]]
                 assert row["tokens"] == [0, *encoder.encode([source["text"]])[0], 1]
                 assert row["bytes"] == len(source["text"].encode())
@@ -69,19 +69,19 @@ def test_every_document_lies_once_in_its_split_and_shard_with_its_tokens(
     assert sorted(seen) == sorted(expected)
 
 
-def test_end_of_text_written_in_a_document_does_not_end_it(built: Path) -> None:
+def test_end_of_text_string_in_a_document_does_not_end_it(built: Path) -> None:
     for path in sorted((built.parent / "train").iterdir()):
         for batch in open_shard(path)[1]:
             assert all(row.count(1) == 1 and row[-1] == 1 for row in batch.column("tokens").to_pylist())
 
 
-def test_record_batches_stay_small(built: Path) -> None:
+def test_record_batches_are_small(built: Path) -> None:
     batches = [batch for path in (built.parent / "train").iterdir() for batch in open_shard(path)[1]]
     assert len(batches) > 10
     assert all(len(batch.column("tokens")[:-1].flatten()) < 300 for batch in batches)
 
 
-def test_bytes_do_not_depend_on_the_order_nor_on_the_cut_of_the_files(
+def test_bytes_do_not_depend_on_file_order_or_division(
     built: Path, documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
@@ -105,7 +105,7 @@ def test_more_files_are_read_than_may_be_open(
     assert bytes_of(many) == bytes_of(build_tokens(tmp_path / "few", documents, tokenizer, shards=1))
 
 
-def test_removing_a_document_changes_one_shard_only(
+def test_removing_a_document_changes_only_one_shard(
     built: Path, documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     rows = pq.read_table(documents[0]).to_pylist()
@@ -119,7 +119,7 @@ def test_removing_a_document_changes_one_shard_only(
     }
 
 
-def test_what_is_near_a_document_is_on_its_side_of_the_split(
+def test_near_duplicates_are_in_the_same_split(
     documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     rows = [row for path in documents for row in pq.read_table(path).to_pylist()]
@@ -128,25 +128,25 @@ def test_what_is_near_a_document_is_on_its_side_of_the_split(
     index = build_tokens(tmp_path / "tokens", [write(tmp_path / "near.parquet", rows)], tokenizer)
     paths = {split: [*(index.parent / split).iterdir()] for split in ("train", "validation")}
     ids = {
-        split: {name for path in found for batch in open_shard(path)[1] for name in batch["id"].to_pylist()}
-        for split, found in paths.items()
+        split: {name for path in result for batch in open_shard(path)[1] for name in batch["id"].to_pylist()}
+        for split, result in paths.items()
     }
-    clusters = {split: {row["cluster"] for row in rows if row["id"] in found} for split, found in ids.items()}
+    clusters = {split: {row["cluster"] for row in rows if row["id"] in result} for split, result in ids.items()}
     assert not clusters["train"] & clusters["validation"]
     assert ids["validation"] == {row["id"] for row in rows if is_validation_cluster(row["cluster"], 0.2)}
     assert 30 < len(ids["validation"]) < 90
 
 
-def test_a_document_that_occurs_twice_is_refused(
+def test_duplicate_document_is_refused(
     documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     first = pq.read_table(documents[0]).to_pylist()[0]
-    twin = write(tmp_path / "twin.parquet", [first])
+    duplicate = write(tmp_path / "duplicate.parquet", [first])
     with pytest.raises(InputError, match=f"document id '{first['id']}' occurs twice"):
-        build_tokens(tmp_path / "tokens", [documents[0], twin], tokenizer, shards=1)
+        build_tokens(tmp_path / "tokens", [documents[0], duplicate], tokenizer, shards=1)
 
 
-def test_two_documents_whose_ids_have_one_hash_are_no_twins(
+def test_two_documents_with_equal_id_hashes_are_both_kept(
     documents: list[Path], tokenizer: Path, tmp_path: Path, write: Callable[..., Path], build_tokens
 ) -> None:
     first = pq.read_table(documents[0]).to_pylist()[0]
@@ -156,18 +156,18 @@ def test_two_documents_whose_ids_have_one_hash_are_no_twins(
     assert sum(described[split]["documents"] for split in ("train", "validation")) == 151
 
 
-def test_what_a_shard_says_of_itself_is_what_is_in_it(documents: list[Path], tokenizer: Path, tmp_path: Path) -> None:
+def test_shard_metadata_equals_its_content(documents: list[Path], tokenizer: Path, tmp_path: Path) -> None:
     splits = {split: tmp_path / f"{split}.arrow" for split in ("train", "validation")}
-    told = ShardSettings(shard=0, shards=2, validation_fraction=0.2)
-    counts = shard_step.run(told, tokenizer=tokenizer, documents=documents, **splits)
+    shard_settings = ShardSettings(shard=0, shards=2, validation_fraction=0.2)
+    counts = shard_step.run(shard_settings, tokenizer=tokenizer, documents=documents, **splits)
     for split, path in splits.items():
         rows = [row for batch in open_shard(path)[1] for row in batch.to_pylist()]
-        said = (len(rows), sum(len(row["tokens"]) for row in rows), sum(row["bytes"] for row in rows))
-        assert counts[split] == dict(zip(("documents", "tokens", "bytes"), said, strict=True)) and rows
+        message = (len(rows), sum(len(row["tokens"]) for row in rows), sum(row["bytes"] for row in rows))
+        assert counts[split] == dict(zip(("documents", "tokens", "bytes"), message, strict=True)) and rows
 
 
 @pytest.mark.parametrize(("algorithm", "library"), [("bpe", "tiktoken"), ("unigram", "tokenizers")])
-def test_each_number_of_threads_and_each_library_gives_the_same_bytes(
+def test_threads_and_libraries_give_the_same_bytes(
     documents: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, library: str
 ) -> None:
     tokenizer = tmp_path / "tokenizer.json"
@@ -211,7 +211,7 @@ def test_each_thread_encodes_its_share_of_the_text_in_memory(
         assert 1000 // threads < max(sizes) < 3000 // threads
 
 
-def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path: Path) -> None:
+def test_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path: Path) -> None:
     class Large(Encoder):
         vocabulary_size = 2**16 + 1
 
@@ -226,13 +226,13 @@ def test_a_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_pa
     assert batch.column("tokens").to_pylist() == [[0, 2**16, 1]]
 
 
-def test_datasets_opens_a_shard(built: Path) -> None:
+def test_datasets_library_opens_a_shard(built: Path) -> None:
     loaded = datasets.Dataset.from_file(str(built.parent / "train" / "0.arrow"))
     [*batches] = open_shard(built.parent / "train" / "0.arrow")[1]
     assert loaded["id"][:] == [name for batch in batches for name in batch.column("id").to_pylist()]
     assert loaded[0]["tokens"] == batches[0].column("tokens")[0].as_py()
 
 
-def test_a_shard_beyond_the_number_of_shards_is_refused() -> None:
+def test_shard_beyond_the_number_of_shards_is_refused() -> None:
     with pytest.raises(ValidationError, match="shard 4 does not exist"):
         ShardSettings(shard=4, shards=4, validation_fraction=0.1)

@@ -1,4 +1,4 @@
-"""Shards on a disk of the node: copied once, whole, by one process while the others wait."""
+"""Shards on a disk of the node: copied once, completely, by one process while the others wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader
 
 
-def test_the_copy_reads_as_the_original_and_is_used_again(built: Path, tmp_path: Path) -> None:
+def test_staged_copy_equals_the_original_and_is_reused(built: Path, tmp_path: Path) -> None:
     staged = copy_to_node(built, tmp_path / "disk")
     assert staged.is_relative_to(tmp_path / "disk")
     for split in ("train", "validation"):
@@ -32,12 +32,12 @@ def test_the_copy_reads_as_the_original_and_is_used_again(built: Path, tmp_path:
     assert torn.read_bytes() == (built.parent / "train/1.arrow").read_bytes()
 
 
-def test_processes_that_stage_at_once_copy_each_shard_once(built: Path, tmp_path: Path) -> None:
+def test_concurrent_staging_copies_each_shard_once(built: Path, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom pipeline.tokens import shard_files\n"
         "copy = shard_files._copy_shard\n"
-        "def told(source, path, sha256):\n    print(path.name)\n    copy(source, path, sha256)\n"
-        "shard_files._copy_shard = told\nshard_files.copy_to_node(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "def print_and_copy(source, path, sha256):\n    print(path.name)\n    copy(source, path, sha256)\n"
+        "shard_files._copy_shard = print_and_copy\nshard_files.copy_to_node(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     words = [sys.executable, "-c", code, str(built), str(tmp_path / "disk")]
     processes = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -46,14 +46,14 @@ def test_processes_that_stage_at_once_copy_each_shard_once(built: Path, tmp_path
     assert len(copied) == 6
 
 
-def test_without_room_nothing_is_copied(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_prevents_staging(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_files, "SPARE_BYTES", 2**62)
     with pytest.raises(InputError, match=r"staging: .* has \d+ bytes free, the shards to copy take \d+: name a"):
         copy_to_node(built, tmp_path / "disk")
     assert not list((tmp_path / "disk").rglob("*.arrow"))
 
 
-def test_an_altered_or_missing_shard_is_not_staged(built: Path, tmp_path: Path) -> None:
+def test_altered_or_missing_shard_is_not_staged(built: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(built.parent, tmp_path / "copied"))
     path = folder / "train" / "2.arrow"
     content = bytearray(path.read_bytes())
@@ -67,7 +67,7 @@ def test_an_altered_or_missing_shard_is_not_staged(built: Path, tmp_path: Path) 
         copy_to_node(folder / "index.json", tmp_path / "disk")
 
 
-def test_a_folder_that_cannot_be_made_and_a_broken_index_are_sentences(built: Path, tmp_path: Path) -> None:
+def test_unwritable_folder_and_broken_index_are_refused(built: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"staging: .* name a folder on a disk of the node that can be written"):
         copy_to_node(built, tmp_path / "file" / "disk")

@@ -1,4 +1,4 @@
-"""Documents that a token set tells apart by genre, license and bins of numbers, and what a training mixes of them."""
+"""Token sets with strata by genre, license and numeric bins, and trainings that mix them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def bin_of(copies: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(
+def stratified(
     small_batches: None, write: Callable[..., Path], tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     folder = tmp_path_factory.mktemp("strata")
@@ -90,23 +90,23 @@ def told(
     return folder / "index.json"
 
 
-def test_no_document_is_lost_and_each_stands_in_its_stratum(told: Path) -> None:
+def test_each_document_is_in_its_stratum_and_none_is_lost(stratified: Path) -> None:
     expected = {
         row["id"]: (row["source"], row["language"], GENRES.get(row["source"], "unknown"), license, copies)
         for row in rows()
         for license, copies in [(row["license"] or LICENSES[row["source"]], bin_of(row["cluster_size"]))]
     }
-    found: dict[str, tuple[str, ...]] = {}
-    for path in sorted(told.parent.glob("*/*.arrow")):
+    results: dict[str, tuple[str, ...]] = {}
+    for path in sorted(stratified.parent.glob("*/*.arrow")):
         for batch in open_shard(path)[1]:
             for row in batch.to_pylist():
-                assert row["id"] not in found
-                found[row["id"]] = tuple(
+                assert row["id"] not in results
+                results[row["id"]] = tuple(
                     row[name] for name in ("source", "language", "genre", "license", "cluster_size")
                 )
             assert len({tuple(row[name] for name in ("source", "genre", "license")) for row in batch.to_pylist()}) == 1
-    assert found == expected
-    content = json.loads(told.read_text())
+    assert results == expected
+    content = json.loads(stratified.read_text())
     assert content["grouped_by"] == ["source", "language", "genre", "license", "cluster_size"]
     documents = Counter(
         {
@@ -129,8 +129,8 @@ def test_no_document_is_lost_and_each_stands_in_its_stratum(told: Path) -> None:
     ],
     ids=["copies", "license", "genre and language"],
 )
-def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling: dict[str, Any]) -> None:
-    reader = TokenReader(told, "train")
+def test_training_reads_each_stratum_as_often_as_reported(stratified: Path, sampling: dict[str, Any]) -> None:
+    reader = TokenReader(stratified, "train")
     chosen = Sampling.model_validate(sampling)
     sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
     place = reader.grouped_by.index(chosen.by)
@@ -140,11 +140,11 @@ def test_a_training_reads_each_stratum_as_often_as_it_says(told: Path, sampling:
             stream, position = sampler.locate(sequence)
             names = {group[place] for group in sampler.groups[stream]}
             of_text = {bin_or_value(row["id"], chosen.by) for row in sampler.rows[stream].documents_in(position, T)}
-            assert of_text <= names, "the tokens that are read are of the groups that the stream is for"
+            assert of_text <= names, "the tokens belong to the groups of the stream"
             sizes = Counter({group[place]: reader.groups[group] for group in sampler.groups[stream]})
             for name, size in sizes.items():
                 read[name] += T * size / sizes.total()
-    groups = json.loads(told.read_text())["train"]["groups"]
+    groups = json.loads(stratified.read_text())["train"]["groups"]
     held = Counter({name: 0 for name in {group[chosen.by] for group in groups}})
     for group in groups:
         held[group[chosen.by]] += group["tokens"]
@@ -166,7 +166,7 @@ def bin_or_value(name: str, key: str) -> str:
     return bin_of(row["cluster_size"]) if key == "cluster_size" else str(row[key])
 
 
-def test_a_mixture_by_what_the_tokens_do_not_tell_apart_is_refused(built: Path) -> None:
+def test_mixture_by_an_undeclared_stratum_is_refused(built: Path) -> None:
     with pytest.raises(InputError, match="the tokens have no stratum license: add it to the strata of the token set"):
         Sampler(TokenReader(built, "train"), T, BATCH, 1, Sampling(by="license", weights={"MIT": 1}))
 
@@ -175,7 +175,7 @@ numbers = st.floats(0.01, 0.99, allow_nan=False)
 
 
 @example([0.25, 0.5], [0.25, 0.5, 0.1, None])
-@example([0.01, 0.010000000000000002], [0.5])  # told apart by their names as well
+@example([0.01, 0.010000000000000002], [0.5])  # distinguished by their names as well
 @given(st.lists(numbers, min_size=1, unique=True).map(sorted), st.lists(st.none() | numbers, min_size=1, max_size=30))
 def test_each_number_is_in_one_bin(bounds: list[float], values: list[float | None]) -> None:
 
@@ -183,26 +183,26 @@ def test_each_number_is_in_one_bin(bounds: list[float], values: list[float | Non
     columns = {"source": ["s"] * len(values), "language": ["nl"] * len(values)}
     batch = pa.record_batch({**columns, "quality": pa.array([*values], pa.float64())})
     assert stratum_columns(strata) == ["source", "language", "quality"]
-    told = assign_strata(batch, strata, {}, {}).to_pylist()
-    for number, (value, group) in enumerate(zip(values, told, strict=True)):
+    assigned = assign_strata(batch, strata, {}, {}).to_pylist()
+    for number, (value, group) in enumerate(zip(values, assigned, strict=True)):
         least = [bound for bound in bounds if value is not None and bound <= value]
         expected = "unknown" if value is None else f"from {least[-1]}" if least else f"below {bounds[0]}"
         assert group["quality"] == expected
-        inside = [row for row, of in enumerate(told) if of == group]
+        inside = [row for row, of in enumerate(assigned) if of == group]
         assert batch.filter(group_condition(group, strata, {})).num_rows == len(inside), f"number {number}"
     assert len({*bin_names(bounds)}) == len(bounds) + 1
 
 
-def test_a_document_without_a_license_of_its_own_is_in_the_stratum_of_that_of_its_source() -> None:
+def test_document_without_a_license_is_in_the_stratum_of_its_source_license() -> None:
     strata = Strata(license=True)
     columns = {"source": ["s", "s", "s", "t"], "language": ["nl"] * 4, "license": [None, "MIT", "CC0-1.0", "MIT"]}
-    batch, licenses = pa.record_batch({**columns}), {"s": "MIT"}  # t has documents with their own license alone
-    told = assign_strata(batch, strata, {}, licenses).to_pylist()
-    assert [row["license"] for row in told] == ["MIT", "MIT", "CC0-1.0", "MIT"]
-    assert [batch.filter(group_condition(group, strata, licenses)).num_rows for group in told] == [2, 2, 1, 1]
+    batch, licenses = pa.record_batch({**columns}), {"s": "MIT"}  # t has only documents with their own license
+    assigned = assign_strata(batch, strata, {}, licenses).to_pylist()
+    assert [row["license"] for row in assigned] == ["MIT", "MIT", "CC0-1.0", "MIT"]
+    assert [batch.filter(group_condition(group, strata, licenses)).num_rows for group in assigned] == [2, 2, 1, 1]
 
 
-def test_bounds_must_ascend() -> None:
+def test_bounds_must_increase() -> None:
     for bounds in ([5, 2], [2, 2]):
         with pytest.raises(ValidationError, match="bounds must ascend"):
             Strata(cluster_size=bounds)
@@ -220,7 +220,7 @@ def micro(**changes: Any) -> dict[str, Any]:
 RAW = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 
 
-def test_the_configuration_checks_the_names_of_strata() -> None:
+def test_configuration_checks_stratum_names() -> None:
     sampling = {"by": "cluster_size", "epochs": {"from 2": 3}}
     with pytest.raises(InputError, match=r"by cluster_size needs tokens\.main\.strata with cluster_size"):
         parse_configuration(micro(sampling=sampling))
@@ -230,14 +230,14 @@ def test_the_configuration_checks_the_names_of_strata() -> None:
     with pytest.raises(InputError, match=r"tokens\.main\.strata\.quality: documents of corpus main have none"):
         parse_configuration(micro(strata={"quality": [0.5]}, sampling={}))
     config = parse_configuration(micro(strata={"license": True}, sampling={"by": "license", "weights": {"CC0-1.0": 1}}))
-    told: Any = step_settings(config, "tokens.shard", {"tokens": "main", "shard": "0"})
-    assert told.strata == Strata(license=True)
-    assert told.genres == {}, "what the step does not read is not told"
-    assert told.licenses == dict.fromkeys(("nl_brieven", "nl_gids", "en_guide"), "CC0-1.0")
+    shard_settings: Any = step_settings(config, "tokens.shard", {"tokens": "main", "shard": "0"})
+    assert shard_settings.strata == Strata(license=True)
+    assert shard_settings.genres == {}, "the step gets only what it reads"
+    assert shard_settings.licenses == dict.fromkeys(("nl_brieven", "nl_gids", "en_guide"), "CC0-1.0")
     plain: Any = step_settings(parse_configuration(RAW), "tokens.shard", {"tokens": "main", "shard": "0"})
-    assert plain.licenses == {}, "nor is a license by which nothing is told apart"
+    assert plain.licenses == {}, "nor a license without a stratum"
 
 
-def test_shards_without_strata_know_source_and_language(built: Path) -> None:
+def test_shards_without_strata_have_source_and_language(built: Path) -> None:
     assert TokenReader(built, "train").grouped_by == ["source", "language"]
     assert np.all([len(group) == 2 for group in TokenReader(built, "train").groups])

@@ -1,4 +1,4 @@
-"""What is found in training documents is what `str.find` finds in them, whatever the tokens are."""
+"""Matches in training documents equal those of `str.find`, for any tokens."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ def search(
             patch.setattr(shard_step.np, "uint16", shard_step.np.uint32)
         index = build_tokens(tmp_path_factory.mktemp("search") / "main", documents, tokenizer)
     sort_suffixes(index, tokenizer)
-    found = TextSearch(index, tokenizer)
-    assert found.reader.dtype == request.param
-    return found
+    text_search = TextSearch(index, tokenizer)
+    assert text_search.reader.dtype == request.param
+    return text_search
 
 
 def times(part: str, text: str) -> int:
-    """Return how often a part stands in a text, overlaps too."""
+    """Return the number of occurrences of a part in a text, with overlaps."""
     return sum(text.startswith(part, at) for at in range(len(text)))
 
 
 def brute(text: str, minimum: int, texts: dict[str, str]) -> list[tuple[int, int, dict[str, int]]]:
-    """Return the longest parts by `str.find` over all documents: start, end, and how often in which document."""
+    """Return the longest parts by `str.find` over all documents: start, end, and the count by document."""
     everything = "\0".join(texts.values())
-    found: list[tuple[int, int, dict[str, int]]] = []
+    results: list[tuple[int, int, dict[str, int]]] = []
     for start in range(len(text)):
         end = start
         while end < len(text) and everything.find(text[start : end + 1]) >= 0:
             end += 1
-        if end - start >= minimum and end > max((past for _, past, _ in found), default=0):
+        if end - start >= minimum and end > max((past for _, past, _ in results), default=0):
             part = text[start:end]
-            found.append((start, end, {name: times(part, held) for name, held in texts.items() if part in held}))
-    return found
+            results.append((start, end, {name: times(part, held) for name, held in texts.items() if part in held}))
+    return results
 
 
 def described(search: TextSearch, parts: list[TextMatch]) -> list[tuple[int, int, dict[str, int]]]:
@@ -84,13 +84,13 @@ def described(search: TextSearch, parts: list[TextMatch]) -> list[tuple[int, int
     return listed
 
 
-def test_a_decomposed_text_is_found_where_the_composed_one_stands(search: TextSearch, texts: dict[str, str]) -> None:
-    """Places are those of the text as it is given: letters that are two characters there are one in the documents."""
+def test_decomposed_text_matches_the_composed_one(search: TextSearch, texts: dict[str, str]) -> None:
+    """Positions refer to the given text: its two-character letters are one character in the documents."""
     held = next(text for text in texts.values() if "é" in text[10:60])[10:60]
     apart = unicodedata.normalize("NFD", held)
-    (whole,), (found,) = search.find_parts(f"@@ {held} @@", 30), search.find_parts(f"@@ {apart} @@", 30)
-    assert len(apart) > len(held) and apart.startswith(f"@@ {apart} @@"[found.start : found.end].strip())
-    assert described(search, [found])[0][2] == described(search, [whole])[0][2]
+    (whole,), (result,) = search.find_parts(f"@@ {held} @@", 30), search.find_parts(f"@@ {apart} @@", 30)
+    assert len(apart) > len(held) and apart.startswith(f"@@ {apart} @@"[result.start : result.end].strip())
+    assert described(search, [result])[0][2] == described(search, [whole])[0][2]
     assert search.contains(apart) and search.contains(held) and not search.contains(f"{apart}@@")
 
 
@@ -115,7 +115,7 @@ PIECES = [
     pieces=st.lists(st.sampled_from(PIECES), min_size=4, max_size=4),
     minimum=st.integers(1, 30),
 )
-def test_the_parts_are_those_of_brute_force(
+def test_matches_equal_brute_force(
     search: TextSearch, texts: dict[str, str], numbers: list[tuple[int, int, int]], pieces: list[str], minimum: int
 ) -> None:
     held = list(texts.values())
@@ -135,7 +135,7 @@ def monotonous(
     tokenizer: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[TextSearch, dict[str, str]]:
-    """Return the search of documents of nine words, each of which stands there thousands of times, and their texts."""
+    """Return the search over documents of nine words with thousands of occurrences each, and their texts."""
     folder, draw = tmp_path_factory.mktemp("monotonous"), Random(1)
     described = {"language": "nl", "language_score": 1.0, "source": "s", "license": "CC0-1.0"}
     rows = [
@@ -154,7 +154,7 @@ def monotonous(
     words=st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4)), min_size=2, max_size=6),
     minimum=st.integers(4, 16),
 )
-def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
+def test_thousands_of_matches_equal_brute_force(
     monotonous: tuple[TextSearch, dict[str, str]], words: list[tuple[str, int]], minimum: int
 ) -> None:
     search, texts = monotonous
@@ -169,20 +169,18 @@ def test_what_stands_there_thousands_of_times_is_found_as_by_brute_force(
                 assert any(rest.startswith(text[part.start + cut : part.end]) for cut in range(longest))
 
 
-def test_a_quote_is_found_at_the_borders_of_a_document_and_not_across_them(
-    search: TextSearch, texts: dict[str, str]
-) -> None:
+def test_quote_matches_at_document_boundaries_but_not_across_them(search: TextSearch, texts: dict[str, str]) -> None:
     row = search.rows[0]
     (first, second) = [row["id"] for row in row.documents_in(0, row.tokens) if len(texts[row["id"]]) > 60][:2]
     for part in (texts[first], texts[first][:40], texts[first][-40:], texts[first][3:-3]):
-        (found,) = search.find_parts(part, 40)
-        assert (found.start, found.end) == (0, len(part))
-        assert first in {row["id"] for row in search.documents(found)}
+        (result,) = search.find_parts(part, 40)
+        assert (result.start, result.end) == (0, len(part))
+        assert first in {row["id"] for row in search.documents(result)}
     end, start = texts[first][-30:], texts[second][:30]
     assert [end, start] == [(end + start)[p.start : p.end] for p in search.find_parts(end + start, 30)]
 
 
-def test_one_changed_word_parts_a_quote_in_two(search: TextSearch, texts: dict[str, str]) -> None:
+def test_changed_word_splits_a_quote_in_two(search: TextSearch, texts: dict[str, str]) -> None:
     text = next(text for text in texts.values() if len(text) > 200)
     changed = f"{text[:100]}#{text[101:]}"
     assert [(part.start, part.end) for part in search.find_parts(changed, 60)] == [(0, 100), (101, len(text))]
@@ -212,9 +210,7 @@ def test_documents_of_two_licenses_are_both_named(
         TextSearch(index, tokenizer)
 
 
-def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
-    built: Path, tokenizer: Path, tmp_path: Path
-) -> None:
+def test_foreign_or_altered_suffix_array_is_refused(built: Path, tokenizer: Path, tmp_path: Path) -> None:
     folder = tmp_path / "main"
     shutil.copytree(built.parent, folder)
     sort_suffixes(folder / "index.json", tokenizer)
@@ -236,11 +232,11 @@ def test_a_suffix_array_of_another_shard_or_an_altered_one_is_refused(
 TEXT_WORDS = ["de polder", "gemalen", "the miller", "zee en", "café", "opent elke morgen", "counted", "sluis", "'s"]
 
 
-def test_where_there_is_no_room_for_a_position_none_is_written(search: TextSearch) -> None:
+def test_occurrences_beyond_the_buffer_are_counted_but_not_written(search: TextSearch) -> None:
     shard, number = search._shards[0], max(range(len(search._words)), key=lambda token: len(search._words[token]))
     word = np.frombuffer(search._words[number], dtype=np.uint8)
     places = np.full(3, -7, dtype=np.int64)
-    assert suffix_search.find_token_occurrences(shard, word, number, places[1:1]) > 1, "they are counted all the same"
+    assert suffix_search.find_token_occurrences(shard, word, number, places[1:1]) > 1, "they are counted nevertheless"
     reach = suffix_search.token_ending_lengths(search._vocabulary, word)
     assert suffix_search.find_occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
     assert places[0] == places[2] == -7 != places[1]

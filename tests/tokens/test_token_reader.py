@@ -21,7 +21,7 @@ from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 
 @pytest.fixture(scope="module")
 def rows(built: Path) -> list[tuple[str, list[int]]]:
-    """Identifier and tokens of the training documents, read the plain way."""
+    """Id and tokens of the training documents, by plain reads."""
     return [
         (row["id"], row["tokens"])
         for number in range(3)
@@ -36,7 +36,7 @@ def reader(built: Path) -> TokenReader:
 
 
 @given(data=st.data())
-def test_any_stretch_equals_the_joined_documents(
+def test_any_span_equals_the_joined_documents(
     reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject
 ) -> None:
     joined = [token for _, tokens in rows for token in tokens]
@@ -49,7 +49,7 @@ def test_any_stretch_equals_the_joined_documents(
     assert [token for view in reader.slices(start, length) for token in view.tolist()] == read.tolist()
 
 
-def test_every_position_names_its_document(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
+def test_every_position_maps_to_its_document(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
     position = 0
     for name, tokens in rows:
         for at in {position, position + len(tokens) // 2, position + len(tokens) - 1}:
@@ -58,7 +58,7 @@ def test_every_position_names_its_document(reader: TokenReader, rows: list[tuple
 
 
 @given(data=st.data())
-def test_spans_are_the_documents_that_a_stretch_touches(
+def test_spans_are_the_documents_that_overlap_a_range(
     reader: TokenReader, rows: list[tuple[str, list[int]]], data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, reader.tokens - 1))
@@ -66,11 +66,11 @@ def test_spans_are_the_documents_that_a_stretch_touches(
     ends = np.cumsum([len(tokens) for _, tokens in rows]).tolist()
     spans = [(name, end - len(tokens), end) for (name, tokens), end in zip(rows, ends, strict=True)]
     touched = [span for span in spans if span[1] < start + length and span[2] > start]
-    found = [(row["id"], row["start"], row["end"]) for row in reader.documents_in(start, length)]
-    assert found == touched
+    results = [(row["id"], row["start"], row["end"]) for row in reader.documents_in(start, length)]
+    assert results == touched
 
 
-def test_views_are_the_file_and_cannot_be_written(built: Path) -> None:
+def test_views_are_read_only_memory_maps(built: Path) -> None:
     before = pa.total_allocated_bytes()
     reader = TokenReader(built, "train")
     views = reader.slices(0, reader.tokens)
@@ -79,12 +79,12 @@ def test_views_are_the_file_and_cannot_be_written(built: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1), (0, 10**9), (10**9, 1)])
-def test_outside_the_split_is_an_error(reader: TokenReader, start: int, length: int) -> None:
+def test_position_outside_the_split_is_an_error(reader: TokenReader, start: int, length: int) -> None:
     with pytest.raises(IndexError, match=f"tokens {start} to {start + length} reach outside the {reader.tokens} of"):
         reader.read(start, length)
 
 
-def test_a_shard_that_is_not_the_indexed_one_is_refused(built: Path, tmp_path: Path) -> None:
+def test_shard_that_differs_from_its_index_is_refused(built: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(built.parent, tmp_path / "copied"))
     path = folder / "train" / "0.arrow"
     whole = path.read_bytes()
@@ -106,9 +106,7 @@ def test_a_shard_that_is_not_the_indexed_one_is_refused(built: Path, tmp_path: P
     refused(r"train/0\.arrow is missing, which .*index\.json names")
 
 
-def test_a_shard_that_was_written_after_its_index_is_read_and_refused_where_it_differs(
-    built: Path, tmp_path: Path
-) -> None:
+def test_shard_newer_than_its_index_is_refused_only_if_it_differs(built: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(built.parent, tmp_path / "main") / "index.json"
     path = copied.parent / "train/1.arrow"
     whole = path.read_bytes()
@@ -123,7 +121,7 @@ def test_a_shard_that_was_written_after_its_index_is_read_and_refused_where_it_d
     check_altered_shards(copied)
 
 
-def test_the_rows_of_the_groups_are_their_documents(reader: TokenReader, built: Path) -> None:
+def test_group_rows_are_their_documents(reader: TokenReader, built: Path) -> None:
     rows = [
         row
         for number in range(3)
@@ -133,13 +131,13 @@ def test_the_rows_of_the_groups_are_their_documents(reader: TokenReader, built: 
     assert set(reader.groups) == {("nl_book", "nl"), ("en_book", "en")}
     for group, tokens in reader.groups.items():
         expected = [token for row in rows if (row["source"], row["language"]) == group for token in row["tokens"]]
-        found = reader.join_groups({group}.__contains__)
-        assert found.read(0, found.tokens).tolist() == expected
-        assert tokens == found.tokens == len(expected)
+        result = reader.join_groups({group}.__contains__)
+        assert result.read(0, result.tokens).tolist() == expected
+        assert tokens == result.tokens == len(expected)
     assert reader.join_groups(lambda group: True).tokens == reader.tokens
 
 
-def test_every_document_is_found_and_no_other(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
+def test_documents_are_found_by_their_exact_id(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
     position = 0
     for name, tokens in rows:
         shard = id_hash(name) * 3 >> 64
@@ -150,7 +148,7 @@ def test_every_document_is_found_and_no_other(reader: TokenReader, rows: list[tu
     assert reader.find_document("nl/book.jsonl/none", id_hash("nl/book.jsonl/none"), 0) is None
 
 
-def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
+def test_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
     path = tmp_path / "index.json"
     described = json.loads(built.read_text(encoding="utf-8"))
     without = [{key: described[key] for key in described if key != name} for name in ("train", "dtype")]
@@ -162,7 +160,7 @@ def test_a_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
         TokenReader(tmp_path / "absent.json", "train")
 
 
-def test_tokens_are_read_without_looking_for_record_batches(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_read_without_searching_record_batches(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = TokenReader(built, "train")
     expected, borders = whole.read(0, whole.tokens), whole.document_starts
 
@@ -173,16 +171,14 @@ def test_tokens_are_read_without_looking_for_record_batches(built: Path, monkeyp
         monkeypatch.setattr(MappedShard, method, refuse)
     reader = TokenReader(built, "train")
     assert np.array_equal(reader.read(0, reader.tokens), expected)
-    assert len(reader.batch_views) > 3  # the stretch was joined from several
+    assert len(reader.batch_views) > 3  # the span was joined from several
     assert sum(reader.join_groups({group}.__contains__).tokens for group in reader.groups) == reader.tokens
     with pytest.raises(AssertionError, match="is read in full"):
         reader.documents_in(int(borders[1]), 1)
 
 
 @given(data=st.data())
-def test_rows_are_those_of_plain_reads_also_where_they_meet_two_batches(
-    reader: TokenReader, data: st.DataObject
-) -> None:
+def test_rows_across_two_record_batches_equal_plain_reads(reader: TokenReader, data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 900))
     starts = data.draw(st.lists(st.integers(0, reader.tokens - length), min_size=1, max_size=9))
     tokens_BT = np.zeros((len(starts), length), dtype=reader.dtype)

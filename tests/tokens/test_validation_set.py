@@ -1,4 +1,4 @@
-"""A validation sees whole documents of every source, the same ones whatever the order of files and the world size."""
+"""A validation reads complete documents of every source, the same ones for any file order and world size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def by_hand(index: Path) -> dict[str, dict[str, Any]]:
 
 
 def seen(held_out: ValidationSet, world_size: int = 1, batch: int = 4) -> tuple[list[list[int]], list[int]]:
-    """Return for each document the tokens that are predicted of it, and all inputs, over all ranks in order."""
+    """Return the predicted tokens of each document, and all inputs, over all ranks in order."""
     ranks = [list(held_out.batches(T, batch, rank, world_size)) for rank in range(world_size)]
     assert len({len(batches) for batches in ranks}) == 1, "every rank takes equally many steps"
     assert {rows.input_BT.shape for batches in ranks for rows in batches} <= {(batch // world_size, T)}
@@ -44,9 +44,7 @@ def seen(held_out: ValidationSet, world_size: int = 1, batch: int = 4) -> tuple[
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_every_token_is_predicted_once_for_its_own_document_and_begin_of_text_never(
-    built: Path, world_size: int
-) -> None:
+def test_every_token_is_predicted_once_in_its_document_except_begin_of_text(built: Path, world_size: int) -> None:
     held_out, expected = ValidationSet(built), by_hand(built)
     documents, _ = seen(held_out, world_size)
     ordered = sorted(expected.values(), key=lambda row: (row["source"], row["language"], row["id_hash"]))
@@ -66,7 +64,7 @@ def test_every_token_is_predicted_once_for_its_own_document_and_begin_of_text_ne
     assert described["bytes"] == reader.bytes
 
 
-def test_the_inputs_are_the_documents_one_after_another_and_then_begin_of_text(built: Path) -> None:
+def test_inputs_are_the_concatenated_documents_padded_with_begin_of_text(built: Path) -> None:
     held_out = ValidationSet(built)
     _, inputs = seen(held_out)
     ordered = sorted(by_hand(built).values(), key=lambda row: (row["source"], row["language"], row["id_hash"]))
@@ -76,7 +74,7 @@ def test_the_inputs_are_the_documents_one_after_another_and_then_begin_of_text(b
 
 
 @pytest.mark.parametrize("tokens", [1, 200, 700])
-def test_a_sample_has_every_source_in_its_share_and_a_larger_one_has_it_inside(built: Path, tokens: int) -> None:
+def test_sample_is_proportional_by_source_and_part_of_a_larger_one(built: Path, tokens: int) -> None:
     whole, part, larger = ValidationSet(built), ValidationSet(built, tokens), ValidationSet(built, tokens + 400)
     sizes = Counter(whole.groups[code] for code in whole.group_D.tolist())
     counts = Counter(part.groups[code] for code in part.group_D.tolist())
@@ -87,7 +85,7 @@ def test_a_sample_has_every_source_in_its_share_and_a_larger_one_has_it_inside(b
     assert all(text in among for text in texts) and part.summarize_counts()["of_documents"] == len(whole.tokens_D)
 
 
-def test_the_documents_of_a_sample_have_the_least_hashes_of_their_source(built: Path) -> None:
+def test_sampled_documents_have_the_least_hashes_of_their_source(built: Path) -> None:
     part, by_source = ValidationSet(built, 300), defaultdict(list)
     for row in by_hand(built).values():
         by_source[row["source"]].append((row["id_hash"], row["tokens"][1:]))
@@ -98,7 +96,7 @@ def test_the_documents_of_a_sample_have_the_least_hashes_of_their_source(built: 
     assert seen(part)[0] == expected
 
 
-def test_files_in_another_order_and_other_shards_give_the_same_text(
+def test_file_and_shard_order_do_not_change_the_text(
     tmp_path: Path, tokenizer: Path, write: Callable[..., Path], build_tokens: Callable[..., Path]
 ) -> None:
     files = [write(tmp_path / f"{name}.parquet", make_rows(120, name)) for name in ("nl", "en")]
@@ -108,7 +106,7 @@ def test_files_in_another_order_and_other_shards_give_the_same_text(
         assert seen(ValidationSet(one, tokens)) == seen(ValidationSet(other, tokens))
 
 
-def test_a_split_without_a_document_is_one_sentence(
+def test_split_without_documents_is_one_sentence(
     tmp_path: Path, tokenizer: Path, write: Callable[..., Path], build_tokens: Callable[..., Path]
 ) -> None:
     empty = build_tokens(tmp_path / "tokens", [write(tmp_path / "empty.parquet", [])], tokenizer, 1)
@@ -116,12 +114,12 @@ def test_a_split_without_a_document_is_one_sentence(
         ValidationSet(empty)
 
 
-def test_a_world_size_that_does_not_divide_the_batch_is_refused(built: Path) -> None:
+def test_world_size_that_does_not_divide_the_batch_is_refused(built: Path) -> None:
     with pytest.raises(InputError, match="global_batch_size 4 cannot be shared by 3 ranks"):
         next(ValidationSet(built).batches(T, 4, 0, 3))
 
 
-def test_what_is_no_target_is_begin_of_text_and_the_end_alone(built: Path) -> None:
+def test_ignored_targets_are_begin_of_text_and_padding(built: Path) -> None:
     held_out = ValidationSet(built)
     ignored = sum(int((rows.target_BT == IGNORE_INDEX).sum()) for rows in held_out.batches(T, 4))
     rows_seen = -(-(int((held_out.tokens_D + 1).sum()) - 1) // T)
@@ -130,7 +128,7 @@ def test_what_is_no_target_is_begin_of_text_and_the_end_alone(built: Path) -> No
 
 @pytest.mark.parametrize("tokens", [None, 300])
 @pytest.mark.parametrize("at_once", [1, 100])
-def test_pairs_are_each_predicted_token_behind_the_one_that_it_follows(
+def test_pairs_are_each_predicted_token_with_its_predecessor(
     built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)

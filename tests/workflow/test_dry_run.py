@@ -1,4 +1,4 @@
-"""A dry run says what it cannot plan."""
+"""A dry run reports jobs that it cannot plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.workflow.dry_run import STAGES_BEHIND, describe_deferred_jobs
 from pipeline.workflow.steps import STAGES
 
 
-def test_jobs_behind_a_checkpoint_that_runs_are_deferred() -> None:
+def test_jobs_after_a_pending_checkpoint_are_deferred() -> None:
     others = Counter(["corpus_filter", "corpus_filter", "pretrain_segment", "sources_listing", "plan_estimate"])
     assert (describe_deferred_jobs(["sources_manifest", "sources_complete"], others) or "").endswith(
         "may also run: corpus_filter (2), pretrain_segment (1)"
@@ -16,10 +16,10 @@ def test_jobs_behind_a_checkpoint_that_runs_are_deferred() -> None:
     assert (describe_deferred_jobs(["tokens_index"], others) or "").endswith("may also run: pretrain_segment (1)")
 
 
-def test_without_a_checkpoint_the_plan_is_the_whole() -> None:
+def test_plan_without_a_checkpoint_is_complete() -> None:
     assert describe_deferred_jobs(["evaluate_suites"], Counter(["corpus_filter"])) is None
     assert describe_deferred_jobs(["sources_complete"], Counter(["sources_listing"])) is None
 
 
-def test_the_stages_behind_a_checkpoint_are_stages() -> None:
+def test_deferred_stages_are_known_stages() -> None:
     assert all(set(stages) < set(STAGES) for stages in STAGES_BEHIND.values())

@@ -1,4 +1,4 @@
-"""What a run that is not finished has used and what is still to come, with figures that can be done by hand."""
+"""The used and remaining energy of an unfinished run, against hand-computed values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORESEEN = {"joules": 90.0, "low_joules": 80.0, "high_joules": 100.0, "seconds":
 
 
 def finished(run: Path, step: str, name: str, joules: float, seconds: float, *, spread: float = 1.0) -> dict[str, Any]:
-    """Write record and attempt of a job, and return what the account says of it."""
+    """Write record and attempt of a job, and return its energy accounting."""
     attempt = f"{name}.20260301T0700"
     content = attempt_content(step, status="finished", wall_seconds=seconds)
     write(run / f"provenance/attempts/{attempt}.json", content)
@@ -36,14 +36,14 @@ def finished(run: Path, step: str, name: str, joules: float, seconds: float, *, 
     return {attempt: {**figure(joules, spread), "step": step, "instance": {}, "fate": "finished"}}
 
 
-def account_of(jobs: dict[str, Any]) -> EnergyAccounting:
+def make_accounting(jobs: dict[str, Any]) -> EnergyAccounting:
     sums = dict.fromkeys(("total", "finished", "lost", "idle", "snakemake"), figure(1.0, 1.0))
     return validate_accounting({**sums, "steps": {}, "jobs": jobs, "components": {}, "nodes": {}}, "made up")
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of four token shards and a model in two segments, started and not finished."""
+    """A started and unfinished run of four token shards and a model in two segments."""
     monkeypatch.chdir(tmp_path)
     training = {**MODEL["training"], "milestone_every": 2}
     sections = {"tokens": {"main": {"shards": 4}}, "models": {"base": {**MODEL, "training": training}}}
@@ -57,61 +57,61 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
-def of(run: Path, config: Config, account: EnergyAccounting) -> dict[str, Any]:
-    return {step.name: step for step in measure_steps(config, read_unfinished_run(run), account)}
+def of(run: Path, config: Config, accounting: EnergyAccounting) -> dict[str, Any]:
+    return {step.name: step for step in measure_steps(config, read_unfinished_run(run), accounting)}
 
 
-def test_what_is_to_come_of_a_step_is_told_by_its_jobs_that_are_done(run: Path) -> None:
+def test_remaining_energy_of_a_step_follows_its_finished_jobs(run: Path) -> None:
     config = load_started_configuration(run, None)
     jobs = finished(run, "tokens.shard", "tokens.shard.main.0", 8.0, 1.0)
     jobs |= finished(run, "tokens.shard", "tokens.shard.main.2", 12.0, 3.0)
-    steps = of(run, config, account_of(jobs))
+    steps = of(run, config, make_accounting(jobs))
     shards = steps["tokens.shard"]
     assert (shards.done, shards.jobs, shards.so_far.joules) == (2, 4, 20.0)
-    told = forecast_remaining_jobs([ForecastJob(1, 1.0, 8.0), ForecastJob(1, 3.0, 12.0)], [1, 1])
+    forecast = forecast_remaining_jobs([ForecastJob(1, 1.0, 8.0), ForecastJob(1, 3.0, 12.0)], [1, 1])
     assert shards.joules.value == 20.0 and shards.seconds.value == 4.0
-    assert shards.joules == pytest.approx((told.joules, told.low, told.high))
+    assert shards.joules == pytest.approx((forecast.joules, forecast.low, forecast.high))
     assert shards.basis == "2 of its jobs"
 
 
-def test_a_segment_counts_by_its_steps_and_a_lost_job_is_used_and_not_done(run: Path) -> None:
+def test_segment_counts_by_steps_and_a_lost_job_is_used_but_not_done(run: Path) -> None:
     config = load_started_configuration(run, None)
     work = job_sizes(config, "pretrain.segment")
     assert len(set(work.values())) == 1 and len(work) == 4, "four segments of two steps each"
     jobs = finished(run, "pretrain.segment", "pretrain.segment.base.2", 100.0, 10.0, spread=2.0)
     jobs["lost"] = {**figure(50.0, 1.0), "step": "pretrain.segment", "instance": {}, "fate": "lost"}
-    segments = of(run, config, account_of(jobs))["pretrain.segment"]
+    segments = of(run, config, make_accounting(jobs))["pretrain.segment"]
     assert segments.so_far.joules == 150.0 and segments.joules.value == pytest.approx(300.0)
-    assert segments.joules.high > 2 * 300, "the account itself may be off by a factor of two"
+    assert segments.joules.high > 2 * 300, "the accounting itself may be off by a factor of two"
 
 
-def test_bytes_of_a_unit_are_its_work(run: Path) -> None:
+def test_work_of_a_unit_is_its_bytes(run: Path) -> None:
     assert job_sizes(load_started_configuration(run, None), "corpus.filter") == {"corpus.filter.main.laws.0": 1000.0}
 
 
-def test_where_no_job_is_done_the_plan_tells_or_nothing(run: Path) -> None:
-    account = account_of({})
-    steps = of(run, load_started_configuration(run, None), account)
+def test_steps_without_finished_jobs_use_the_forecast_or_nothing(run: Path) -> None:
+    accounting = make_accounting({})
+    steps = of(run, load_started_configuration(run, None), accounting)
     assert steps["corpus.filter"].joules == CostRange(90.0, 80.0, 100.0)
     assert steps["corpus.filter"].basis == "the plan's forecast"
     assert steps["tokens.index"].joules is None and steps["tokens.index"].so_far == EnergyFigure()
-    text = "\n".join(format_progress([*steps.values()], account))
+    text = "\n".join(format_progress([*steps.values()], accounting))
     assert "remaining: not known, because there is no estimate of sources.listing" in text and "not measured" in text
-    told = "\n".join(format_progress([steps["corpus.filter"]], account))
-    assert "remaining, estimated: 0.0250 Wh (0.0222 to 0.0278 Wh; ends" in told and "9 s (8 s to 10 s)" in told
+    progress = "\n".join(format_progress([steps["corpus.filter"]], accounting))
+    assert "remaining, estimated: 0.0250 Wh (0.0222 to 0.0278 Wh; ends" in progress and "9 s (8 s to 10 s)" in progress
 
 
-def test_nothing_is_to_come_of_a_run_that_is_done(run: Path) -> None:
+def test_finished_run_has_no_remaining_energy(run: Path) -> None:
     jobs: dict[str, Any] = {}
     for shard in range(4):
         jobs |= finished(run, "tokens.shard", f"tokens.shard.main.{shard}", 8.0, 1.0)
-    account = account_of(jobs)
-    shards = of(run, load_started_configuration(run, None), account)["tokens.shard"]
+    accounting = make_accounting(jobs)
+    shards = of(run, load_started_configuration(run, None), accounting)["tokens.shard"]
     assert shards.joules == CostRange(0.0, 0.0, 0.0)
-    assert "remaining: nothing, every job is done" in format_progress([shards], account)
+    assert "remaining: nothing, every job is done" in format_progress([shards], accounting)
 
 
-def test_the_command_reads_a_run_and_refuses_what_is_none(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reads_a_run_and_refuses_other_folders(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finished(run, "tokens.shard", "tokens.shard.main.0", 8.0, 1.0)
     assert main(["energy", str(run)]) == 0
     text = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What an edit does to training that is finished: what stays, what is refused, and which way out is told."""
+"""An edit and a finished training: what is kept, what is refused, and the suggested remedies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAINING = {
 ARCHITECTURE = {"layers": 2, "width": 32, "heads": 4}
 
 
-# A run with a model of three milestones, each with a record and files, made by other code than today's.
+# A run with a model of three milestones, each with a record and files, made by older code.
 PLANNED = ("{}", "code-of-today", "environment-of-today")
 
 
@@ -64,7 +64,7 @@ def configured(
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of the results of a run whose three segments took half an hour on two devices each."""
+    """Return the results folder of a run whose three segments took half an hour on two devices each."""
     (tmp_path / "config").symlink_to(Path("config").absolute())
     (tmp_path / "workflow").symlink_to(Path("workflow").absolute())
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             wall_seconds=1800.0,
             counts={"world_size": 2},
             inputs=[
-                # What `sha256sum` says of 0, 1 and 2.
+                # The `sha256sum` of 0, 1 and 2.
                 {"name": "index", "path": "tokens/main/index.json", "sha256": SHA256["0"]},
                 {"name": "tokenizer", "path": "tokenizer/main/tokenizer.json", "sha256": SHA256["1"]},
                 {"name": "configuration", "path": "tokenizer/main/tokenizer_config.json", "sha256": SHA256["2"]},
@@ -113,17 +113,17 @@ def finished(results: Path, run: Mapping[str, Any] | None = None, **training: An
     return FinishedTraining(configured(results, run, **training), lambda step, instance: PLANNED)
 
 
-def test_what_was_made_by_other_code_stays_and_is_told(made: Path) -> None:
-    found = finished(made, micro_batch_size=4)
-    assert found.find_refusal("base") is None
-    settings, code, environment = found.kept_versions("base", 20) or PLANNED
+def test_training_made_by_other_code_is_kept_and_reported(made: Path) -> None:
+    result = finished(made, micro_batch_size=4)
+    assert result.find_refusal("base") is None
+    settings, code, environment = result.kept_versions("base", 20) or PLANNED
     assert (code, environment) == ("code-of-then", "environment-of-then")
-    assert json.loads(settings)["training"]["micro_batch_size"] == 2  # as it was made
-    (sentence,) = found.describe_kept_models()
+    assert json.loads(settings)["training"]["micro_batch_size"] == 2  # unchanged
+    (sentence,) = result.describe_kept_models()
     assert sentence.startswith("models.base: what is done up to step 60 stays") and "retrain: [base]" in sentence
 
 
-def test_what_is_as_today_is_not_told(made: Path) -> None:
+def test_unchanged_training_is_not_reported(made: Path) -> None:
     config = configured(made)
     versions = {
         str(step): FinishedTraining(config, lambda *_: PLANNED).kept_versions("base", step) or PLANNED
@@ -132,33 +132,33 @@ def test_what_is_as_today_is_not_told(made: Path) -> None:
     assert FinishedTraining(config, lambda _, instance: versions[instance["step"]]).describe_kept_models() == []
 
 
-def test_another_rate_of_steps_that_are_done_is_refused_with_the_hours_and_three_ways_out(made: Path) -> None:
-    found = finished(made, learning_rate=0.002)
-    assert found.find_refusal("base") == (
+def test_changed_learning_rate_is_refused_with_hours_and_three_remedies(made: Path) -> None:
+    result = finished(made, learning_rate=0.002)
+    assert result.find_refusal("base") == (
         "models.base was trained for 3 device hours; this would throw away its steps up to 20: "
         "training.learning_rate 0.003, now 0.002; undo the change, or give the other training a model of its own, or "
         "have this one trained again: run: {retrain: [base]}"
     )
-    assert found.kept_versions("base", 20) is None and found.describe_kept_models() == []
+    assert result.kept_versions("base", 20) is None and result.describe_kept_models() == []
 
 
-def test_of_a_change_of_the_last_steps_a_branch_from_the_milestone_before_is_the_way_out(made: Path) -> None:
+def test_change_of_the_last_steps_suggests_a_branch(made: Path) -> None:
     sentence = finished(made, decay_fraction=0.3).find_refusal("base") or ""
     assert "its steps up to 60: training.decay_fraction 0.2, now 0.3" in sentence
     assert "a model of its own from there on (start: {model: base, step: 40})" in sentence
 
 
 @pytest.mark.parametrize("run", [{"retrain": ["base"]}, {"protected_device_hours": 3.1}])
-def test_what_may_be_trained_again_and_what_took_less_is_not_kept(made: Path, run: dict[str, Any]) -> None:
-    found = finished(made, run, learning_rate=0.002)
-    assert (found.find_refusal("base"), found.kept_versions("base", 20), found.describe_kept_models()) == (
+def test_retrained_and_short_trainings_are_not_protected(made: Path, run: dict[str, Any]) -> None:
+    result = finished(made, run, learning_rate=0.002)
+    assert (result.find_refusal("base"), result.kept_versions("base", 20), result.describe_kept_models()) == (
         None,
         None,
         [],
     )
 
 
-def test_what_took_as_many_hours_as_are_protected_is_kept(made: Path) -> None:
+def test_training_with_exactly_the_protected_hours_is_kept(made: Path) -> None:
     assert finished(made, {"protected_device_hours": 3.0}).kept_versions("base", 20)
 
 
@@ -176,7 +176,7 @@ def change_record(results: Path, step: int, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes, **files}))
 
 
-def test_attempts_that_were_lost_count_and_those_with_other_settings_do_not(made: Path) -> None:
+def test_lost_attempts_count_unless_their_settings_differ(made: Path) -> None:
     change_record(made, 20, command=["pretrain", "segment", "--settings", "{}"])
     attempt(made, "pretrain.segment.base.20.20260301T0700.1", 3600.0, "{}")
     attempt(made, "pretrain.segment.base.20.20260301T0800.2", 1800.0, "{}")
@@ -186,7 +186,7 @@ def test_attempts_that_were_lost_count_and_those_with_other_settings_do_not(made
     )  # 2 x (1.5 + 0.5 + 0.5)
 
 
-def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
+def test_reused_training_counts_the_hours_of_the_original(made: Path) -> None:
     taken = {"record": "pretrain.segment.other.20.json", "attempt": "pretrain.segment.other.20.20260301T0700.1.json"}
     settings = ["pretrain", "segment", "--settings", "{}"]
     change_record(made, 20, wall_seconds=1.0, taken_over_from=taken, command=settings)
@@ -195,47 +195,47 @@ def test_what_was_taken_over_took_what_the_other_took(made: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"inputs": []}, {"counts": None, "wall_seconds": None}, {"settings": None}])
-def test_an_odd_record_is_no_crash(made: Path, changes: dict[str, Any]) -> None:
+def test_unusual_record_does_not_crash(made: Path, changes: dict[str, Any]) -> None:
     change_record(made, 20, **changes)
-    found = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
+    result = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
     assert (
-        found.find_refusal("base")
-        and found.kept_tokens_hash("base", 20) is None
-        and found.describe_changed_tokens("base", 20) is None
+        result.find_refusal("base")
+        and result.kept_tokens_hash("base", 20) is None
+        and result.describe_changed_tokens("base", 20) is None
     )
 
 
-def test_a_milestone_that_is_not_there_as_its_record_says_is_none(made: Path) -> None:
+def test_milestone_that_differs_from_its_record_is_not_kept(made: Path) -> None:
     (made / "small/models/base/milestones/60/model.safetensors").write_bytes(b"less")
-    found = finished(made, {"protected_device_hours": 0.5})
+    result = finished(made, {"protected_device_hours": 0.5})
     assert (
-        found.kept_versions("base", 20)
-        and found.kept_versions("base", 60) is None
-        and found.find_refusal("base") is None
-    )  # the last is made anew
+        result.kept_versions("base", 20)
+        and result.kept_versions("base", 60) is None
+        and result.find_refusal("base") is None
+    )  # the last is rebuilt
     (made / "small/provenance/records/pretrain.segment.base.20.json").write_text('{"outputs": 3')
-    found = finished(made, {"protected_device_hours": 0.5})
-    assert found.kept_versions("base", 20) is None
+    result = finished(made, {"protected_device_hours": 0.5})
+    assert result.kept_versions("base", 20) is None
     sentence = "the milestone of step 20 is not there as its record says, and to make it anew would throw away what was"
-    assert sentence in (found.find_refusal("base") or "") and "up to step 40: put it back" in (
-        found.find_refusal("base") or ""
+    assert sentence in (result.find_refusal("base") or "") and "up to step 40: put it back" in (
+        result.find_refusal("base") or ""
     )
 
 
-def test_on_other_tokens_it_stays_and_is_told_what_was_read(made: Path) -> None:
-    found = finished(made)
-    assert found.describe_changed_tokens("base", 20) is None
+def test_training_on_changed_tokens_is_kept_and_reported(made: Path) -> None:
+    result = finished(made)
+    assert result.describe_changed_tokens("base", 20) is None
     (made / "small/tokenizer/main/tokenizer.json").write_text("another")
-    sentence = found.describe_changed_tokens("base", 20) or ""
+    sentence = result.describe_changed_tokens("base", 20) or ""
     assert sentence.startswith(
         "models.base was trained for 3 device hours on another tokenizer/main/tokenizer.json than"
     )
     assert "stays as it was made" in sentence and "retrain: [base]" in sentence
     assert finished(made, {"retrain": ["base"]}).describe_changed_tokens("base", 20) is None
-    assert found.describe_changed_tokens("base", 80) is None  # which is still to be done
+    assert result.describe_changed_tokens("base", 80) is None  # still to be trained
 
 
-def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
+def test_kept_job_has_the_hash_of_its_original_tokens(
     made: Path,
 ) -> None:
     today = Dag(configured(made)).tokens_hash("base")
@@ -245,14 +245,14 @@ def test_a_job_of_what_stays_has_the_hash_of_the_tokens_that_it_read(
     assert finished(made).kept_tokens_hash("base", 80) is None
 
 
-def test_the_job_of_a_segment_is_told_on_what_those_before_it_were_trained(made: Path) -> None:
-    found = finished(made, steps=80)
-    told = {"index_sha256": SHA256["0"]}
-    assert [found.earlier_tokens_hash("base", step) for step in (20, 40, 80)] == [{}, told, told]
+def test_segment_gets_the_token_hash_of_earlier_segments(made: Path) -> None:
+    result = finished(made, steps=80)
+    hashes = {"index_sha256": SHA256["0"]}
+    assert [result.earlier_tokens_hash("base", step) for step in (20, 40, 80)] == [{}, hashes, hashes]
     assert finished(made, {"retrain": ["base"]}, steps=80).earlier_tokens_hash("base", 80) == {}
 
 
-def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
+def test_settings_of_another_version_are_reported_as_unknown(made: Path) -> None:
     path = made / "small/provenance/records/pretrain.segment.base.20.json"
     record = json.loads(path.read_text())
     record["settings"]["training"]["momentum"] = 0.9
@@ -262,26 +262,24 @@ def test_settings_of_another_version_are_not_guessed(made: Path) -> None:
     )
 
 
-def test_a_milestone_that_is_none_of_todays_is_not_done_again(made: Path) -> None:
-    # Longer, with the last milestone alone: what the three milestones hold would be done again.
+def test_milestone_of_another_schedule_is_not_repeated(made: Path) -> None:
+    # Longer, with only the last milestone: the content of the three milestones would be repeated.
     sentence = finished(made, steps=100, milestone_every=None).find_refusal("base") or ""
     assert "the milestone of step 20, of 1 device hours, is none of today's" in sentence and "up to 100" in sentence
     assert finished(made, {"retrain": ["base"]}, steps=100, milestone_every=None).find_refusal("base") is None
-    # Where what is planned is there, nothing is done again.
+    # If the planned milestones exist, nothing is repeated.
     assert finished(made, milestone_every=40, steps=40).find_refusal("base") is not None  # its last steps decay
-    assert (
-        finished(made, milestone_every=60).find_refusal("base") is not None
-    )  # from another milestone than it was made
+    assert finished(made, milestone_every=60).find_refusal("base") is not None  # from another milestone than before
 
 
-def test_another_name_of_what_was_read_is_told(made: Path) -> None:
+def test_renamed_input_is_reported(made: Path) -> None:
     record = made / "small/provenance/records/pretrain.segment.base.20.json"
     record.write_text(record.read_text().replace("tokens/main/index.json", "tokens/text/index.json"))
     sentence = finished(made).find_refusal("base") or ""
     assert "tokens/text/index.json, which it read, is called tokens/main/index.json now" in sentence
 
 
-def test_a_milestone_made_anew_is_told_of_those_that_went_on_from_the_old_one(made: Path) -> None:
+def test_rebuilt_milestone_is_reported_for_its_continuations(made: Path) -> None:
     state = "models/base/milestones/20/state.json"
     (made / f"small/{state}").write_text("new")
     weights = {"path": "models/base/milestones/20/model.safetensors", "bytes": 7, "sha256": "weights"}
@@ -296,31 +294,31 @@ def test_a_milestone_made_anew_is_told_of_those_that_went_on_from_the_old_one(ma
     )
 
 
-def test_what_did_not_reach_its_end_is_not_finished(made: Path) -> None:
+def test_unfinished_training_is_not_protected(made: Path) -> None:
     outcome = {"status": "out of memory", "reason": "too much"}
     change_record(made, 60, counts={"world_size": 2, "outcome": outcome})
     assert finished(made, {"protected_device_hours": 1}).kept_versions("base", 60) is None
 
 
-def test_the_name_of_an_experiment_stands_for_its_cells(made: Path) -> None:
+def test_experiment_name_includes_its_cells(made: Path) -> None:
     config = configured(made, {"retrain": ["rates"]}, vary=[0.001, 0.003])
     assert FinishedTraining(config, lambda *_: PLANNED)._retrained_models() > {*config.cell_model_names()}
 
 
-def test_a_record_that_is_protected_is_not_forgotten(made: Path) -> None:
-    found = finished(made, learning_rate=0.002)
-    assert found.is_protected("pretrain.segment.base.20.json") and not found.is_protected(
+def test_protected_record_is_not_deleted(made: Path) -> None:
+    result = finished(made, learning_rate=0.002)
+    assert result.is_protected("pretrain.segment.base.20.json") and not result.is_protected(
         "pretrain.segment.base.80.json"
     )
 
 
-def test_only_models_of_the_run_can_be_trained_again(made: Path) -> None:
+def test_only_models_of_the_run_can_be_retrained(made: Path) -> None:
     with pytest.raises(Exception, match=r"run.retrain: there is no model 'bas'; choose of base"):
         configured(made, {"retrain": ["bas"]})
 
 
 def import_model(results: Path, folder: str) -> None:
-    """Have the first segment begun with another model's weights, which is milestone 0."""
+    """Let the first segment begin with another model's weights, which is milestone 0."""
     run = results / "small"
     weights = run / "models/base/milestones/0/state.json"
     weights.parent.mkdir(parents=True)
@@ -332,34 +330,34 @@ def import_model(results: Path, folder: str) -> None:
     change_record(results, 20, inputs=[*first["inputs"], {**described, "name": "previous"}])
 
 
-def test_a_training_goes_on_with_what_it_began_with(made: Path) -> None:
+def test_training_continues_with_its_original_pretrained_weights(made: Path) -> None:
     import_model(made, "models/large")
-    found = finished(made, pretrained="models/large")
-    assert found.find_refusal("base") is None and found.kept_versions("base", 20)
-    assert (found.kept_import_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
-    assert json.loads((found.kept_import_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
+    result = finished(made, pretrained="models/large")
+    assert result.find_refusal("base") is None and result.kept_versions("base", 20)
+    assert (result.kept_import_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
+    assert json.loads((result.kept_import_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
     again = finished(made, {"retrain": ["base"]}, pretrained="models/large")
-    assert again.kept_import_versions("base") is None, "with the training what it began with is made anew"
+    assert again.kept_import_versions("base") is None, "the initial weights are rebuilt with the training"
 
 
 @pytest.mark.parametrize(
-    ("before", "today", "told"),
+    ("before", "today", "message"),
     [
         ("models/large", "models/other", "it began with models/large, and pretrained is models/other now"),
         ("models/large", None, "it began with models/large, and pretrained is nothing now"),
         (None, "models/large", "it began with weights that were drawn, and pretrained is models/large now"),
     ],
 )
-def test_another_beginning_throws_the_training_away(
-    before: str | None, today: str | None, told: str, made: Path
+def test_changed_initial_weights_would_discard_the_training(
+    before: str | None, today: str | None, message: str, made: Path
 ) -> None:
     if before:
         import_model(made, before)
     refused = finished(made, pretrained=today).find_refusal("base")
-    assert refused and told in refused
+    assert refused and message in refused
 
 
-def test_a_model_that_was_changed_after_a_training_began_with_it_is_told(
+def test_pretrained_model_changed_after_training_is_reported(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_model(made, "models/large")
@@ -372,26 +370,26 @@ def test_a_model_that_was_changed_after_a_training_began_with_it_is_told(
     path.write_text(json.dumps({**record, "inputs": [*record["inputs"], entry], "ended": soon.isoformat()}))
     monkeypatch.setattr(Config, "pretrained_files", lambda self, model: [str(weights)])
 
-    def told() -> list[str]:
+    def describe_kept() -> list[str]:
         return [
             sentence
             for sentence in finished(made, pretrained="models/large").describe_kept_models()
             if "though" in sentence
         ]
 
-    assert told() == []
+    assert describe_kept() == []
     os.utime(weights, (soon.timestamp() + 1, soon.timestamp() + 1))
-    assert told() == [
+    assert describe_kept() == [
         f"models.base stays as it was made, though {weights}, which it began with, was changed since; "
         "run: {retrain: [base]} trains it again"
     ]
     os.utime(weights, (1, 1))
     weights.write_bytes(b"other weights")
     os.utime(weights, (1, 1))
-    assert len(told()) == 1, "of another size, though it is old"
+    assert len(describe_kept()) == 1, "of another size, despite its age"
 
 
-def test_a_beginning_that_is_lost_is_not_made_anew_unasked(made: Path) -> None:
+def test_lost_initial_milestone_is_not_rebuilt_without_request(made: Path) -> None:
     import_model(made, "models/large")
     (made / "small/models/base/milestones/0/state.json").unlink()
     refused = finished(made, pretrained="models/large").find_refusal("base")
@@ -399,7 +397,7 @@ def test_a_beginning_that_is_lost_is_not_made_anew_unasked(made: Path) -> None:
     assert finished(made, {"retrain": ["base"]}, pretrained="models/large").find_refusal("base") is None
 
 
-def test_a_beginning_that_was_made_anew_is_told(made: Path) -> None:
+def test_rebuilt_initial_milestone_is_reported(made: Path) -> None:
     import_model(made, "models/large")
     path = made / "small/provenance/records/pretrain.adopt.base.json"
     record = json.loads(path.read_text())

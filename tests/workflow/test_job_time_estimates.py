@@ -1,4 +1,4 @@
-"""Jobs that remain are estimated by finished jobs of the same step, or by the plan's forecast."""
+"""Remaining jobs are estimated by finished jobs of the same step, or by the plan's forecast."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_record(run: Path, corpus: str, seconds: float) -> None:
     (run / f"provenance/records/corpus.ngrams.{corpus}.json").write_text(json.dumps(content))
 
 
-def test_jobs_of_this_invocation_count_before_records_and_these_before_the_plan(config: Config) -> None:
+def test_job_times_prefer_this_invocation_then_records_then_the_plan(config: Config) -> None:
     run = config.directory
     assert JobTimes(config).mean_seconds("plan.estimate") is None
     (run / "plan/plan.json").write_text(json.dumps({"forecast": {"steps": {"plan.estimate": {"seconds": 12.0}}}}))

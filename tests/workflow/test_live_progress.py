@@ -1,4 +1,4 @@
-"""A run is followed by its files: a live view on a terminal, lines that change elsewhere, JSON for programs."""
+"""A run is followed by its files: a live view on a terminal, changed lines elsewhere, JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ failed    corpus.filter main laws 0: error: no
 """
 
 
-def test_the_view_fits_a_terminal_of_100_columns() -> None:
+def test_view_fits_a_terminal_of_100_columns() -> None:
     console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
     failed = [FailedJob(name="corpus.filter main laws 0", cause="error: no", log=None)]
     console.print(render(example(failed=failed), ["base: step 200 of 400  loss 2.0000"], 1600.0))
@@ -44,7 +44,7 @@ def test_messages_are_printed_above_the_live_view() -> None:
 
 
 class Run:
-    """A run that is followed; each wait changes its file or ends it."""
+    """A followed run; each wait changes its file or ends it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.now, self.waits = folder, 1600.0, 0
@@ -66,7 +66,7 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def test_a_log_gets_what_has_changed(run: Run) -> None:
+def test_log_output_contains_only_changes(run: Run) -> None:
     console = Console(file=io.StringIO())
     follow(run.follower, console=console, sleep=run.sleep)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
@@ -76,14 +76,19 @@ def test_a_log_gets_what_has_changed(run: Run) -> None:
     ]
 
 
-def test_a_program_gets_json(run: Run) -> None:
+def test_json_output_is_machine_readable(run: Run) -> None:
     console = Console(file=io.StringIO())
     follow(run.follower, once=True, as_json=True, console=console)
-    told = json.loads(console.file.getvalue())  # type: ignore[attr-defined]
-    assert (told["done"], told["total"], told["status"], told["trainings"][0]["step"]) == (25, 27, "running", 200)
+    content = json.loads(console.file.getvalue())  # type: ignore[attr-defined]
+    assert (content["done"], content["total"], content["status"], content["trainings"][0]["step"]) == (
+        25,
+        27,
+        "running",
+        200,
+    )
 
 
-def test_a_run_without_progress_shows_its_trainings(tmp_path: Path) -> None:
+def test_run_without_progress_shows_its_trainings(tmp_path: Path) -> None:
     console = Console(file=io.StringIO())
     follow(Follower(tmp_path, lambda run: ["job 1 waits"], lambda: ["base: step 7"]), once=True, console=console)
     assert console.file.getvalue() == "job 1 waits\nbase: step 7\n"  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Which keys concern steps that are done: every key of a training, in what it comes to in these steps."""
+"""Which keys affect finished steps: every key of a training, by its effect on these steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def segment(first: int = 20, last: int = 40, **changes: Any) -> SegmentSettings:
     )
 
 
-# Every key of a training, with another value and the keys that are told of a segment of steps 21 to 40 of 100.
+# Every key of a training, with another value and the keys reported for a segment of steps 21 to 40 of 100.
 CONCERN_WHAT_WAS_DONE: dict[str, tuple[Any, ...]] = {
     "sequence_length": (128,),
     "batch_size": (16,),
@@ -66,25 +66,27 @@ CONCERN_WHAT_IS_TO_COME: dict[str, tuple[Any, ...]] = {
     "peak_flops_per_second": (1e12,),
     "energy_policy": ("min_energy",),
     "stability": ({"bad_step": "rewind"},),
-    "start": ({"model": "other", "step": 5},),  # the milestone that was read tells it: no settings do
+    "start": ({"model": "other", "step": 5},),  # reported by the milestone that was read, not by settings
 }
 
 
-def test_every_key_of_a_training_is_known_here() -> None:
+def test_every_training_key_is_classified() -> None:
     assert {*CONCERN_WHAT_WAS_DONE} | {*CONCERN_WHAT_IS_TO_COME} == {*Training.model_fields}
 
 
 @pytest.mark.parametrize("key", CONCERN_WHAT_WAS_DONE)
-def test_a_key_that_concerns_what_was_done_is_told_with_both_values(key: str) -> None:
-    value, *beside = CONCERN_WHAT_WAS_DONE[key]
-    found = list_finished_step_changes(segment(), segment(**{key: value}, **(beside[0] if beside else {})))
-    assert found and all(change.startswith(f"training.{key}") and ", now " in change for change in found)
+def test_change_of_a_key_for_finished_steps_shows_both_values(key: str) -> None:
+    value, *other_keys = CONCERN_WHAT_WAS_DONE[key]
+    step_changes = list_finished_step_changes(
+        segment(), segment(**{key: value}, **(other_keys[0] if other_keys else {}))
+    )
+    assert step_changes and all(change.startswith(f"training.{key}") and ", now " in change for change in step_changes)
 
 
 @pytest.mark.parametrize("key", CONCERN_WHAT_IS_TO_COME)
-def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> None:
-    value, *beside = CONCERN_WHAT_IS_TO_COME[key]
-    today = segment(**{key: value}, **(beside[0] if beside else {}))
+def test_change_of_a_key_for_future_steps_keeps_finished_steps(key: str) -> None:
+    value, *other_keys = CONCERN_WHAT_IS_TO_COME[key]
+    today = segment(**{key: value}, **(other_keys[0] if other_keys else {}))
     if key == "start":
         today = today.model_copy(update={"training": today.training.model_copy(update={"start": None})})
     assert list_finished_step_changes(segment(), today) == []
@@ -100,25 +102,25 @@ def test_a_key_that_concerns_what_is_to_come_leaves_what_was_done(key: str) -> N
         ({"batch_size": 16, "ramp": [{"to_step": 40, "batch_size": 8}]}, (20, 40), []),
         ({"batch_size": 16, "ramp": [{"to_step": 39, "batch_size": 8}]}, (20, 40), ["batch_size", "ramp"]),
         ({"ramp": [{"to_step": 50, "sequence_length": 16}]}, (60, 80), ["ramp"]),
-        # What is less than one sequence of the smallest batch is ordered otherwise, in the steps before too.
+        # Amounts below one sequence of the smallest batch change the order, also in the steps before.
         ({"ramp": [{"to_step": 50}, {"to_step": 60, "batch_size": 4}]}, (20, 40), ["ramp"]),
         ({"ramp": [{"to_step": 50}, {"to_step": 60, "sequence_length": 16}]}, (20, 40), []),
         ({"sampling": {"mask_documents": True}}, (20, 40), ["sampling.mask_documents"]),
         ({"sampling": {"phases": [{"from_step": 60}]}}, (40, 60), []),
-        # Another name divides what was one stream, whose order is another then, in the steps before too.
+        # Another name divides the former stream, whose order changes, also in the steps before.
         ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (40, 60), ["sampling.phases"]),
         ({"sampling": {"phases": [{"from_step": 60, "epochs": {"laws": 2}}]}}, (60, 80), ["sampling.phases"]),
         ({"sampling": {"phases": [{"from_share": 0.5, "epochs": {"laws": 2}}]}}, (40, 60), ["sampling.phases"]),
     ],
 )
-def test_a_schedule_and_a_mixture_concern_the_steps_in_which_they_differ(
+def test_schedule_and_mixture_changes_affect_only_differing_steps(
     changes: dict[str, Any], steps: tuple[int, int], concerned: list[str]
 ) -> None:
-    found = list_finished_step_changes(segment(*steps), segment(*steps, **changes))
-    assert [change.split()[0].removeprefix("training.") for change in found] == concerned
+    step_changes = list_finished_step_changes(segment(*steps), segment(*steps, **changes))
+    assert [change.split()[0].removeprefix("training.") for change in step_changes] == concerned
 
 
-def test_shape_seed_and_the_milestone_before_are_told() -> None:
+def test_changed_shape_seed_and_previous_milestone_are_reported() -> None:
     made = segment()
     wider = made.architecture.model_copy(update={"width": 64})
     others = {"architecture": wider, "seed": 2, "first_step": 10}
@@ -136,22 +138,22 @@ LAWS, BOTH, WEIGHTS = {"epochs": {"laws": 2}}, {"epochs": {"laws": 2, "news": 3}
     ("made", "phase", "concerned"),
     [
         (LAWS, {"from_step": 60, "epochs": {"laws": 4}}, False),
-        (LAWS, {"from_step": 50, "epochs": {"laws": 4}}, True),  # within the steps that are done
+        (LAWS, {"from_step": 50, "epochs": {"laws": 4}}, True),  # within the finished steps
         (LAWS, {"from_step": 60, "epochs": {"news": 4}}, True),  # news were among the rest
-        (LAWS, {"from_step": 60, "weights": {"laws": 1}}, True),  # by weights each is by itself
+        (LAWS, {"from_step": 60, "weights": {"laws": 1}}, True),  # by weights each is separate
         (BOTH, {"from_step": 60, "epochs": {"laws": 4}}, False),
         (WEIGHTS, {"from_step": 60, "epochs": {"laws": 4}}, False),
         ({}, {"from_step": 60, "weights": {"laws": 1}}, True),
     ],
 )
-def test_a_phase_concerns_what_was_done_where_it_divides_one_stream(
+def test_phase_change_affects_finished_steps_if_it_divides_a_stream(
     made: dict[str, Any], phase: dict[str, Any], concerned: bool
 ) -> None:
     now = {**made, "phases": [phase]}
     assert bool(list_finished_step_changes(segment(40, 60, sampling=made), segment(40, 60, sampling=now))) is concerned
 
 
-def test_a_default_that_is_not_written_is_told_as_what_it_is() -> None:
+def test_omitted_default_is_reported_with_its_value() -> None:
     assert list_finished_step_changes(segment(), segment(optimizer="muon", z_loss=1e-4, decay_embedding=False)) == [
         "training.decay_embedding true, now false",
         'training.optimizer "adamw", now "muon"',
@@ -159,7 +161,7 @@ def test_a_default_that_is_not_written_is_told_as_what_it_is() -> None:
     ]
 
 
-def test_the_own_width_as_base_width_changes_nothing() -> None:
+def test_own_width_as_base_width_changes_nothing() -> None:
     made = segment()
     for width, changes in ((32, []), (16, ["architecture.base_width null, now 16"])):
         shape = made.architecture.model_copy(update={"base_width": width})

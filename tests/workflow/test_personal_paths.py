@@ -1,4 +1,4 @@
-"""A raw file whose path holds personal data is refused, and what was searched once is not searched again."""
+"""A raw file with personal data in its path is refused, and a searched path is not searched again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def with_post(folder: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what is asked of the process that searches, once for each start of it."""
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the requests of the searching process, one for each start of it."""
     given, run = [], subprocess.run
 
     def noted(*words: Any, **options: Any) -> Any:
@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return given
 
 
-def test_a_person_in_the_name_of_a_raw_file_is_refused_without_naming_them(tmp_path: Path) -> None:
+def test_personal_data_in_a_raw_file_name_is_refused_without_printing_it(tmp_path: Path) -> None:
     written = with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt")
     (sentence,) = preflight.find_problems(parse_configuration(written), {}, slurm=False)
     assert "source post: the path of its file <EMAIL> has personal data" in sentence and "zaaier" not in sentence
@@ -47,14 +47,14 @@ def test_a_person_in_the_name_of_a_raw_file_is_refused_without_naming_them(tmp_p
     assert [*preflight.find_problems(parse_configuration(written), {}, slurm=False)] == []
 
 
-def test_what_was_searched_once_is_searched_again_where_anything_has_changed(
-    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+def test_names_are_searched_again_only_after_a_change(
+    tmp_path: Path, searches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, written = tmp_path / "kept/names", with_post(tmp_path / "raw", "brief.txt")
 
     def search() -> int:
         assert [*startup_cache.find_personal_data_in_paths(parse_configuration(written), file)] == []
-        return len(asked)
+        return len(searches)
 
     assert [search(), search()] == [1, 1]
     (tmp_path / "raw/nog een.txt").write_text("Dag.")
@@ -68,10 +68,10 @@ def test_what_was_searched_once_is_searched_again_where_anything_has_changed(
     file.write_bytes(b"\xff")
     assert [search(), search()] == [6, 6], "a damaged file"
     monkeypatch.setattr(startup_cache, "package_sha256", lambda: Path("/nowhere").read_text())
-    assert [search(), search()] == [7, 8], "nobody knows which code"
+    assert [search(), search()] == [7, 8], "the code is unknown"
 
 
-def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_not_cached_if_the_code_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse_configuration(with_post(tmp_path / "raw", "brief.txt"))
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
         monkeypatch.setattr(startup_cache, "package_sha256", iter(hashes).__next__)
@@ -79,16 +79,17 @@ def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkey
         assert (tmp_path / "names").exists() == is_kept
 
 
-def test_what_was_found_is_searched_at_every_start(tmp_path: Path, asked: list[str]) -> None:
+def test_found_personal_data_is_searched_at_every_invocation(tmp_path: Path, searches: list[str]) -> None:
     config = parse_configuration(with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt"))
     for number in (1, 2):
         assert (
-            len([*startup_cache.find_personal_data_in_paths(config, tmp_path / "names")]) == 1 and len(asked) == number
+            len([*startup_cache.find_personal_data_in_paths(config, tmp_path / "names")]) == 1
+            and len(searches) == number
         )
     assert not (tmp_path / "names").exists()
 
 
-def test_a_folder_that_cannot_be_written_costs_no_start(tmp_path: Path) -> None:
+def test_unwritable_cache_folder_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert [
         *startup_cache.find_personal_data_in_paths(parse_configuration(copy.deepcopy(MICRO)), tmp_path / "file/names")

@@ -1,4 +1,4 @@
-"""The summary of a dry run says which jobs run, why, and how long they take."""
+"""The summary of a dry run shows which jobs run, why, and how long they take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(dag: Dag, jobs: list[PlannedJob]) -> list[str]:
     return [" ".join(line.split()) for line in plan_lines(dag, jobs, 40)[3:-2]]
 
 
-def test_changed_settings_are_named_and_times_are_those_of_earlier_jobs(
+def test_changed_settings_are_named_with_times_of_earlier_jobs(
     dag: Dag, finished: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(finished.folder)
@@ -44,7 +44,7 @@ def test_changed_settings_are_named_and_times_are_those_of_earlier_jobs(
     assert plan_lines(dag, jobs, 40)[0] == "3 jobs of 43 would run; 40 have valid results."
 
 
-def test_unchanged_settings_mean_other_inputs_and_a_lost_record_says_nothing(
+def test_unchanged_settings_are_reported_as_changed_inputs(
     dag: Dag, finished: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(finished.folder)
@@ -54,7 +54,7 @@ def test_unchanged_settings_mean_other_inputs_and_a_lost_record_says_nothing(
     assert rows(dag, [gone])[0].endswith("no result yet")
 
 
-def test_a_step_without_an_earlier_job_has_no_time(dag: Dag, tmp_path: Path) -> None:
+def test_step_without_an_earlier_job_has_no_time(dag: Dag, tmp_path: Path) -> None:
     run = dag.config.run.model_copy(update={"results": str(tmp_path)})
     empty = Dag(dag.config.model_copy(update={"run": run}))
     jobs = [PlannedJob("plan_estimate", {}, ["output files have to be generated"])]

@@ -1,4 +1,4 @@
-"""What cannot work is said at the start, in one sentence, by the configuration and the platform's file alone."""
+"""Unworkable settings are reported at startup, in one sentence, by the configuration and the platform file."""
 
 from __future__ import annotations
 
@@ -46,19 +46,22 @@ def run(platform: dict[str, Any], nodes: int = 1, shape: dict[str, Any] | None =
     )
 
 
-def said(config: Config) -> list[str]:
-    found = [*preflight.find_problems(config, preflight.model_launch_commands(config), slurm=True)]
-    assert all("\n" not in sentence for sentence in found)
-    return found
+def list_messages(config: Config) -> list[str]:
+    results = [*preflight.find_problems(config, preflight.model_launch_commands(config), slurm=True)]
+    assert all("\n" not in sentence for sentence in results)
+    return results
 
 
-def test_what_can_work_is_not_refused() -> None:
+def test_workable_configuration_is_not_refused() -> None:
     for platform in (GPUS, CORES, {"name": "bare"}):
         config = run(platform, batch_size=16, precision="fp32")
-        assert said(config) == [] and [*preflight.find_hints(config, preflight.model_launch_commands(config))] == []
+        assert (
+            list_messages(config) == []
+            and [*preflight.find_hints(config, preflight.model_launch_commands(config))] == []
+        )
 
 
-def test_an_energy_policy_needs_slurm() -> None:
+def test_energy_policy_needs_slurm() -> None:
     config = run({**GPUS, "energy_policies": {"slow": "--gpu-freq=1200"}}, batch_size=16)
     base = config.models["base"]
     slow = base.model_copy(update={"training": base.training.model_copy(update={"energy_policy": "slow"})})
@@ -86,8 +89,8 @@ def test_an_energy_policy_needs_slurm() -> None:
         ),
     ],
 )
-def test_a_batch_or_a_mesh_that_does_not_divide_is_refused(nodes: int, training: dict[str, Any], words: str) -> None:
-    (sentence,) = said(run(GPUS, nodes, **training))
+def test_indivisible_batch_or_mesh_is_refused(nodes: int, training: dict[str, Any], words: str) -> None:
+    (sentence,) = list_messages(run(GPUS, nodes, **training))
     assert words in sentence
 
 
@@ -99,26 +102,28 @@ def test_a_batch_or_a_mesh_that_does_not_divide_is_refused(nodes: int, training:
         ({"launch": "torchrun --standalone --nproc-per-node=8"}, "devices is 4, but launch starts 8 processes"),
     ],
 )
-def test_a_launch_for_other_devices_than_a_node_has_is_refused(changes: dict[str, Any], words: str) -> None:
-    assert words in said(run({**GPUS, **changes}, batch_size=16))[0]
+def test_launch_command_for_other_devices_than_the_node_has_is_refused(changes: dict[str, Any], words: str) -> None:
+    assert words in list_messages(run({**GPUS, **changes}, batch_size=16))[0]
     assert [*preflight.find_problems(run({**GPUS, **changes}, batch_size=16), {}, slurm=False)] == []
 
 
-def test_more_nodes_than_a_launch_uses_are_refused() -> None:
-    assert "slurm.nodes is 2, but platform machine starts trainings without srun" in said(run(CORES, nodes=2))[0]
+def test_more_nodes_than_the_launch_command_uses_are_refused() -> None:
+    assert (
+        "slurm.nodes is 2, but platform machine starts trainings without srun" in list_messages(run(CORES, nodes=2))[0]
+    )
 
 
-def test_a_state_that_cannot_fit_is_refused_with_what_would() -> None:
+def test_oversized_state_is_refused_with_a_fitting_strategy() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=64, micro_batch_size=1, strategy="no_shard", precision="bf16")
-    (sentence,) = said(config)
+    (sentence,) = list_messages(config)
     assert "alone take 104 GiB of a process, which has 80 GiB: strategy shard_optimizer with" in sentence
     unknown = run({**GPUS, "memory_bytes_per_device": None}, 2, EIGHT, batch_size=64, strategy="no_shard")
-    assert said(unknown) == []
+    assert list_messages(unknown) == []
 
 
-def test_an_estimate_is_said_and_not_refused() -> None:
+def test_memory_estimate_is_a_warning_and_not_a_refusal() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=64, sequence_length=4096, precision="bf16", steps=2)
-    assert said(config) == []
+    assert list_messages(config) == []
     (hint,) = preflight.find_hints(config, preflight.model_launch_commands(config))
     assert hint.startswith("models.base takes ") and "by an estimate, which has 80 GiB: strategy full_shard" in hint
 
@@ -139,14 +144,14 @@ def test_an_estimate_is_said_and_not_refused() -> None:
         ({"precision": "bf16", "backend": "deepspeed", "strategy": "zero3"}, None),  # compiles nothing
     ],
 )
-def test_a_gpu_that_is_left_the_defaults_of_a_cpu_is_hinted_at(written: dict[str, Any], words: str | None) -> None:
+def test_gpu_with_cpu_defaults_gets_a_hint(written: dict[str, Any], words: str | None) -> None:
     config = run({**GPUS, "device": "cuda"}, batch_size=16, **written)
     hints = [*preflight.find_hints(config, preflight.model_launch_commands(config))]
     assert len(hints) == (words is not None) and all(words in hint for hint in hints if words)
     assert not [*preflight.find_hints(run(CORES, batch_size=16), {"base": None})]
 
 
-def test_a_state_on_a_disk_is_hinted_at_where_no_node_has_one() -> None:
+def test_disk_optimizer_without_a_node_disk_gets_a_hint() -> None:
     training = {"batch_size": 16, "backend": "deepspeed", "strategy": "zero3_optimizer_on_disk", "precision": "bf16"}
     config = run(GPUS, **training)
     (hint,) = preflight.find_hints(config, preflight.model_launch_commands(config))
@@ -154,14 +159,14 @@ def test_a_state_on_a_disk_is_hinted_at_where_no_node_has_one() -> None:
     assert not [*preflight.find_hints(run({**GPUS, "node_disk": "$TMPDIR"}, **training), {"base": None})]
 
 
-def test_a_training_on_cores_must_fit_into_a_node() -> None:
-    (sentence,) = said(run(CORES, 1, EIGHT, strategy="full_shard"))
+def test_cpu_training_must_fit_into_a_node() -> None:
+    (sentence,) = list_messages(run(CORES, 1, EIGHT, strategy="full_shard"))
     assert "which has 29.9 GiB: no strategy of fsdp fits" in sentence
 
 
-def test_a_training_that_is_longer_than_a_job_is_said() -> None:
+def test_training_longer_than_a_job_is_reported() -> None:
     config = run(GPUS, 2, EIGHT, batch_size=512, micro_batch_size=1, sequence_length=4096, precision="bf16", steps=5000)
-    assert said(config) == []
+    assert list_messages(config) == []
     base = config.models["base"]
     training = base.training.model_copy(update={"start": StartingMilestone(model="base", step=4000)})
     config.models["branch"] = base.model_copy(update={"training": training})  # its 1000 steps fit into a job
@@ -169,12 +174,12 @@ def test_a_training_that_is_longer_than_a_job_is_said() -> None:
     assert hint.startswith("models.base") and "hours by the plan on 8 processes: 2 jobs of h100 or more" in hint
 
 
-def test_a_training_that_is_done_needs_nothing(tmp_path: Path) -> None:
+def test_finished_training_needs_no_checks(tmp_path: Path) -> None:
     config = run(GPUS, 3)
     config = config.model_copy(update={"run": config.run.model_copy(update={"results": str(tmp_path)})})
     assert [*preflight.model_launch_commands(config)] == ["base"]
     (config.directory / "models/base/milestones/8").mkdir(parents=True)
-    assert preflight.model_launch_commands(config) == {} and said(config) == []
+    assert preflight.model_launch_commands(config) == {} and list_messages(config) == []
 
 
 SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -188,35 +193,35 @@ SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
         ({"quality": {"nl": {"good": [SEEDS], "bad": [SEEDS]}}}, "quality.nl: there is no file no/seeds.jsonl"),
     ],
 )
-def test_a_file_that_is_named_and_not_there_is_refused(section: dict[str, Any], words: str) -> None:
+def test_missing_configured_file_is_refused(section: dict[str, Any], words: str) -> None:
     raw = copy.deepcopy(MICRO)
     raw["corpus"] = {"main": {**raw.get("corpus", {}).get("main", {}), **section}}
-    (sentence,) = said(parse_configuration(raw))
+    (sentence,) = list_messages(parse_configuration(raw))
     assert words in sentence
 
 
-def test_an_opt_out_list_that_is_not_there_is_refused() -> None:
+def test_missing_opt_out_list_is_refused() -> None:
     raw = copy.deepcopy(MICRO)
     raw["sources"][0]["opt_out"] = "no/list.txt"
-    assert said(parse_configuration(raw)) == [
+    assert list_messages(parse_configuration(raw)) == [
         f"source {raw['sources'][0]['name']}: there is no opt_out list no/list.txt in {Path.cwd()}: "
         "correct its path or leave it out"
     ]
 
 
-def test_a_table_of_the_grid_that_cannot_be_read_is_told_and_one_that_is_not_there_yet_is_not(tmp_path: Path) -> None:
+def test_invalid_grid_table_is_reported_but_a_missing_one_is_not(tmp_path: Path) -> None:
     table = tmp_path / "grid.csv"
     columns = {"path": str(table), "grams_per_kwh": "grams", "place": "Utopia", "source": "a table"}
     config = parse_configuration({**copy.deepcopy(MICRO), "energy": {"carbon_intensity_series": columns}})
-    assert said(config) == []
+    assert list_messages(config) == []
     table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,9999\n")
-    (sentence,) = said(config)
+    (sentence,) = list_messages(config)
     assert sentence.startswith(f"energy.carbon_intensity_series: {table}, line 3: grams is 9,999, which is more than")
     table.write_text("time,grams\n2026-03-01T00:00Z,100\n2026-03-01T01:00Z,99\n")
-    assert said(config) == []
+    assert list_messages(config) == []
 
 
-def test_a_start_is_refused_before_any_job_a_dry_run_says_it_and_other_chapters_go_on(tmp_path: Path) -> None:
+def test_invocation_is_refused_before_any_job_and_other_stages_run(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     project.edit("config/micro.yaml", "batch_size: 4", "batch_size: 6")
     sentence = "models.base: training.batch_size 6 is not divisible by 2 processes times micro_batch_size 2: a ba"

@@ -1,4 +1,4 @@
-"""The progress of a run follows from Snakemake's events, with a clock of the test's own."""
+"""The progress of a run follows from Snakemake's events, with a test clock."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PLANNED, OTHERS = {1: "corpus_ngrams", 2: "corpus_ngrams", 9: "all"}, dict.fromk
 
 
 def run_config(directory: Path) -> Config:
-    """Return as much of a configuration as the display reads."""
+    """Return the part of a configuration that the display reads."""
     models = {"base": SimpleNamespace(training=SimpleNamespace(steps=100))}
     return cast(Config, SimpleNamespace(directory=directory, run=SimpleNamespace(name="small"), models=models))
 
 
 class Shown:
-    """A display of two jobs whose clock is set by the test."""
+    """A display of two jobs with a test clock."""
 
     def __init__(self, directory: Path) -> None:
         self.now, self.stream = 1000.0, io.StringIO()
@@ -37,7 +37,7 @@ class Shown:
         )
 
     def count(self, without: Collection[int]) -> tuple[Counter[str], Counter[str]]:
-        """Return the jobs to run and the others by rule, as Snakemake's plan has them now."""
+        """Return the jobs to run and the others by rule, as in Snakemake's current plan."""
         self.times_counted += 1
         planned, others = (
             Counter(rule for number, rule in jobs.items() if number not in without)
@@ -60,7 +60,7 @@ class Shown:
         self.event(LogEvent.JOB_FINISHED, job_id=number)
 
     def lines(self) -> list[str]:
-        """Return what was printed, without the time of day."""
+        """Return the printed output, without the time of day."""
         return [line[9:] if line[2:3] == ":" else line for line in self.stream.getvalue().splitlines()]
 
 
@@ -70,9 +70,9 @@ def shown(tmp_path: Path) -> Shown:
     return Shown(tmp_path)
 
 
-def test_finished_jobs_estimate_the_others(shown: Shown) -> None:
+def test_finished_jobs_estimate_the_remaining_time(shown: Shown) -> None:
     shown.start(1, "main")
-    assert shown.display.progress()[0].time_left() == "", "no job of the step is done, and there is no plan"
+    assert shown.display.progress()[0].time_left() == "", "no job of the step is finished, and there is no plan"
     shown.now += 60
     shown.finish(1)
     shown.start(2, "other")
@@ -83,14 +83,14 @@ def test_finished_jobs_estimate_the_others(shown: Shown) -> None:
     assert progress.time_left() == "about 40.0 s left"
 
 
-def test_jobs_that_a_checkpoint_adds_to_the_plan_are_in_the_total(shown: Shown) -> None:
+def test_jobs_added_by_a_checkpoint_are_in_the_total(shown: Shown) -> None:
     shown.start(1, "main")
     shown.finish(1)
     shown.others |= {1: shown.planned.pop(1), **{number: "corpus_ngrams" for number in (6, 7)}}
     shown.event(LogEvent.PROGRESS, done=1, total=5)  # counted again: the finished job is now one of the others
     assert (shown.display.progress()[0].done, shown.display.progress()[0].total) == (6, 7)
     shown.planned |= {number: shown.others.pop(number) for number in (6, 7)}
-    for number in (2, 6, 7):  # the last two needed no run before, and Snakemake's total is as it was
+    for number in (2, 6, 7):  # the last two needed no run before, and Snakemake's total is unchanged
         shown.start(number, f"{number}")
         shown.finish(number)
     progress = shown.display.progress()[0]
@@ -102,7 +102,7 @@ def test_jobs_that_a_checkpoint_adds_to_the_plan_are_in_the_total(shown: Shown) 
     assert "7 of 7 jobs done, 4 of them in" in shown.lines()[-1] and "stopped" not in shown.lines()[-1]
 
 
-def test_the_time_of_a_minority_of_jobs_is_not_shown_as_the_time_left(shown: Shown) -> None:
+def test_remaining_time_is_hidden_if_it_covers_a_minority_of_jobs(shown: Shown) -> None:
     shown.planned |= dict.fromkeys((6, 7), "corpus_filter")
     shown.start(1, "main")
     shown.now += 60
@@ -110,7 +110,7 @@ def test_the_time_of_a_minority_of_jobs_is_not_shown_as_the_time_left(shown: Sho
     assert shown.display.progress()[0].seconds_left is None, "one job of three has an estimate"
 
 
-def test_a_log_gets_a_line_for_a_stage_and_one_every_so_often(shown: Shown, tmp_path: Path) -> None:
+def test_log_gets_a_line_per_stage_and_periodic_lines(shown: Shown, tmp_path: Path) -> None:
     shown.start(1, "main")
     shown.display.tick()
     shown.now += 10
@@ -139,7 +139,7 @@ def test_a_log_gets_a_line_for_a_stage_and_one_every_so_often(shown: Shown, tmp_
         ("loading\n\nTraceback:\nValueError: no\n", ["loading", "Traceback:", "ValueError: no"]),
     ],
 )
-def test_a_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, shows: list[str]) -> None:
+def test_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, shows: list[str]) -> None:
     file = tmp_path / "job.log"
     file.write_text(log)
     shown.start(1, "main")
@@ -157,7 +157,7 @@ def test_a_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, sh
     ]
 
 
-def test_a_job_that_succeeds_when_it_is_tried_again_has_not_failed(shown: Shown) -> None:
+def test_job_that_succeeds_on_retry_has_not_failed(shown: Shown) -> None:
     shown.start(1, "main")
     shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg=None, log=[])
     assert [job.name for job in shown.display.progress()[0].failed] == ["corpus.ngrams main"]
@@ -166,7 +166,7 @@ def test_a_job_that_succeeds_when_it_is_tried_again_has_not_failed(shown: Shown)
     assert shown.display.progress()[0].failed == []
 
 
-def test_a_job_in_slurm_s_queue_waits_and_its_time_counts_from_its_start(shown: Shown) -> None:
+def test_queued_slurm_job_is_waiting_and_its_time_starts_with_execution(shown: Shown) -> None:
     shown.start(1, "main")
     shown.display.update_queue({1: "Priority"})
     shown.now += 500

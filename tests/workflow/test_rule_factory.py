@@ -1,4 +1,4 @@
-"""The rule of a step is what its declaration says."""
+"""The rule of a step follows its declaration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def factory(everything: Config) -> RuleFactory:
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
-def test_a_rule_calls_its_own_step_and_fills_in_what_it_has(step: Step, factory: RuleFactory) -> None:
+def test_rule_calls_its_own_step_with_its_parameters(step: Step, factory: RuleFactory) -> None:
     rule = factory.make_rule(step)
     assert f"-m pipeline {step.name.replace('.', ' ')} {{params.contract:q}} " in rule.shell
     parts = {"input": {*rule.inputs}, "output": {*rule.outputs}, "params": {*rule.params}}
@@ -46,7 +46,7 @@ def test_a_rule_calls_its_own_step_and_fills_in_what_it_has(step: Step, factory:
         assert name in parts.get(part, {name}), f"{part}.{name}"
     assert {*rule.params} - {"units", "record"} <= {name.partition(".")[2] for name in _fields(rule.shell)} | {
         *step.parameters
-    }, "no parameter but those of the command line and those that are declared"
+    }, "only parameters of the command line and declared ones"
     assert all(
         f"--{name}=" in rule.shell and name in {*rule.resources, "launch", "platform", "staging"}
         for name in step.options
@@ -59,7 +59,7 @@ def _fields(shell: str) -> set[str]:
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
-def test_snakemake_compares_all_parameters_but_those_of_its_own_inputs(step: Step, factory: RuleFactory) -> None:
+def test_snakemake_compares_all_parameters_except_those_of_inputs(step: Step, factory: RuleFactory) -> None:
     of_input = {
         name
         for name, value in factory.make_rule(step).params.items()
@@ -68,7 +68,7 @@ def test_snakemake_compares_all_parameters_but_those_of_its_own_inputs(step: Ste
     assert of_input == {one.name for one in step.inputs if one.is_short}
 
 
-def test_the_command_of_a_batch_and_of_a_whole_corpus(factory: RuleFactory) -> None:
+def test_batch_and_corpus_commands(factory: RuleFactory) -> None:
     assert factory.make_rule(STEPS["corpus.deduplicate"]).shell == (
         "python -m pipeline corpus deduplicate {params.contract:q} --units {params.units:q} --batch {output.batch:q} "
         "--input documents {params.documents:q} --input duplicates {params.duplicates:q} "
@@ -82,7 +82,7 @@ def test_the_command_of_a_batch_and_of_a_whole_corpus(factory: RuleFactory) -> N
     assert factory.make_rule(STEPS["pretrain.segment"]).shell.startswith("{resources.supervisor} -m pipeline pretrain ")
 
 
-def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: RuleFactory) -> None:
+def test_unit_files_are_compressed_or_given_as_a_placeholder(factory: RuleFactory) -> None:
     dag = factory.dag
     batch, whole = factory.make_rule(STEPS["corpus.filter"]), factory.make_rule(STEPS["corpus.find_items"])
     assert batch.params["documents"] == f"{dag.run}/corpus/{{corpus}}/filtered/{{source}}.%unit.parquet"
@@ -100,7 +100,7 @@ def test_files_of_units_are_named_in_few_words_or_by_a_placeholder(factory: Rule
     ]
 
 
-def test_flags_are_those_of_the_declaration(factory: RuleFactory) -> None:
+def test_flags_equal_their_declaration(factory: RuleFactory) -> None:
     export, samples = factory.make_rule(STEPS["pretrain.export"]), factory.make_rule(STEPS["evaluate.samples"])
     assert is_flagged(export.inputs["index"], "ancient") and not callable(export.inputs["sources"])
     assert is_flagged(export.outputs["final"], "directory") and not is_flagged(export.outputs["metrics"], "directory")
@@ -109,15 +109,13 @@ def test_flags_are_those_of_the_declaration(factory: RuleFactory) -> None:
     assert is_flagged(page["experiments"], "report") and is_flagged(page["experiments"], "directory")
 
 
-def test_what_only_some_configurations_write_is_left_out(everything: Config) -> None:
+def test_optional_outputs_are_omitted(everything: Config) -> None:
     without = everything.model_copy(update={"experiments": {}})
     rule = factory_of(without).make_rule(STEPS["report.page"])
     assert "experiments" not in rule.outputs and "experiments" not in rule.shell
 
 
-def test_the_milestone_before_a_segment_that_stays_is_ancient(
-    factory: RuleFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_milestone_before_a_kept_segment_is_ancient(factory: RuleFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     previous = factory.make_rule(STEPS["pretrain.segment"]).inputs["previous"]
     monkeypatch.setattr(factory.dag.finished, "kept_versions", lambda model, step: ("", "", "") if step == 8 else None)
     last, other = ({"model": "base", "step": "8"}, {"model": "branch", "step": "6"})
@@ -126,7 +124,7 @@ def test_the_milestone_before_a_segment_that_stays_is_ancient(
     assert factory.make_rule(STEPS["pretrain.adopt"]).inputs["index"].callable({"model": "longer"}) == "the index"
 
 
-def test_names_that_collide_and_inputs_without_files_are_told(factory: RuleFactory) -> None:
+def test_colliding_names_and_inputs_without_files_are_reported(factory: RuleFactory) -> None:
     step = STEPS["tokens.suffixes"]
     twice = dataclasses.replace(step, inputs=(untracked_input("a", TOKEN_INDEX), untracked_input("a", TOKEN_INDEX)))
     with pytest.raises(AssertionError, match=r"tokens\.suffixes has two parameters a"):
@@ -135,7 +133,7 @@ def test_names_that_collide_and_inputs_without_files_are_told(factory: RuleFacto
         factory.make_rule(dataclasses.replace(step, inputs=(Input("a"),)))
 
 
-def test_what_a_target_asks_for(everything: Config) -> None:
+def test_target_input_files(everything: Config) -> None:
     dag = Dag(everything)
     targets = {
         stage: [cast(Any, name).removeprefix(f"{dag.run}/") for name in dag.target_files(stage)] for stage in STAGES

@@ -1,4 +1,4 @@
-"""The lock of a run: one holder, whatever process, host and end, and a way out where nobody can tell."""
+"""The lock of a run: one owner for any process, host and end, and a remedy if its state is unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.slurm.cluster import wait_until
 
 RUN = Path("results/test")
-# Takes the lock, says so, and goes on for a while; a refusal is its answer.
+# Take the lock, report it, and continue for a while; a refusal is its answer.
 TAKES = """
 import sys, time
 from pathlib import Path
@@ -43,18 +43,18 @@ time.sleep(float(sys.argv[1]))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, and watch shortly."""
+    """Work in an empty folder with a short watch interval."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run_lock, "WATCH_SECONDS", 1.0)
     monkeypatch.setattr(run_lock, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(
         run_lock, "_register_release_at_exit", lambda held: None
-    )  # pytest's own signals and end stay as they are
+    )  # pytest's own signals and end are unchanged
     return tmp_path
 
 
 def other(seconds: float = 60, go: str | None = None) -> subprocess.Popen[str]:
-    """Start another process that takes the lock, and ends by SIGHUP whatever these tests were started by."""
+    """Start another process that takes the lock and ends by SIGHUP, regardless of the parent of these tests."""
     words = [sys.executable, "-c", TAKES, str(seconds), *([go] if go else [])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -77,12 +77,12 @@ def elsewhere(**changes: object) -> Path:
         "process": 4711,
         "working_directory": "/home/ada/polder",
     }
-    holder = run_lock.LockOwner.from_this_process(RUN).model_copy(update={**known, **changes})
-    path.write_text(f"{holder.model_dump_json()}\n{7:012d}\n")
+    owner = run_lock.LockOwner.from_this_process(RUN).model_copy(update={**known, **changes})
+    path.write_text(f"{owner.model_dump_json()}\n{7:012d}\n")
     return path
 
 
-def test_a_second_start_is_refused_and_told_who_works_on_the_run() -> None:
+def test_second_invocation_is_refused_with_the_lock_owner() -> None:
     with other() as first:
         assert taken(first)
         with pytest.raises(InputError) as refused:
@@ -92,27 +92,27 @@ def test_a_second_start_is_refused_and_told_who_works_on_the_run() -> None:
         assert part in str(refused.value)
 
 
-def test_the_lock_of_a_killed_process_of_this_host_is_cleared_with_its_snakemake_lock(folder: Path) -> None:
+def test_lock_of_a_killed_local_process_is_cleared_with_its_snakemake_lock(folder: Path) -> None:
     locks = folder / ".snakemake/locks"
     locks.mkdir(parents=True)
     (locks / "0.output.lock").write_text("results/test/plan/plan.json\n")
     (locks / "1.output.lock").write_text("results/test2/plan/plan.json\n")
     first = other()
     assert taken(first)
-    first.kill()  # and nobody has asked how it ended
-    said: list[str] = []
+    first.kill()  # a zombie process
+    messages: list[str] = []
     wait_until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE, "it is dead")
-    held = run_lock.acquire_run_lock(RUN, said.append)
+    held = run_lock.acquire_run_lock(RUN, messages.append)
     held.dead.clear()
     held.release()
     assert [file.name for file in locks.iterdir()] == ["1.output.lock"]
-    assert f"process {first.pid}" in said[0] and "0.output.lock" in said[1]
+    assert f"process {first.pid}" in messages[0] and "0.output.lock" in messages[1]
     first.communicate()
     assert not (RUN / layout.RUN_LOCK).exists()
 
 
 @pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_the_run_is_free_when_its_process_ends_by_itself_or_asked_to(end: signal.Signals | None) -> None:
+def test_lock_is_released_when_its_process_ends_or_is_terminated(end: signal.Signals | None) -> None:
     (locks := Path(".snakemake/locks")).mkdir(parents=True)
     with other(seconds=0.2 if end is None else 60) as first:
         assert taken(first)
@@ -124,45 +124,45 @@ def test_the_run_is_free_when_its_process_ends_by_itself_or_asked_to(end: signal
     assert [*locks.iterdir()] == [] or end in (None, signal.SIGINT), "Snakemake removes its own at these ends"
 
 
-def test_of_many_starts_at_once_one_has_the_run() -> None:
+def test_one_of_many_concurrent_invocations_gets_the_lock() -> None:
     for round_ in range(2):
         if round_:
-            elsewhere(host=platform.node())  # of before this host was started anew: all judge it dead at once
+            elsewhere(host=platform.node())  # from before this host was rebooted: considered dead immediately
         go = Path(f"go-{round_}")
         many = [other(go=str(go)) for _ in range(6)]
         assert all(one.stdout and one.stdout.readline() == "ready\n" for one in many)
         go.touch()
-        holders = [one for one in many if taken(one)]  # the others have ended
-        assert len(holders) == 1
+        owners = [one for one in many if taken(one)]  # the others have ended
+        assert len(owners) == 1
         for one in many:
             one.terminate()
             one.communicate()
 
 
-def test_a_silent_holder_on_another_host_keeps_the_run_until_a_person_says_that_it_is_dead() -> None:
+def test_silent_remote_owner_keeps_the_lock_until_confirmed_dead() -> None:
     path = elsewhere()
     with pytest.raises(InputError) as refused:
         run_lock.acquire_run_lock(RUN, print)
     for part in ("ada on login2", "process 4711", "/home/ada/polder", "check on login2", "--unlock"):
         assert part in str(refused.value)
-    said: list[str] = []
-    run_lock.break_stale_lock(RUN, said.append)
-    assert "ada on login2" in said[-1]
+    messages: list[str] = []
+    run_lock.break_stale_lock(RUN, messages.append)
+    assert "ada on login2" in messages[-1]
     held = run_lock.acquire_run_lock(RUN, print)
-    assert [holder.user for holder in held.dead] == ["ada"], "the next start knows after whom it comes"
-    held.release()  # before what ada's has left is settled
+    assert [owner.user for owner in held.dead] == ["ada"], "the next invocation knows its predecessor"
+    held.release()  # before ada's leftovers are settled
     held = run_lock.acquire_run_lock(RUN, print)
-    assert [holder.user for holder in held.dead] == ["ada"]
+    assert [owner.user for owner in held.dead] == ["ada"]
     held.dead.clear()
     held.release()
     assert not path.exists()
-    run_lock.break_stale_lock(RUN, said.append)  # there is nothing any more
+    run_lock.break_stale_lock(RUN, messages.append)  # nothing is left
 
 
-def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says(
+def test_remote_owner_with_a_changing_counter_is_alive_despite_its_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_lock, "WATCH_SECONDS", 60.0)  # the first count that is seen ends it
+    monkeypatch.setattr(run_lock, "WATCH_SECONDS", 60.0)  # the first new count ends it
     path = elsewhere(since="1970-01-01 00:00:00 +0000")
     os.utime(path, (0, 0))
     done = threading.Event()
@@ -190,7 +190,7 @@ def test_a_holder_on_another_host_that_counts_on_lives_whatever_its_clock_says(
     assert path.exists()
 
 
-def test_the_number_of_a_dead_process_may_be_that_of_another_one() -> None:
+def test_reused_process_id_does_not_identify_the_lock_owner() -> None:
     me = run_lock.LockOwner.from_this_process(RUN)
     elsewhere(host=me.host, boot=me.boot, process=me.process, process_began_seconds=me.process_began_seconds - 3600)
     run_lock.acquire_run_lock(RUN, print).release()
@@ -199,7 +199,7 @@ def test_the_number_of_a_dead_process_may_be_that_of_another_one() -> None:
         run_lock.acquire_run_lock(RUN, print)
 
 
-def test_a_start_whose_lock_was_taken_away_ends_and_leaves_the_next_one_alone() -> None:
+def test_invocation_that_lost_its_lock_ends_without_disturbing_the_next() -> None:
     with other() as first:
         assert taken(first)
         (RUN / layout.RUN_LOCK).unlink()
@@ -210,7 +210,7 @@ def test_a_start_whose_lock_was_taken_away_ends_and_leaves_the_next_one_alone() 
     assert path.read_bytes() == before
 
 
-def test_what_is_no_lock_is_named() -> None:
+def test_invalid_lock_file_is_named() -> None:
     path = elsewhere()
     path.write_text("")
     for refuses in (run_lock.acquire_run_lock, run_lock.break_stale_lock):
@@ -218,7 +218,7 @@ def test_what_is_no_lock_is_named() -> None:
             refuses(RUN, print)
 
 
-def test_the_lock_can_be_read_by_whom_the_umask_lets() -> None:
+def test_lock_permissions_follow_the_umask() -> None:
     before = os.umask(0o027)
     try:
         held = run_lock.acquire_run_lock(RUN, print)

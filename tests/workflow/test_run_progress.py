@@ -46,7 +46,7 @@ def train(run: Path, steps: int) -> None:
     (run / "scratch/base/400/code/metrics.jsonl").write_text("\n".join([*lines, '{"step": 9']))
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_file_is_read_unchanged(tmp_path: Path) -> None:
     assert RunProgress.load(tmp_path) is None
     PROGRESS.path(tmp_path).parent.mkdir(parents=True)
     example().write(tmp_path)
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         RunProgress.load(tmp_path)
 
 
-def test_a_running_training_is_read_from_the_end_of_its_metrics(tmp_path: Path) -> None:
+def test_running_training_is_read_from_the_end_of_its_metrics(tmp_path: Path) -> None:
     assert read_trainings(tmp_path, example()) == []
     train(tmp_path, 200)
     (training,) = read_trainings(tmp_path, example())
@@ -64,7 +64,7 @@ def test_a_running_training_is_read_from_the_end_of_its_metrics(tmp_path: Path) 
     assert read_trainings(tmp_path, example(jobs=[])) == []
 
 
-def test_a_line_has_jobs_queue_time_and_trainings(tmp_path: Path) -> None:
+def test_progress_line_has_jobs_queue_time_and_trainings(tmp_path: Path) -> None:
     train(tmp_path, 200)
     line = example().line(read_trainings(tmp_path, example()), 1600.0)
     assert line == (
@@ -74,7 +74,7 @@ def test_a_line_has_jobs_queue_time_and_trainings(tmp_path: Path) -> None:
     assert "at least 7 min 12 s left" in example(unknown_steps=["corpus.filter"]).line([], 1600.0)
 
 
-def test_the_status_tells_silence_from_an_end() -> None:
+def test_status_distinguishes_silence_from_an_end() -> None:
     assert example().status(1700.0) == "running"
     assert example().status(1900.0) == "silent for 5 min 00 s: check on login1 whether process 4711 runs"
     failed = [FailedJob(name="corpus.filter main", cause="error: no", log=None)]

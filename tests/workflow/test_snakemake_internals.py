@@ -1,4 +1,4 @@
-"""What is read of Snakemake's memory."""
+"""Data read from Snakemake's metadata."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.workflow.snakemake_internals import NAME_BYTES, has_metadata
 
 
-def test_a_long_name_is_found_in_snakemakes_folders(tmp_path: Path) -> None:
+def test_metadata_of_a_long_file_name_is_found(tmp_path: Path) -> None:
     name = "results/" + "long/" * 100 + "record.json"
     encoded = urlsafe_b64encode(name.encode()).decode()
     assert len(encoded) > 2 * NAME_BYTES and not has_metadata(tmp_path, name)

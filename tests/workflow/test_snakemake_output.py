@@ -1,4 +1,4 @@
-"""Snakemake's output is replaced by the progress of the run; the whole stays in its log file."""
+"""The progress of a run replaces Snakemake's output, which is complete in its log file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run_snakemake(folder: Path, *options: str, command: str = "touch {output}") 
     return done.returncode, done.stdout
 
 
-def test_a_run_prints_its_progress_and_logs_the_rest(tmp_path: Path) -> None:
+def test_run_prints_progress_and_logs_the_rest(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path)
     assert code == 0, printed
     for stage in ("sources", "corpus", "plan"):
@@ -81,7 +81,7 @@ def test_a_run_prints_its_progress_and_logs_the_rest(tmp_path: Path) -> None:
     assert "Nothing to be done" in run_snakemake(tmp_path)[1]
 
 
-def test_a_failed_job_shows_the_error_of_its_log(tmp_path: Path) -> None:
+def test_failed_job_shows_the_error_of_its_log(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path, command="echo 'error: x.txt is empty: remove it' > {log}; exit 2")
     assert code == 1 and "FAILED corpus.ngrams" in printed and "    error: x.txt is empty: remove it\n" in printed
     assert "small: 1 of 3 jobs done, 1 of them in " in printed and "stopped: 1 job failed" in printed
@@ -89,22 +89,22 @@ def test_a_failed_job_shows_the_error_of_its_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [["-p"], ["-p", "-n"]])
-def test_snakemake_s_own_output_is_there_on_request(tmp_path: Path, options: list[str]) -> None:
+def test_snakemake_output_is_shown_on_request(tmp_path: Path, options: list[str]) -> None:
     code, printed = run_snakemake(tmp_path, *options)
     assert code == 0 and "touch ngrams.txt" in printed and "This was a dry-run" not in printed
 
 
-def test_who_wants_no_progress_gets_none(tmp_path: Path) -> None:
+def test_progress_can_be_disabled(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path, "--quiet")
     assert code == 0 and "jobs done" not in printed
 
 
-def test_a_dry_run_leaves_snakemake_s_table_and_advice_to_the_summary(tmp_path: Path) -> None:
+def test_dry_run_summary_replaces_the_snakemake_table_and_advice(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path, "-n")
     assert code == 0 and "Job stats" not in printed and "dry-run" not in printed
 
 
-def test_a_failed_job_is_shown_by_its_cause_and_not_by_its_whole_command(tmp_path: Path) -> None:
+def test_failed_job_shows_its_cause_instead_of_its_command(tmp_path: Path) -> None:
     code, printed = run_snakemake(tmp_path, command="echo error: no such text >{log}; exit 3 # a very long command")
     assert code == 1 and "FAILED corpus.ngrams" in printed and "error: no such text" in printed
     assert "RuleException" not in printed and "a very long command" not in printed

@@ -1,4 +1,4 @@
-"""Records that no longer say the truth are found, whether Snakemake remembers their jobs or not."""
+"""Stale records are found, whether Snakemake remembers their jobs or not."""
 
 from __future__ import annotations
 
@@ -31,53 +31,53 @@ def stale(project: Project, monkeypatch: pytest.MonkeyPatch) -> StaleRecords:
 
 
 @pytest.mark.slow
-def test_a_file_that_is_no_record_does_not_fit(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stale(project, monkeypatch)
-    assert found.find_outdated() == [] == found.find_missing_outputs()
+def test_invalid_record_file_is_outdated(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = stale(project, monkeypatch)
+    assert result.find_outdated() == [] == result.find_missing_outputs()
     records = [f"{RECORDS}/{name}.json" for name in ("tokens.index.main", "tokenizer.train.main")]
     Path(records[0]).write_text('{"step": "tokens.in')
     Path(records[1]).write_text("[]")
-    assert {str(path) for path in found.find_outdated()} == set(records)
+    assert {str(path) for path in result.find_outdated()} == set(records)
 
 
 @pytest.mark.slow
-def test_a_folder_of_which_a_file_is_gone_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stale(project, monkeypatch)
+def test_folder_with_a_missing_file_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = stale(project, monkeypatch)
     (project.results / "models/base/final/model.safetensors").unlink()
-    assert found.find_missing_outputs() == [Path(f"{RECORDS}/pretrain.export.base.json")]
+    assert result.find_missing_outputs() == [Path(f"{RECORDS}/pretrain.export.base.json")]
 
 
 @pytest.mark.slow
-def test_a_batch_of_which_a_unit_lost_a_file_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stale(project, monkeypatch)
+def test_batch_with_a_missing_unit_file_is_incomplete(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = stale(project, monkeypatch)
     (project.results / "corpus/main/final/nl_brieven.1.parquet").unlink()
     forget_record(project.results, "corpus.signatures.main.nl_gids.0")
     lost = ("corpus.signatures.main.nl_gids.0", "corpus.decontaminate.main.nl_brieven.1")
-    assert found.find_missing_outputs() == [Path(f"{BATCHES}/{name}.json") for name in lost]
+    assert result.find_missing_outputs() == [Path(f"{BATCHES}/{name}.json") for name in lost]
 
 
 @pytest.mark.slow
-def test_a_job_that_read_other_bytes_is_known_by_its_record(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stale(project, monkeypatch)
-    assert found.find_changed_raw_files() == [] == found.find_changed_tokens("base", "4")
+def test_job_that_read_other_bytes_is_detected_by_its_record(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = stale(project, monkeypatch)
+    assert result.find_changed_raw_files() == [] == result.find_changed_tokens("base", "4")
     batch = f"{BATCHES}/corpus.filter.main.nl_gids.0.json"
-    assert found.find_changed_batch(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == []
+    assert result.find_changed_batch(batch, result.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == []
     manifest = project.results / "sources/nl_gids/manifest.json"
     content = json.loads(manifest.read_text())
     content["units"]["0"]["sha256"] = "0" * 64
     manifest.write_text(json.dumps(content))
-    assert found.find_changed_batch(batch, found.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == [Path(batch)]
+    assert result.find_changed_batch(batch, result.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == [Path(batch)]
     raw = project.path("config/corpus/nl_gids.jsonl")
     raw.write_bytes(raw.read_bytes() + b"\n")
-    found = stale(project, monkeypatch)  # a start lists the raw files once
-    assert found.find_changed_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
+    result = stale(project, monkeypatch)  # an invocation lists the raw files once
+    assert result.find_changed_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
     index = project.results / "tokens/main/index.json"
     index.write_text(index.read_text() + " ")
-    assert found.find_changed_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]
+    assert result.find_changed_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]
 
 
 @pytest.mark.slow
-def test_what_follows_a_checkpoint_runs_again_although_snakemake_forgot_it(project: Project) -> None:
+def test_jobs_after_a_checkpoint_rerun_although_snakemake_forgot_it(project: Project) -> None:
     shutil.rmtree(project.path(".snakemake"))
     project.edit("config/micro.yaml", "vocabulary_size: 600", "vocabulary_size: 640")
     before = sorted(path.name for path in (project.folder / RECORDS).iterdir())
@@ -88,7 +88,7 @@ def test_what_follows_a_checkpoint_runs_again_although_snakemake_forgot_it(proje
 
 
 @pytest.mark.slow
-def test_a_start_that_is_refused_for_a_lock_deletes_nothing(tmp_path: Path) -> None:
+def test_invocation_refused_by_a_lock_deletes_nothing(tmp_path: Path) -> None:
     project = new_project(tmp_path / "polder")
     lock, old = (
         project.path(".snakemake/locks/0.output.lock"),
@@ -104,15 +104,15 @@ def test_a_start_that_is_refused_for_a_lock_deletes_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_unit_that_a_source_no_longer_has_leaves_its_attempts_alone(project: Project) -> None:
+def test_unit_removed_from_a_source_keeps_its_attempts(project: Project) -> None:
     project.train_alone()
     run, gone = project.results, "nl_brieven.1"
     before = {name for name in read_attempts(run) if f".{gone}." in name}
     listed = json.loads((run / "sources/nl_brieven/listing/1.json").read_text())["files"]
     for file in listed:
         (project.path("config/corpus/nl_brieven") / Path(file["name"]).name).unlink()
-    said = project.run("plan", "--dry-run")
-    assert "files belong to units that the sources no longer have" in said
+    output = project.run("plan", "--dry-run")
+    assert "files belong to units that the sources no longer have" in output
     assert (run / f"corpus/main/final/{gone}.parquet").exists() and len(_records_of(run, gone)) == len(before) == 6
     project.run("plan")
     assert _records_of(run, gone) == [] == [*run.glob(f"corpus/main/f*/{gone}.parquet")]
@@ -129,13 +129,13 @@ def _records_of(run: Path, unit: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_damaged_archive_is_refused_before_anything_is_deleted_or_done(project: Project) -> None:
+def test_damaged_archive_is_refused_before_anything_is_deleted_or_run(project: Project) -> None:
     archive = next(path for path in layout.BATCH_ARCHIVE.glob(project.results) if ".corpus.filter." in path.name)
     whole = archive.read_bytes()
     archive.write_bytes(whole[:-40])
     before = hashes(project.results)
-    said = project.run(check=False)
-    assert f"{archive.name} is damaged: it cannot be read as a ZIP file: restore it from a backup" in said
+    output = project.run(check=False)
+    assert f"{archive.name} is damaged: it cannot be read as a ZIP file: restore it from a backup" in output
     assert hashes(project.results) == before
     archive.write_bytes(whole)
     assert "Nothing to be done" in project.run("--dry-run")

@@ -1,4 +1,4 @@
-"""What an invocation refuses, says and deletes."""
+"""Refusals, messages and deletions of an invocation."""
 
 from __future__ import annotations
 
@@ -20,61 +20,59 @@ from pipeline.workflow.steps import STEPS
 from tests.record_content import record_content
 
 
-class Said(list[str]):
+class StartupMessages(list[str]):
     def startup(self, *words: str, is_main_process: bool = True) -> Startup:
         return Startup([*words], is_main_process=is_main_process, warn=self.append)
 
 
-def test_a_start_is_refused_and_a_dry_run_says_what_would_be() -> None:
-    said = Said()
+def test_invalid_run_is_refused_and_a_dry_run_reports_it() -> None:
+    message = StartupMessages()
     with pytest.raises(InputError, match="no"):
-        said.startup("all").refuse("no")
-    dry = said.startup("-n")
+        message.startup("all").refuse("no")
+    dry = message.startup("-n")
     dry.refuse("no")
     dry.refuse_once("never")
     dry.refuse_once("never")
     dry.warn_once("yes")
     dry.warn_once("yes")
-    assert said == ["This would be refused: no", "This would be refused: never", "yes"]
+    assert message == ["This would be refused: no", "This would be refused: never", "yes"]
     for _ in range(2):
         with pytest.raises(InputError):
-            said.startup("all").refuse_once("no")
+            message.startup("all").refuse_once("no")
 
 
-def test_a_process_of_a_job_says_and_deletes_nothing(tmp_path: Path) -> None:
-    said = Said()
-    job = said.startup("all", is_main_process=False)
+def test_job_process_prints_and_deletes_nothing(tmp_path: Path) -> None:
+    message = StartupMessages()
+    job = message.startup("all", is_main_process=False)
     job.refuse("no")
     job.warn("yes")
     job.delete_records([tmp_path], "is old")
-    assert said == [] and not job.executes
+    assert message == [] and not job.executes
 
 
-def test_a_source_without_files_is_refused_before_anything_is_done(
+def test_source_without_files_is_refused_before_any_work(
     everything: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.workflow.startup_cache.cache_code_versions", lambda: None)
     raw = everything.dump_configuration() | {"data": str(tmp_path)}
     with pytest.raises(InputError, match=r"models\.longer\.pretrained"):
-        Said().startup("-n").build_dag(everything, lambda config: None)
+        StartupMessages().startup("-n").build_dag(everything, lambda config: None)
     raw["sources"][0]["path"] = "nowhere/*.txt"
     with pytest.raises(InputError, match="nowhere"):
-        Said().startup("-n").build_dag(parse_configuration(raw), lambda config: None)
+        StartupMessages().startup("-n").build_dag(parse_configuration(raw), lambda config: None)
 
 
-def test_an_image_that_does_not_answer_is_refused_by_a_start_alone(
-    everything: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_image_refuses_only_an_execution(everything: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     def answers_nothing(config: Config) -> None:
         raise InputError("no image")
 
     monkeypatch.setattr("pipeline.workflow.startup_cache.cache_code_versions", lambda: None)
     models = everything.model_copy(update={"models": {}, "experiments": {}})
-    said = Said()
-    said.startup("-n").build_dag(models, answers_nothing)
-    assert said[0] == "This would be refused: no image"
+    message = StartupMessages()
+    message.startup("-n").build_dag(models, answers_nothing)
+    assert message[0] == "This would be refused: no image"
     with pytest.raises(InputError, match="no image"):
-        said.startup("all").build_dag(models, answers_nothing)
+        message.startup("all").build_dag(models, answers_nothing)
 
 
 def _stale(folder: Path) -> Any:
@@ -86,21 +84,23 @@ def _stale(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize(("word", "is_there"), [("all", False), ("-n", True), ("--unlock", True)])
-def test_only_a_start_deletes_a_stale_record(word: str, is_there: bool, tmp_path: Path, everything: Config) -> None:
-    said = Said()
-    said.startup(word).delete_stale_records(Dag(everything), _stale(tmp_path))
+def test_only_an_execution_deletes_a_stale_record(
+    word: str, is_there: bool, tmp_path: Path, everything: Config
+) -> None:
+    message = StartupMessages()
+    message.startup(word).delete_stale_records(Dag(everything), _stale(tmp_path))
     assert (tmp_path / "record.json").exists() == is_there
-    assert len(said) == 1 and said[0].endswith("or is damaged: its step runs again")
+    assert len(message) == 1 and message[0].endswith("or is damaged: its step runs again")
 
 
-def test_a_start_that_snakemake_s_own_lock_stops_deletes_nothing(
+def test_invocation_stopped_by_the_snakemake_lock_deletes_nothing(
     tmp_path: Path, everything: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = Dag(everything)
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".snakemake/locks").mkdir(parents=True)
     (tmp_path / ".snakemake/locks/0.output.lock").write_text(f"{dag.run}/report/index.html\n")
-    Said().startup("all").delete_stale_records(dag, _stale(tmp_path))
+    StartupMessages().startup("all").delete_stale_records(dag, _stale(tmp_path))
     assert (tmp_path / "record.json").exists()
 
 
@@ -111,9 +111,9 @@ def _behind(everything: Config, startup: Startup) -> CheckpointInputs:
     return CheckpointInputs(dag, StaleRecords(dag, Path("nothing")), checkpoints, startup)
 
 
-def test_a_forgotten_batch_that_read_other_raw_files_runs_again(everything: Config, tmp_path: Path) -> None:
-    said = Said()
-    startup = said.startup("all")
+def test_forgotten_batch_with_changed_raw_files_is_rerun(everything: Config, tmp_path: Path) -> None:
+    message = StartupMessages()
+    startup = message.startup("all")
     behind = _behind(everything, startup)
     startup.delete_stale_records(behind.dag, _stale(tmp_path))
     job = {"corpus": "main", "source": "nl_gids", "batch": "0"}
@@ -122,20 +122,18 @@ def test_a_forgotten_batch_that_read_other_raw_files_runs_again(everything: Conf
     outputs: list[Any] = []
     batch.write_text(json.dumps({**record_content("corpus.filter", instance=job), "of": "others", "outputs": outputs}))
     assert behind.sources_complete(STEPS["corpus.filter"], job) == "complete"
-    assert not batch.exists() and said[-1].endswith("read other raw files: its step runs again")
+    assert not batch.exists() and message[-1].endswith("read other raw files: its step runs again")
 
 
-def test_a_segment_that_would_throw_training_away_is_refused(
-    everything: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = Said()
+def test_segment_that_would_discard_a_training_is_refused(everything: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = StartupMessages()
     for word in ("all", "-n"):
-        behind = _behind(everything, said.startup(word))
+        behind = _behind(everything, message.startup(word))
         monkeypatch.setattr(behind.dag.finished, "find_refusal", lambda model: f"{model} stays")
         if word == "all":
             with pytest.raises(WorkflowError, match="base stays"):
                 behind.previous_milestone(STEPS["pretrain.segment"], {"model": "base", "step": "8"})
         else:
-            found = behind.previous_milestone(STEPS["pretrain.segment"], {"model": "base", "step": "8"})
-            assert [Path(path).name for path in found] == ["4"]
-    assert said == ["This would be refused: base stays"]
+            result = behind.previous_milestone(STEPS["pretrain.segment"], {"model": "base", "step": "8"})
+            assert [Path(path).name for path in result] == ["4"]
+    assert message == ["This would be refused: base stays"]

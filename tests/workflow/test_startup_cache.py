@@ -1,4 +1,4 @@
-"""What is kept of the steps' code is what it was worked out to be, and is worked out again when the code is another."""
+"""Cached code versions equal computed ones, and are recomputed when the code changes."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept(folder: Path, *only: str, check: bool = True) -> dict[str, list[object]]:
-    """Return what a process has at hand of each step; with `only` one that can work nothing out."""
+    """Return the cached versions of each step; with `only` in a process that cannot compute any."""
     words = [sys.executable, "-c", KEEP, *only]
     done = subprocess.run(words, cwd=folder, check=check, text=True, capture_output=True)
-    found: dict[str, list[object]] = json.loads(done.stdout) if done.returncode == 0 else {}
-    return found
+    result: dict[str, list[object]] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return result
 
 
-def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) -> None:
+def test_cached_versions_equal_computed_ones_until_a_byte_changes(copy: Path) -> None:
     worked_out = kept(copy)
     assert (copy / VERSIONS_FILE).is_file() and len(worked_out) > 30
     assert kept(copy, "only") == worked_out
     rewrite(copy / "pipeline/corpus/filter.py")
-    assert kept(copy, "only", check=False) == {}, "no name was followed, though the code is another"
+    assert kept(copy, "only", check=False) == {}, "the code changed, but no name was followed"
     edited = kept(copy)
     assert {one for one in edited if edited[one] != worked_out[one]} == {"pipeline.corpus.filter"}
     assert kept(copy, "only") == edited
@@ -59,14 +59,14 @@ def test_what_is_kept_is_what_was_worked_out_until_a_byte_changes(copy: Path) ->
 
 @pytest.fixture
 def worked_out(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
-    """Return what is worked out from now on: of each step the same, which takes no time."""
+    """Return the versions computed from now on: the same for each step, without computation."""
     monkeypatch.setattr(startup_cache, "package_sha256", lambda: "a")
     monkeypatch.setattr(startup_cache.versions, "code_version", lambda _: "0")
     monkeypatch.setattr(startup_cache.versions, "imported", lambda _: {"torch", "numpy"})
     return {f"pipeline.{step}": ["0", ["numpy", "torch"]] for step in STEPS}
 
 
-def test_a_link_to_nothing_among_the_code_stops_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dangling_link_in_the_code_is_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package := tmp_path / "pipeline").mkdir()
     (package / ".#dag.py").symlink_to("somebody@somewhere.1234")
     monkeypatch.setattr(startup_cache, "PACKAGE", package)
@@ -75,7 +75,7 @@ def test_a_link_to_nothing_among_the_code_stops_no_start(tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("worked_out")
-def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_not_cached_if_the_code_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
         monkeypatch.setattr(startup_cache, "package_sha256", iter(hashes).__next__)
         startup_cache.cache_code_versions(tmp_path / "kept.json")
@@ -85,16 +85,14 @@ def test_nothing_is_kept_of_code_that_is_edited_meanwhile(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"package": 1}', '{"package": "a"}', '{"package": "a", "modules": 0}']
 )
-def test_a_file_that_says_nothing_is_written_again(
-    worked_out: dict[str, list[object]], tmp_path: Path, content: str
-) -> None:
+def test_invalid_cache_file_is_rewritten(worked_out: dict[str, list[object]], tmp_path: Path, content: str) -> None:
     (file := tmp_path / "kept.json").write_text(content)
     startup_cache.cache_code_versions(file)
     assert json.loads(file.read_text()) == {"package": "a", "modules": worked_out}
 
 
 @pytest.mark.usefixtures("worked_out")
-def test_where_it_cannot_be_written_nothing_stops(tmp_path: Path) -> None:
+def test_unwritable_cache_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("no folder")
     startup_cache.cache_code_versions(tmp_path / "folder" / "kept.json")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -1,4 +1,4 @@
-"""The declarations of steps are what their modules take."""
+"""Step declarations match the parameters of their modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.workflow.steps.declaration import Output, Step
 from pipeline.workflow.steps.pretrain import previous_milestone
 from pipeline.workflow.steps.report_and_provenance import ARTEFACTS
 
-# What a job tells its step besides its files.
+# Parameters of a step besides its files.
 GIVEN = {"raw", "private", "scratch", "recovery_folder", "launch", "platform", "staging", "owner", "versions"}
 
 
@@ -37,7 +37,7 @@ def test_steps_are_listed_in_the_order_of_their_stages() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
-def test_a_step_takes_what_is_declared(step: Step) -> None:
+def test_step_function_takes_exactly_the_declared_parameters(step: Step) -> None:
     keywords = {*inspect.signature(importlib.import_module(f"pipeline.{step.name}").run).parameters} - {"settings"}
     declared = [one.name for one in (*step.inputs, *step.outputs) if isinstance(one, Output) or one.is_read]
     assert len(declared) == len({*declared}), "each name once"
@@ -48,9 +48,7 @@ def test_a_step_takes_what_is_declared(step: Step) -> None:
     assert step.reads_raw or "raw" not in keywords
 
 
-def test_the_report_reads_every_artefact_that_its_step_has_as_input_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_reads_exactly_the_artifacts_declared_as_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     dag = Dag(parse_configuration(content | {"experiments": {"again": {"base": "base", "seeds": [7, 8]}}}))
     given: set[layout.PathTemplate] = set()
@@ -67,7 +65,7 @@ def test_the_report_reads_every_artefact_that_its_step_has_as_input_and_no_other
     assert given == read - {layout.RECORD, layout.UNIT_RECORDS} and len(given) > 12
 
 
-def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
+def test_branch_is_identified_by_its_start_and_not_by_its_name() -> None:
     content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
     base = content["models"]["base"]
     start = {"model": "base", "step": 4}
@@ -78,8 +76,8 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     before = [previous_milestone(dag, {"model": "branch", "step": step}) for step in ("6", "8")]
     assert before == [["results/micro/models/base/milestones/4"], ["results/micro/models/branch/milestones/6"]]
     assert previous_milestone(dag, {"model": "base", "step": "4"}) == []
-    told = step_settings(config, "pretrain.segment", {"model": "branch", "step": "6"})
-    assert (told.first_step, told.last_step, told.training.start) == (4, 6, None)  # type: ignore[attr-defined]
+    settings = step_settings(config, "pretrain.segment", {"model": "branch", "step": "6"})
+    assert (settings.first_step, settings.last_step, settings.training.start) == (4, 6, None)  # type: ignore[attr-defined]
     assert step_settings(config, "pretrain.export", {"model": "branch"}).result_settings()["first_step"] == 4
     assert "first_step" not in step_settings(config, "pretrain.export", {"model": "base"}).result_settings()
     planned = step_settings(config, "plan.estimate", {})
@@ -89,7 +87,7 @@ def test_a_branch_is_told_by_where_it_starts_and_not_by_a_name() -> None:
     assert both == pytest.approx(1.5 * one)
 
 
-def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
+def test_key_sharing_jobs_do_not_change_settings_of_other_steps() -> None:
     def of_a_corpus(deduplication: dict[str, object]) -> Config:
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
         content["corpus"]["main"]["deduplication"] = deduplication
@@ -103,15 +101,15 @@ def test_jobs_that_share_the_keys_change_what_no_other_step_is_told() -> None:
     files = [equal_keys_files(Dag(config), {"corpus": "main"}) for config in (one, three)]
     assert files == [[], [f"results/micro/corpus/main/equal_keys/{share}.parquet" for share in range(3)]]
     for step in ("corpus.signatures", "corpus.find_duplicates", "corpus.publish"):
-        told = [step_settings(config, step, {"corpus": "main"}).result_settings() for config in (one, three)]
-        assert told[0] == told[1] and "jobs" not in json.dumps(told[0])
+        settings = [step_settings(config, step, {"corpus": "main"}).result_settings() for config in (one, three)]
+        assert settings[0] == settings[1] and "jobs" not in json.dumps(settings[0])
     share = step_settings(three, "corpus.equal_keys", {"corpus": "main", "share": "2"}).result_settings()
     assert (share["share"], share["shares"], share["exact"], share["bands"]) == (2, 3, True, 14)
     assert not {"prefer", "minimum_jaccard", "jobs"} & share.keys()
 
 
 @pytest.mark.parametrize(("launch", "nodes"), [("srun --ntasks-per-node=4", 16), ("torchrun --nproc-per-node=4", 1)])
-def test_a_plan_is_for_the_nodes_on_which_processes_are_started(launch: str, nodes: int) -> None:
+def test_plan_uses_the_nodes_on_which_processes_run(launch: str, nodes: int) -> None:
     config = parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8")))
     platform = config.platform.model_copy(update={"devices": 4, "launch": launch})
     update = {"platform": platform, "slurm": config.slurm.model_copy(update={"nodes": 16})}
@@ -119,31 +117,31 @@ def test_a_plan_is_for_the_nodes_on_which_processes_are_started(launch: str, nod
     assert (planned["devices"], planned["nodes"]) == (4, nodes)
 
 
-def test_models_of_other_seeds_are_asked_the_same() -> None:
-    found = []
+def test_models_with_other_seeds_are_evaluated_equally() -> None:
+    results = []
     for run_seed, seed in ((1, {}), (2, {}), (2, {"seed": 7})):
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
         content["run"]["seed"], content["evaluation"] = run_seed, seed
         config = parse_configuration(content)
-        found.append(STEPS["evaluate.suites"].settings(config, {"model": "base", "step": "8"}).model_dump()["seed"])
-    assert found == [42, 42, 7]
+        results.append(STEPS["evaluate.suites"].settings(config, {"model": "base", "step": "8"}).model_dump()["seed"])
+    assert results == [42, 42, 7]
 
 
-def test_hyperparameters_are_those_that_the_model_depends_on() -> None:
-    def told(**training: object) -> dict[str, object]:
+def test_hyperparameters_are_the_settings_that_determine_the_model() -> None:
+    def plan_settings(**training: object) -> dict[str, object]:
         content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
         content["models"]["base"]["training"] |= training
         settings = STEPS["pretrain.export"].settings(parse_configuration(content), {"model": "base"})
         return dict(settings.model_dump()["hyperparameters"])
 
-    found = told()
+    result = plan_settings()
     names = {"seed", "parameters", "training.learning_rate", "training.batch_size", "architecture.layers"}
-    assert names <= found.keys() and found["seed"] == 7 and isinstance(found["parameters"], int)
-    assert told(keep_checkpoints=9, validation_every=1) == found, "what only watches a training is none of them"
-    assert told(learning_rate=0.5) == {**found, "training.learning_rate": 0.5}
+    assert names <= result.keys() and result["seed"] == 7 and isinstance(result["parameters"], int)
+    assert plan_settings(keep_checkpoints=9, validation_every=1) == result, "monitoring settings are not among them"
+    assert plan_settings(learning_rate=0.5) == {**result, "training.learning_rate": 0.5}
 
 
-def test_a_job_of_finished_training_is_planned_as_it_was_made() -> None:
+def test_job_of_a_finished_training_is_planned_as_it_was_made() -> None:
     dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
     segment, made = {"model": "base", "step": "4"}, ("{}", "code of then", "environment of then")
     today = dag.job_versions("pretrain.segment", segment)
@@ -159,7 +157,7 @@ def test_a_job_of_finished_training_is_planned_as_it_was_made() -> None:
     assert json.loads(dag.non_result_settings("pretrain.segment")(segment))["index_sha256"] == "of base before 4"
 
 
-def test_the_files_of_shards_and_of_the_units_of_a_source_are_in_order() -> None:
+def test_shard_and_unit_files_are_in_order() -> None:
     dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
     assert dag.shard_files(layout.SUFFIXES, "main") == [f"results/micro/tokens/main/suffixes/{n}.arrow" for n in (0, 1)]
     units = [Path(file).name for file in dag.corpus_files(layout.FILTERED, "main")]
@@ -168,7 +166,7 @@ def test_the_files_of_shards_and_of_the_units_of_a_source_are_in_order() -> None
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
-def test_the_settings_of_a_step_are_those_that_its_function_takes(step: Step, everything: Config) -> None:
+def test_step_settings_match_the_parameter_of_its_function(step: Step, everything: Config) -> None:
     run = importlib.import_module(f"pipeline.{step.name}").run
     taken = get_type_hints(run)[next(iter(inspect.signature(run).parameters))]
     jobs = step.instances.jobs(everything)

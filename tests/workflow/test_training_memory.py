@@ -1,4 +1,4 @@
-"""What the plan says of memory: the parts of each model that is traced, a sentence where one is not or is too big."""
+"""Memory in the plan: the parts of each traced model, a sentence for an untraced or oversized one."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def plan(platform: str, **training: object) -> MemoryPlan:
     return estimate_training_memory(config, settings)
 
 
-def test_a_model_that_fits_has_its_parts_and_no_sentence() -> None:
-    found = plan("local")
-    parts = found.traced[NAME].model_dump()
+def test_model_that_fits_has_memory_parts_without_advice() -> None:
+    result = plan("local")
+    parts = result.traced[NAME].model_dump()
     assert parts.pop("peak_in").endswith(("forward", "backward")) and parts.pop("stage") == 0
-    assert parts.pop("peak_bytes") == sum(parts.values()) > 0 and found.notes == []
+    assert parts.pop("peak_bytes") == sum(parts.values()) > 0 and result.notes == []
 
 
-def test_one_that_does_not_fit_is_told_what_does(monkeypatch) -> None:
+def test_model_that_does_not_fit_gets_fitting_settings(monkeypatch) -> None:
     monkeypatch.setattr("pipeline.workflow.preflight._process_memory_bytes", lambda *_: 1000)
     assert plan("local").notes[-1].endswith("no strategy of fsdp fits, so use more or larger devices")
     sizes = {"sequence_length": 64, "micro_batch_size": 4, "batch_size": 8}
     peak = plan("local", **sizes).traced[NAME].peak_bytes
     monkeypatch.setattr("pipeline.workflow.preflight._process_memory_bytes", lambda *_: peak)
-    told = plan("local", **sizes).notes[-1]
-    assert "does not fit" in told and "does, with" in told, told
+    advice = plan("local", **sizes).notes[-1]
+    assert "does not fit" in advice and "does, with" in advice, advice
 
 
-def test_deepspeed_is_traced_too() -> None:
-    found = plan("local", backend="deepspeed", strategy="zero2")
-    assert found.traced[NAME].peak_bytes > 0 and found.traced[NAME].peak_in and found.notes == []
+def test_deepspeed_memory_is_traced() -> None:
+    result = plan("local", backend="deepspeed", strategy="zero2")
+    assert result.traced[NAME].peak_bytes > 0 and result.traced[NAME].peak_in and result.notes == []

@@ -1,4 +1,4 @@
-"""The plan's proposals: lines that a configuration takes, and that planned again give exactly the promised figures."""
+"""The plan's proposals: configuration lines that, planned again, give exactly the promised figures."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def planned(raw: dict[str, Any]) -> tuple[dict[str, Any], MemoryPlan]:
 
 
 def merged(raw: dict[str, Any], lines: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with lines written into it; a mesh replaces the one before."""
+    """Return a configuration with lines written into it; a mesh replaces the previous one."""
     training = {**raw["models"]["base"]["training"], **lines["models"]["base"]["training"]}
     model = {**raw["models"]["base"], "training": training}
     return {**raw, "models": {"base": model}, "slurm": {**raw["slurm"], **lines.get("slurm", {})}}
 
 
 def proposals(raw: dict[str, Any], peak_bytes: Any) -> list[dict[str, Any]]:
-    """Return the proposals where a function of the training stands for its trace."""
+    """Return the proposals with a function of the training as its trace."""
     config = parse_configuration(raw)
 
     def trace(trainings: list[PlannedTraining], limit_bytes: float) -> list[PeakMemory]:
@@ -66,7 +66,7 @@ def proposals(raw: dict[str, Any], peak_bytes: Any) -> list[dict[str, Any]]:
     return propose_settings(asked, trace)[1]
 
 
-def test_the_lines_of_a_proposal_planned_again_give_its_figures() -> None:
+def test_replanned_proposal_gives_its_figures() -> None:
     raw = configuration({"layers": 2, "width": 512, "heads": 8, "key_value_heads": 4}, compile=False)
     plan, memory = planned(raw)
     ways = memory.proposals["base"]
@@ -87,7 +87,7 @@ LARGE = {"preset": "gptnl-30b"}
 BATCH = {"sequence_length": 4096, "batch_size": 1056, "steps": 104_000, "compile": True}
 
 
-def test_a_proposal_changes_how_a_training_computes_and_not_what() -> None:
+def test_proposal_changes_only_how_a_training_is_computed() -> None:
     raw = configuration(LARGE, 22, **BATCH)
     ways = proposals(raw, lambda one: 74e9)
     assert ways
@@ -99,7 +99,7 @@ def test_a_proposal_changes_how_a_training_computes_and_not_what() -> None:
         assert not [*find_training_problems(config, {"base": config.launch}, slurm=True)]
 
 
-def test_what_takes_too_much_by_the_trace_is_not_proposed() -> None:
+def test_settings_that_exceed_traced_memory_are_not_proposed() -> None:
     raw = configuration(LARGE, 22, **BATCH)
 
     def peak(one: PlannedTraining) -> float:
@@ -110,7 +110,7 @@ def test_what_takes_too_much_by_the_trace_is_not_proposed() -> None:
     assert all(way["memory_bytes"] <= USABLE_SHARE * 94e9 for way in proposals(raw, peak))
 
 
-def test_no_setting_of_the_grid_that_fits_is_faster() -> None:
+def test_no_fitting_setting_of_the_grid_is_faster_than_the_proposal() -> None:
     raw = configuration({"preset": "llama3-8b"}, 2, **BATCH)
     fastest = proposals(raw, lambda one: 40e9)[0]
     for size in (1, 2, 4):
@@ -120,7 +120,7 @@ def test_no_setting_of_the_grid_that_fits_is_faster() -> None:
             assert not model["memory_fits"] or model["seconds"] > 0.98 * fastest["seconds"]
 
 
-def test_the_fastest_settings_have_no_proposal_and_an_unfitting_training_has_one() -> None:
+def test_fastest_settings_have_no_proposal_and_an_unfitting_training_has_one() -> None:
     raw = configuration({"preset": "llama3-8b"}, 2, **BATCH)
     ways = proposals(raw, lambda one: 40e9)
     again = merged(raw, ways[0]["write"])
@@ -130,7 +130,7 @@ def test_the_fastest_settings_have_no_proposal_and_an_unfitting_training_has_one
     assert way["write"]["models"]["base"]["training"]["strategy"] != "no_shard"
 
 
-def test_float8_is_a_choice_of_its_own_and_only_where_the_platform_has_it() -> None:
+def test_float8_is_a_separate_proposal_only_on_supported_platforms() -> None:
     shape = {"preset": "llama3-8b"}
     hopper = configuration(shape, 2, **BATCH)
     assert [way["aim"] for way in proposals(hopper, lambda one: 40e9)].count("float8, which rounds otherwise") == 1
@@ -138,32 +138,32 @@ def test_float8_is_a_choice_of_its_own_and_only_where_the_platform_has_it() -> N
     assert not [way for way in proposals(ampere, lambda one: 40e9) if "float8" in way["aim"]]
 
 
-def test_the_group_of_a_hybrid_strategy_is_kept_and_no_other_strategy_has_one() -> None:
+def test_hybrid_shard_group_is_kept_and_absent_in_other_strategies() -> None:
     raw = configuration({"preset": "llama3-1b"}, 2, **BATCH | {"strategy": "hybrid_shard", "mesh": {"shard": 8}})
     config = parse_configuration(raw)
     planned_training = plan_training(config, "base", config.launch)
     asked = _make_asked(config, settings_of(config), planned_training)
-    found = [one.planned.training for one in list_candidates(asked, 8, [planned_training.training.mesh])]
-    assert any(not list_changes(planned_training.training, one) for one in found), "what is asked is a candidate"
-    assert {one.mesh.shard for one in found if one.strategy == "hybrid_shard"} == {8}
-    assert {one.mesh.shard for one in found if one.strategy == "full_shard"} == {None}
+    results = [one.planned.training for one in list_candidates(asked, 8, [planned_training.training.mesh])]
+    assert any(not list_changes(planned_training.training, one) for one in results), "the requested way is a candidate"
+    assert {one.mesh.shard for one in results if one.strategy == "hybrid_shard"} == {8}
+    assert {one.mesh.shard for one in results if one.strategy == "full_shard"} == {None}
 
 
-def test_of_equally_fast_settings_those_with_the_fewest_changes_come_first() -> None:
+def test_fewest_changes_come_first_among_equally_fast_settings() -> None:
     config = parse_configuration(configuration({"preset": "llama3-1b"}, 2, **BATCH | {"strategy": "hybrid_shard"}))
     planned_training = plan_training(config, "base", config.launch)
     asked = _make_asked(config, settings_of(config), planned_training)
-    found = list_candidates(asked, 8, [planned_training.training.mesh])
-    least = min(one.seconds for one in found)
+    candidates = list_candidates(asked, 8, [planned_training.training.mesh])
+    least = min(one.seconds for one in candidates)
     changes = {
         index: len(list_changes(planned_training.training, one.planned.training))
-        for index, one in enumerate(found)
+        for index, one in enumerate(candidates)
         if one.seconds <= 1.01 * least
     }
     assert len(changes) > 1 and changes[0] == min(changes.values()) < max(changes.values())
 
 
-def test_fewer_nodes_are_proposed_where_they_take_less_energy_and_no_more_time() -> None:
+def test_fewer_nodes_are_proposed_if_they_use_less_energy_in_equal_time() -> None:
     raw = configuration({"preset": "llama3-8b"}, 11, **BATCH | {"recomputation": "full", "compile": False})
     asked = estimate(settings_of(parse_configuration(raw)))["models"]["base"]
     ways = {way["aim"]: way for way in proposals(raw, lambda one: 40e9)}
@@ -176,17 +176,17 @@ def test_fewer_nodes_are_proposed_where_they_take_less_energy_and_no_more_time()
         assert ways["fastest"]["facility_energy_joules"] < asked["facility_energy_joules"]
 
 
-def test_settings_of_which_no_time_is_counted_are_no_candidates() -> None:
-    """Snellius states a utilization, by which every strategy would take equally long."""
+def test_settings_without_a_step_time_are_not_candidates() -> None:
+    """Snellius states a utilization, by which every strategy would take equal time."""
     raw = configuration({"layers": 2, "width": 512, "heads": 8}, backend="deepspeed", strategy="zero3")
     config = parse_configuration(raw)
     asked = _make_asked(config, settings_of(config), plan_training(config, "base", config.launch))
-    found = {one.planned.training.strategy for one in list_candidates(asked, 8, [asked.planned.training.mesh])}
-    assert found == {"zero0", "zero1", "zero2", "zero3"}, "zero0 is refused in bf16 before it is traced"
+    results = {one.planned.training.strategy for one in list_candidates(asked, 8, [asked.planned.training.mesh])}
+    assert results == {"zero0", "zero1", "zero2", "zero3"}, "zero0 is refused in bf16 before it is traced"
 
 
-def test_a_proposed_mesh_says_what_differs_even_where_it_is_the_default() -> None:
-    """Whoever writes the lines into a mesh that is there gets the same as who replaces it."""
+def test_proposed_mesh_states_differences_even_at_their_default() -> None:
+    """Writing the lines into an existing mesh gives the same as replacing it."""
     base = Training.model_validate({"learning_rate": 0.001, **TRAINING, "mesh": {"tensor": 4}})
     other = base.model_copy(update={"mesh": Mesh(pipeline=2)})
     assert list_changes(base, other) == {"mesh": {"tensor": 1, "pipeline": 2}}

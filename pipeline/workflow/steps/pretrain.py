@@ -39,13 +39,13 @@ def export_settings(config: Config, i: Wildcards) -> Settings:
     model = config.models[i["model"]]
     trained = config.segment_settings(i["model"], model.training.steps).result_settings()
     vocabulary_size = config.vocabulary_size(model.tokens)
-    told = {
+    hyperparameters = {
         name: value
         for name, value in flatten_settings(trained)
         if isinstance(value, bool | int | float | str) and name not in ("first_step", "last_step")
     }
     return ExportSettings(
-        hyperparameters={**told, "parameters": parameter_count(model.architecture, vocabulary_size)},
+        hyperparameters={**hyperparameters, "parameters": parameter_count(model.architecture, vocabulary_size)},
         first_step=model.training.first_step,
     )
 

@@ -1,4 +1,4 @@
-"""Seeds of two classes: sentences, and lists of the same words."""
+"""Seed texts of two classes: sentences, and lists of the same words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORDS = TEXT.split()
 
 
 def sentences(number: int, seed: int) -> list[str]:
-    """Return so many different texts of a few sentences."""
+    """Return the given number of different texts of a few sentences."""
     draw = random.Random(seed)
     return [
         " ".join(" ".join(draw.choices(WORDS, k=8)).capitalize() + "." for _ in range(draw.randint(3, 9)))
@@ -27,14 +27,14 @@ def sentences(number: int, seed: int) -> list[str]:
 
 
 def menus(number: int, seed: int) -> list[str]:
-    """Return so many different lists of words."""
+    """Return the given number of different word lists."""
     draw = random.Random(seed)
     return ["\n".join(f"* {draw.choice(WORDS)} |" for _ in range(draw.randint(20, 60))) for _ in range(number)]
 
 
 @pytest.fixture
 def seeds(tmp_path: Path) -> Callable[..., tuple[SeedFile, Path]]:
-    """Return a function that writes a file of seeds, and what the step is told of it."""
+    """Return a function that writes a seed file and returns its step settings."""
 
     def write(name: str, label: Any, texts: list[Any], held_out: bool = False) -> tuple[SeedFile, Path]:
         path = tmp_path / f"{name}.jsonl"

@@ -1,4 +1,4 @@
-"""What the classifier sees of a text."""
+"""The features of the classifier."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def same(one: str, other: str) -> bool:
         ("klaar😀", "klaar 😀"),
     ],
 )
-def test_case_digits_and_blanks_do_not_count_and_a_mark_is_no_part_of_a_word(one: str, other: str) -> None:
+def test_case_digits_and_blanks_are_ignored_and_marks_are_separate_tokens(one: str, other: str) -> None:
     assert same(one, other)
 
 
@@ -45,11 +45,11 @@ def test_case_digits_and_blanks_do_not_count_and_a_mark_is_no_part_of_a_word(one
         ("@", "`"),
     ],
 )
-def test_words_marks_ends_of_lines_and_their_order_count(one: str, other: str) -> None:
+def test_words_marks_line_ends_and_order_change_the_features(one: str, other: str) -> None:
     assert not same(one, other)
 
 
-def test_each_word_counts_and_each_two_in_a_row() -> None:
+def test_features_are_words_and_word_pairs() -> None:
     one, two, three = ngram_buckets("een")[0], ngram_buckets("twee")[0], ngram_buckets(".")[0]
     first, second = ngram_buckets("een twee")[2], ngram_buckets("twee.")[2]
     assert ngram_buckets("een twee.").tolist() == [one, two, three, first, second]
@@ -57,16 +57,16 @@ def test_each_word_counts_and_each_two_in_a_row() -> None:
 
 
 @given(st.text())
-def test_any_text_has_one_bucket_for_each_word_and_pair(text: str) -> None:
+def test_any_text_has_one_bucket_per_word_and_pair(text: str) -> None:
     text = text.encode("utf-8", "ignore").decode()
-    found = ngram_buckets(text)
-    assert len(found) == 0 or len(found) % 2 == 1
-    assert ((found >= 0) & (found < BUCKETS)).all() and found.dtype == np.int32
-    assert (len(found) == 0) == (not text.strip("".join(map(chr, [*range(10), *range(11, 33)]))))
+    result = ngram_buckets(text)
+    assert len(result) == 0 or len(result) % 2 == 1
+    assert ((result >= 0) & (result < BUCKETS)).all() and result.dtype == np.int32
+    assert (len(result) == 0) == (not text.strip("".join(map(chr, [*range(10), *range(11, 33)]))))
 
 
-def test_words_spread_over_the_buckets() -> None:
-    found = ngram_buckets(
+def test_words_are_spread_over_the_buckets() -> None:
+    result = ngram_buckets(
         " ".join(f"w{'abcdefghij'[n % 10]}{'klmnopqrst'[n // 10 % 10]}x{'uvw'[n // 100]}" for n in range(300))
     )
-    assert len(set(found.tolist())) > 595 and len(set((found[:300] >> 12).tolist())) > 150
+    assert len(set(result.tolist())) > 595 and len(set((result[:300] >> 12).tolist())) > 150

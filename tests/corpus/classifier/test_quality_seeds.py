@@ -1,4 +1,4 @@
-"""Seeds are read as documents are, and divided so that nothing like a text that is held out is trained on."""
+"""Seeds are read like documents, and split so that no near duplicate of a held-out text is trained on."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def texts_of(*written: Any, language: str = "nl") -> Any:
     return read_seed_texts(language, [seeds for seeds, _ in written], [path for _, path in written], Normalization())
 
 
-def test_near_copies_count_once_and_texts_are_normalised(seeds: Write) -> None:
+def test_near_duplicates_count_once_and_texts_are_normalized(seeds: Write) -> None:
     long = " ".join(WORDS[n % len(WORDS)] + "abc"[n % 3] for n in range(200))
     copies = [long, long + " einde", long + "  einde", " \u00ad" + long + "\r\n"]
-    found = texts_of(seeds("a", "good", [*sentences(60, 1), *copies]), seeds("b", "bad", menus(60, 2)))
-    assert found.good_N.sum() == 61 and (~found.good_N).sum() == 60
-    assert found.sets_N.tolist() == (~found.good_N).astype(int).tolist()
+    result = texts_of(seeds("a", "good", [*sentences(60, 1), *copies]), seeds("b", "bad", menus(60, 2)))
+    assert result.good_N.sum() == 61 and (~result.good_N).sum() == 60
+    assert result.sets_N.tolist() == (~result.good_N).astype(int).tolist()
     stop_words = sum(word in {"de", "bij", "een", "en", "het", "naar", "is"} for word in WORDS) / len(WORDS)
-    assert 0.7 * stop_words < found.stop_words_N[found.good_N].mean() < 1.3 * stop_words
+    assert 0.7 * stop_words < result.stop_words_N[result.good_N].mean() < 1.3 * stop_words
     written = (seeds("a", "good", sentences(60, 1)), seeds("b", "bad", menus(60, 2)))
     assert texts_of(*written, language="fy").stop_words_N.sum() == 0
 
 
-def test_an_id_of_any_type_is_of_no_concern(seeds: Write) -> None:
+def test_ids_of_any_type_are_ignored(seeds: Write) -> None:
     good, bad = seeds("a", "good", sentences(60, 1)), seeds("b", "bad", menus(60, 2))
     lines = [{"text": text, "id": [number], "url": True} for number, text in enumerate(sentences(60, 1))]
     good[1].write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert texts_of(good, bad).good_N.sum() == 60
 
 
-def test_the_order_of_files_and_texts_decides_nothing(seeds: Write) -> None:
+def test_order_of_files_and_texts_does_not_matter(seeds: Write) -> None:
     good, bad = sentences(60, 1), menus(60, 2)
     one = texts_of(seeds("a", "good", good), seeds("b", "bad", bad))
     other = texts_of(
@@ -51,30 +51,30 @@ def test_the_order_of_files_and_texts_decides_nothing(seeds: Write) -> None:
     assert one.good_N.tolist() == other.good_N.tolist()
 
 
-def test_each_text_is_for_one_thing_and_both_classes_are_in_each(seeds: Write) -> None:
-    found = texts_of(
+def test_splits_are_disjoint_and_contain_both_classes(seeds: Write) -> None:
+    result = texts_of(
         seeds("a", "good", sentences(200, 1)),
         seeds("b", "bad", menus(60, 2)),
         seeds("c", "good", sentences(9, 3), held_out=True),
         seeds("d", "bad", menus(7, 4), held_out=True),
     )
-    parts = split_texts(found)
-    counted = [(int(found.good_N[part].sum()), int((~found.good_N[part]).sum())) for part in parts]
+    parts = split_texts(result)
+    counted = [(int(result.good_N[part].sum()), int((~result.good_N[part]).sum())) for part in parts]
     assert counted == [(140, 42), (20, 6), (40, 12), (9, 7)]
-    assert sorted(np.concatenate(parts).tolist()) == list(range(len(found.good_N)))
-    assert not found.held_out_N[np.concatenate(parts[:3])].any()
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(result.good_N)))
+    assert not result.held_out_N[np.concatenate(parts[:3])].any()
 
 
-def test_what_is_like_a_text_of_a_file_that_is_held_out_is_not_trained_on(seeds: Write) -> None:
+def test_near_duplicates_of_held_out_texts_are_not_trained_on(seeds: Write) -> None:
     long = " ".join(f"{WORDS[n % 17]}{'abcdefghijk'[n % 11]}" for n in range(300))
     for copies in ([long], [f"{long} {n} keer" for n in range(9)]):
-        found = texts_of(
+        result = texts_of(
             seeds("a", "good", [*sentences(60, 1), *copies]),
             seeds("b", "bad", menus(60, 2)),
             seeds("c", "good", [long], held_out=True),
             seeds("d", "bad", menus(7, 4), held_out=True),
         )
-        assert (found.sets_N == 0).sum() == 60 and (found.sets_N == 2).sum() == 1
+        assert (result.sets_N == 0).sum() == 60 and (result.sets_N == 2).sum() == 1
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,12 @@ def test_what_is_like_a_text_of_a_file_that_is_held_out_is_not_trained_on(seeds:
         (sentences(60, 1), ["", 3], "b.jsonl has no text in the field 'text'"),
     ],
 )
-def test_seeds_of_which_nothing_can_be_learnt_are_refused(
-    seeds: Write, good: list[str], bad: list[Any], sentence: str
-) -> None:
+def test_unusable_seed_texts_are_refused(seeds: Write, good: list[str], bad: list[Any], sentence: str) -> None:
     with pytest.raises(InputError, match=r"quality\.nl") as refused:
         texts_of(seeds("a", "good", good), seeds("b", "bad", bad))
     assert sentence in str(refused.value)
 
 
-def test_as_many_texts_as_are_needed_are_enough(seeds: Write) -> None:
-    found = texts_of(seeds("a", "good", sentences(MINIMUM_TEXTS, 1)), seeds("b", "bad", menus(MINIMUM_TEXTS, 2)))
-    assert len(found.good_N) == 2 * MINIMUM_TEXTS
+def test_minimum_number_of_seed_texts_suffices(seeds: Write) -> None:
+    result = texts_of(seeds("a", "good", sentences(MINIMUM_TEXTS, 1)), seeds("b", "bad", menus(MINIMUM_TEXTS, 2)))
+    assert len(result.good_N) == 2 * MINIMUM_TEXTS

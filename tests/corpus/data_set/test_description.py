@@ -1,4 +1,4 @@
-"""What the description of a data set counts of its documents."""
+"""The counts in the description of a data set."""
 
 from __future__ import annotations
 

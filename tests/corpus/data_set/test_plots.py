@@ -1,4 +1,4 @@
-"""A histogram's bars are as high as its numbers say, and its labels stand where they belong."""
+"""Histogram bars have the heights of their numbers, and labels are at their positions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ FLOOR = plots.HEIGHT - plots.BOTTOM
 
 
 def heights(drawn: str) -> list[float]:
-    """Return how high the bars are, by their own height; each stands on the floor."""
-    found = re.findall(r'<rect class="kept" x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', drawn)
-    assert all(float(top) + float(height) == pytest.approx(FLOOR, abs=0.11) for top, height in found)
-    return [float(height) for _, height in found]
+    """Return the heights of the bars; each begins at the baseline."""
+    result = re.findall(r'<rect class="kept" x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', drawn)
+    assert all(float(top) + float(height) == pytest.approx(FLOOR, abs=0.11) for top, height in result)
+    return [float(height) for _, height in result]
 
 
 def labels(drawn: str) -> list[str]:
-    """Return what stands below the bars."""
+    """Return the labels below the bars."""
     return re.findall(rf'y="{plots.HEIGHT - 22}" text-anchor="middle">([^<]*)<', drawn)
 
 
-def test_a_bar_is_as_high_as_its_number() -> None:
+def test_bar_height_is_proportional_to_its_number() -> None:
     full, half = heights(plots.histogram("nl", "x", [(0, 100), (1, 0), (2, 50)], []))
     assert full == pytest.approx(FULL / 1.05, abs=0.1) and half == pytest.approx(full / 2, abs=0.1)
 
 
-def test_a_logarithmic_bar_grows_by_as_much_with_each_factor_of_ten() -> None:
+def test_logarithmic_bar_grows_equally_per_factor_of_ten() -> None:
     one, ten, hundred = heights(plots.histogram("nl", "x", [(0, 1), (1, 10), (2, 0), (3, 100)], [], logarithmic=True))
     assert hundred == pytest.approx(FULL, abs=0.1), "the highest bar fills the chart"
     assert hundred - ten == pytest.approx(ten - one, abs=0.15) and one == pytest.approx((ten - one) / 2, abs=0.15)
@@ -44,7 +44,7 @@ def test_a_logarithmic_bar_grows_by_as_much_with_each_factor_of_ten() -> None:
         (50, ["1.00", "0.95", "0.90", "0.85", "0.80", "0.75", "0.70", "0.65", "0.60", "0.55", "0.50"]),
     ],
 )
-def test_how_sure_a_language_is_has_labels_as_many_as_are_read(lowest: int, expected: list[str]) -> None:
+def test_language_score_histogram_has_readable_labels(lowest: int, expected: list[str]) -> None:
     drawn = plots.score_histogram("nl", [[lowest, 3], [99, 5]], 100)
     assert labels(drawn) == expected
     (width, _) = re.findall(r'<rect class="kept".*? width="([\d.]+)"', drawn)
@@ -52,6 +52,6 @@ def test_how_sure_a_language_is_has_labels_as_many_as_are_read(lowest: int, expe
     assert float(width) == pytest.approx(across / (100 - min(lowest, 90)) - 1, abs=0.1)
 
 
-def test_lengths_have_finer_labels_where_they_lie_near_one_another() -> None:
+def test_length_histogram_has_finer_labels_for_a_narrow_range() -> None:
     assert labels(plots.length_histogram("nl", [[20, 1], [47, 1]], 4)) == ["50", "100", "200", "500", "1,000", "2,000"]
     assert labels(plots.length_histogram("nl", [[20, 1], [48, 1]], 4)) == ["100", "1,000"]

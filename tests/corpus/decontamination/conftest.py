@@ -1,4 +1,4 @@
-"""Items that are looked for in texts."""
+"""Evaluation items that are searched in texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows(*items: Any) -> bytes:
     return "".join(json.dumps(item) + "\n" for item in items).encode()
 
 
-class Looked:
+class IndexedItems:
     """The items of some files, by the settings of a run."""
 
     def __init__(self, folder: Path, contents: dict[str, bytes], entries: dict[str, Any], settings: Any) -> None:
@@ -32,14 +32,16 @@ class Looked:
         self.settings = ContaminationThresholds(**{key: value for key, value in settings.items() if key not in words})
 
     def units(self, units: dict[str, list[str]]) -> tuple[dict[str, list[ItemHit]], dict[str, Any]]:
-        """Return the hits of each source's texts, and the summary, of texts that are Dutch."""
+        """Return the hits of each source's Dutch texts, and the summary."""
         search, decision = ItemSearch(self.table), ContaminationDecision(self.table, self.settings)
         matches = {source: search.find_matches(texts) for source, texts in units.items()}
-        for found in matches.values():
-            decision.count_documents(found)
+        for result in matches.values():
+            decision.count_documents(result)
         hits = {
-            source: decision.find_contaminated(source, {"nl": sum(map(len, units[source]))}, ["nl"] * len(found), found)
-            for source, found in matches.items()
+            source: decision.find_contaminated(
+                source, {"nl": sum(map(len, units[source]))}, ["nl"] * len(result), result
+            )
+            for source, result in matches.items()
         }
         return hits, decision.summary()
 
@@ -49,10 +51,10 @@ class Looked:
 
 
 @pytest.fixture
-def looked(tmp_path: Path) -> Callable[..., Looked]:
-    """Return what hashes the items of files, name to content; `entries` has the fields of some."""
+def index_items(tmp_path: Path) -> Callable[..., IndexedItems]:
+    """Return a function that indexes item files, name to content; `entries` has the fields of some."""
 
-    def make(contents: dict[str, bytes], entries: dict[str, Any] | None = None, **settings: Any) -> Looked:
-        return Looked(tmp_path, contents, entries or {}, settings)
+    def make(contents: dict[str, bytes], entries: dict[str, Any] | None = None, **settings: Any) -> IndexedItems:
+        return IndexedItems(tmp_path, contents, entries or {}, settings)
 
     return make

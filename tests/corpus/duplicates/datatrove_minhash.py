@@ -1,4 +1,4 @@
-"""datatrove's block of MinHash signatures with this package's words, as tests and benchmarks compare it with ours."""
+"""datatrove's MinHash block with this package's words, for comparisons in tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipeline.corpus.text.word_splitting import word_tokenize
 
 
 def configuration(settings: SignatureSettings) -> MinhashConfig:
-    """Return datatrove's configuration of the same meaning."""
+    """Return the equivalent configuration of datatrove."""
     return MinhashConfig(
         n_grams=settings.ngram, num_buckets=settings.bands, hashes_per_bucket=settings.rows, seed=settings.seed
     )
 
 
 class PlainWords(WordTokenizer):  # type: ignore[misc]
-    """Gives datatrove the words of this package."""
+    """Replace datatrove's words by those of this package."""
 
     def word_tokenize(self, text: str) -> list[str]:
         return word_tokenize(text)

@@ -1,4 +1,4 @@
-"""Clusters and the copy that is kept, whatever the order of the files, the units, the processes or the memory."""
+"""Clusters and kept copies do not depend on the order of files, units, processes or on memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ ROOT = Path(__file__).parents[3]
 FEW = Deduplication(bands=2, prefer=["b"], minimum_jaccard=0)
 
 
-def found(folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], section: Deduplication) -> list[Any]:
-    """Return what the deduplication says of signatures that are given as rows, sorted by id."""
+def find_clusters(
+    folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], section: Deduplication
+) -> list[Any]:
+    """Return the deduplication result of signatures given as rows, sorted by id."""
     paths = []
     for (source, unit), rows in units.items():
         paths.append(folder / f"{source}.{unit}")
@@ -48,7 +50,7 @@ def found(folder: Path, units: dict[tuple[str, int], list[dict[str, Any]]], sect
 
 
 def expected(documents: list[dict[str, Any]], prefer: list[str]) -> list[Any]:
-    """Return the same, by joining whatever has an equal key until nothing changes."""
+    """Return the same by joining equal keys until nothing changes."""
     clusters = [{row["id"]} for row in documents]
     kinds = [("content_0", "content_1"), ("bucket_000",), ("bucket_001",)]
     keys = [{(kind, *(row[name] for name in kind)) for kind in kinds if row[kind[0]]} for row in documents]
@@ -93,7 +95,7 @@ KEYS = st.integers(0, 9).map(lambda number: number * (2**64 // 10))
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=25)
-def test_every_division_order_and_memory_gives_the_clusters(
+def test_clusters_do_not_depend_on_division_order_or_memory(
     documents: list[dict[str, Any]], divided: int, random: Any
 ) -> None:
     for number, row in enumerate(documents):
@@ -109,22 +111,26 @@ def test_every_division_order_and_memory_gives_the_clusters(
         random.shuffle(shuffled)
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             patch.setattr(key_groups, "RECORD_BYTES", record_bytes)
-            results.append(found(Path(folder), dict(shuffled), FEW))
+            results.append(find_clusters(Path(folder), dict(shuffled), FEW))
     assert results == [expected(documents, FEW.prefer)] * 3
 
 
-def test_the_kept_copy_is_of_the_preferred_source_then_the_longest_then_the_first(tmp_path: Path) -> None:
+def test_kept_copy_is_from_the_preferred_source_then_longest_then_first(tmp_path: Path) -> None:
     def row(name: str, characters: int) -> dict[str, Any]:
         keys = {"content_0": 1, "content_1": 1, "bucket_000": 0, "bucket_001": 0}
         return {"id": name, "characters": characters, "ngrams": 1, **keys}
 
     units = {("a", 0): [row("a/long", 9)], ("b", 0): [row("b/2", 5), row("b/1", 5), row("b/short", 1)]}
-    assert {entry[2] for entry in found(tmp_path, units, FEW)} == {"b/1"}
-    assert {entry[2] for entry in found(tmp_path, units, FEW.model_copy(update={"prefer": []}))} == {"a/long"}
-    assert {entry[2] for entry in found(tmp_path, units, FEW.model_copy(update={"prefer": ["c"]}))} == {"a/long"}
+    assert {entry[2] for entry in find_clusters(tmp_path, units, FEW)} == {"b/1"}
+    assert {entry[2] for entry in find_clusters(tmp_path, units, FEW.model_copy(update={"prefer": []}))} == {"a/long"}
+    assert {entry[2] for entry in find_clusters(tmp_path, units, FEW.model_copy(update={"prefer": ["c"]}))} == {
+        "a/long"
+    }
 
 
-def test_the_corpus_of_a_corpus_is_itself(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_deduplicating_a_deduplicated_corpus_changes_nothing(
+    chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
     variants = {f"{name}-{cut}": text[: len(text) - cut] for name, text in texts.items() for cut in (0, 20, 60, 150)}
     chain.filter("s", {"x.jsonl": as_json_lines(variants)})
     chain.filter("t", {"x.jsonl": as_json_lines(texts)})
@@ -149,9 +155,7 @@ def test_the_corpus_of_a_corpus_is_itself(chain: Any, texts: dict[str, str], as_
     }
 
 
-def test_final_documents_are_skipped_by_their_hash_as_others_are(
-    chain: Any, texts: dict[str, str], as_json_lines: Any
-) -> None:
+def test_final_documents_are_skipped_by_hash(chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
     chain.deduplicate(["s"])
     path = chain.folder / "s.final"
@@ -179,7 +183,7 @@ def collected(path: Path, texts: dict[str, str], **unit: Any) -> Path:
     return path
 
 
-def test_any_number_of_processes_signs_to_the_same_bytes(texts: dict[str, str], tmp_path: Path) -> None:
+def test_signatures_do_not_depend_on_the_number_of_processes(texts: dict[str, str], tmp_path: Path) -> None:
     for number in range(4):
         collected(tmp_path / f"{number}.documents", {name: text * (number + 1) for name, text in texts.items()})
     with ProcessPoolExecutor(2) as pool:
@@ -187,7 +191,7 @@ def test_any_number_of_processes_signs_to_the_same_bytes(texts: dict[str, str], 
     assert parallel == [_sign(tmp_path, number) for number in (3, 2, 1, 0)][::-1]
 
 
-def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Path) -> None:
+def test_insufficient_memory_and_foreign_signatures_are_refused(tmp_path: Path) -> None:
     section = Deduplication(minhash=False)
     for name in ("one", "other"):
         writer = SignatureWriter(tmp_path / name, section, {"source": "s", "unit": 0})
@@ -215,7 +219,7 @@ def test_too_little_memory_and_foreign_signatures_are_one_sentence(tmp_path: Pat
         run(section, "one", "other")
 
 
-def test_a_units_file_changes_with_its_own_clusters_alone(tmp_path: Path) -> None:
+def test_output_of_a_unit_changes_only_with_its_own_clusters(tmp_path: Path) -> None:
     def row(name: str, key: int) -> dict[str, Any]:
         return {
             "id": name,
@@ -237,7 +241,7 @@ def test_a_units_file_changes_with_its_own_clusters_alone(tmp_path: Path) -> Non
 
     def files(name: str) -> dict[str, bytes]:
         (tmp_path / name).mkdir()
-        found(tmp_path / name, units, FEW)
+        find_clusters(tmp_path / name, units, FEW)
         return {path.name: path.read_bytes() for path in (tmp_path / name / "duplicates").iterdir()}
 
     before = files("before")
@@ -248,7 +252,7 @@ def test_a_units_file_changes_with_its_own_clusters_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_documents_in_bounded_memory() -> None:
+def test_hundred_thousand_documents_are_clustered_in_bounded_memory() -> None:
     """The limit is on all memory that the process writes to: 400 MB with Python and its libraries."""
     limit_bytes = 400_000_000
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Equal keys are found whatever they are and however little memory there is, and what they join is one group."""
+"""Equal keys are found for any values and any memory limit, and joined keys form one group."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pipeline.corpus.settings import Corpus, Deduplication
 UNITS = [SignedUnit(Path(str(place)), "s", place, 0, 0, 0, 0, 0, 0) for place in range(3)]
 
 
-def found(records: list[tuple[int, ...]], columns: int, memory_bytes: int) -> list[tuple[int, int]]:
-    """Return the pairs of records that stand in three units, the third of which is empty, sorted by the second."""
+def find_pairs(records: list[tuple[int, ...]], columns: int, memory_bytes: int) -> list[tuple[int, int]]:
+    """Return the pairs of records in three units, the third of which is empty, sorted by the second."""
     keys = np.array(records, dtype=np.uint64).reshape(-1, columns).T
     half = len(records) // 2
     shares = {0: slice(0, half), 1: slice(half, None), 2: slice(0, 0)}
@@ -33,7 +33,7 @@ def found(records: list[tuple[int, ...]], columns: int, memory_bytes: int) -> li
 
 
 def expected(records: list[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Return the same by asking a dictionary."""
+    """Return the same with a dictionary."""
     first: dict[tuple[int, ...], int] = {}
     pairs = [(first.setdefault(key, place), place) for place, key in enumerate(records) if key[0]]
     return [(one, other) for one, other in pairs if one != other]
@@ -50,19 +50,19 @@ KEYS = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([
 )
 @example([(2**32 * (number % 700), 1) for number in range(2000)], 1000, 1)
 @settings(max_examples=60)
-def test_the_pairs_are_those_of_a_dictionary(records: list[tuple[int, ...]], bucket_records: int, parts: int) -> None:
+def test_pairs_equal_those_of_a_dictionary(records: list[tuple[int, ...]], bucket_records: int, parts: int) -> None:
     memory_bytes = max(1, -(-len(records) * RECORD_BYTES // parts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_groups, "BUCKET_RECORDS", bucket_records)
-        assert found(records, len(records[0]) if records else 1, memory_bytes) == expected(records)
+        assert find_pairs(records, len(records[0]) if records else 1, memory_bytes) == expected(records)
 
 
-def test_more_different_keys_in_a_bucket_than_its_table_has_places_for() -> None:
+def test_bucket_overflow_finds_all_keys() -> None:
     records = [(number % 3000 + 1,) for number in range(9000)]
-    assert found(records, 1, 10**9) == expected(records)
+    assert find_pairs(records, 1, 10**9) == expected(records)
 
 
-def test_no_units_have_no_pairs() -> None:
+def test_no_units_give_no_pairs() -> None:
     def read(unit: SignedUnit) -> Any:
         raise AssertionError
 
@@ -70,7 +70,7 @@ def test_no_units_have_no_pairs() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30), st.integers(0, 30))
-def test_what_is_joined_has_the_smallest_number_of_its_group(pairs: list[tuple[int, int]], cut: int) -> None:
+def test_joined_documents_have_the_smallest_index_of_their_group(pairs: list[tuple[int, int]], cut: int) -> None:
     joined = DisjointSets(20)
     for some in (pairs[:cut], pairs[cut:]):
         ones, others = np.array(some, dtype=np.int64).reshape(-1, 2).T
@@ -86,7 +86,7 @@ SECTION = Deduplication(paragraphs=True, paragraph_characters=40, prefer=["b"])
 
 
 @pytest.mark.slow
-def test_a_paragraph_stays_where_it_occurs_first(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_paragraph_is_kept_at_its_first_occurrence(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain = new_chain(Corpus(deduplication=SECTION))
     notice = "Overname van deze tekst is toegestaan, mits met een duidelijke bronvermelding."
     water, baker, bicycle = texts["nl_water"], texts["nl_bakker"], texts["nl_fiets"]
@@ -116,7 +116,7 @@ def test_a_paragraph_stays_where_it_occurs_first(new_chain: Any, texts: dict[str
     assert chain.deduplicate(["a", "b"])["paragraphs_cut"] == 0
 
 
-def test_paragraphs_of_removed_copies_do_not_count(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
+def test_paragraphs_of_removed_copies_are_ignored(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     chain = new_chain(Corpus(deduplication=SECTION))
     chain.filter("a", {"x.jsonl": as_json_lines({"1": texts["nl_water"], "2": texts["nl_water"]})})
     counts = chain.deduplicate(["a"])
@@ -125,7 +125,7 @@ def test_paragraphs_of_removed_copies_do_not_count(new_chain: Any, texts: dict[s
 
 
 @given(st.lists(st.text("ab \n", max_size=12)))
-def test_what_is_not_cut_stays_as_it_is(paragraphs: list[str]) -> None:
+def test_remaining_text_is_unchanged(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)
     keys = paragraph_keys(text, 4)
     assert remove_paragraphs(text, []) == text.strip()

@@ -1,4 +1,4 @@
-"""Near duplicates are those that the mathematics of MinHash promises, and datatrove finds the same ones."""
+"""Near duplicates follow the theory of MinHash, and datatrove finds the same ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THEIRS = datatrove_block("nothing", Deduplication())
 
 @pytest.fixture(scope="module")
 def graded() -> list[str]:
-    """Return pairs of texts: one, and the same with 0 to 13 words in the place of others."""
+    """Return pairs of texts: one, and the same with 0 to 13 words replaced."""
     random = np.random.default_rng(1)
     vocabulary = np.array([f"w{''.join(letters)}" for letters in random.choice(list("abcdefghij"), (5000, 6))])
     texts = []
@@ -67,31 +67,31 @@ def jaccard(texts: list[str]) -> sparse.coo_matrix:
     return pairs
 
 
-def test_precision_and_recall_are_those_of_the_analytic_curve(graded: list[str], signed: Path) -> None:
+def test_precision_and_recall_follow_the_analytic_curve(graded: list[str], signed: Path) -> None:
     section, pairs = Deduplication(), jaccard(graded)
     table = pq.read_table(signed)
     bands = [table[name].to_numpy() for name in band_columns(section)]
-    found = np.logical_or.reduce([keys[pairs.row] == keys[pairs.col] for keys in bands])
+    result = np.logical_or.reduce([keys[pairs.row] == keys[pairs.col] for keys in bands])
     expected = 1 - (1 - pairs.data**section.rows) ** section.bands
     for threshold in (0.5, 0.6, 0.7, 0.8):
         similar = pairs.data >= threshold
         assert similar.sum() > 500
-        assert found[similar].mean() == pytest.approx(expected[similar].mean(), abs=0.02)
-        precision, promised = similar[found].mean(), expected[similar].sum() / expected.sum()
+        assert result[similar].mean() == pytest.approx(expected[similar].mean(), abs=0.02)
+        precision, promised = similar[result].mean(), expected[similar].sum() / expected.sum()
         assert precision == pytest.approx(promised, abs=0.02)
     everywhere = [set(map(frozenset, _equal(keys))) for keys in bands]
-    assert len(set().union(*everywhere)) == found.sum()
+    assert len(set().union(*everywhere)) == result.sum()
 
 
 def _equal(keys: npt.NDArray[np.uint64]) -> list[tuple[int, int]]:
-    """Return the pairs of texts of which the keys are equal, of all pairs that there are."""
+    """Return all pairs of texts with equal keys, by brute force."""
     order = np.argsort(keys)
     assert not (keys[order[2:]] == keys[order[:-2]]).any()
     same = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
     return list(zip(order[same].tolist(), order[same + 1].tolist(), strict=True))
 
 
-def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: Path, tmp_path: Path) -> None:
+def test_clusters_equal_those_of_datatrove(graded: list[str], signed: Path, tmp_path: Path) -> None:
     theirs = datatrove_block(str(tmp_path / "theirs"), Deduplication())
     documents = [Document(text=text, id=str(number)) for number, text in enumerate(graded[:400])]
     theirs.run(iter(documents))
@@ -125,7 +125,7 @@ def test_the_clusters_are_those_of_datatroves_blocks(graded: list[str], signed: 
 
 
 @given(st.text())
-def test_texts_are_simplified_as_datatrove_does_it(text: str) -> None:
+def test_text_simplification_equals_datatrove(text: str) -> None:
     assert simplify(text) == simplify_text(text)
     assert simplify(f"é{text}") == simplify_text(f"é{text}")
 
@@ -153,18 +153,18 @@ PIECES = [
 
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=60).map("".join))
-def test_shingles_are_those_of_datatrove(text: str) -> None:
+def test_shingles_equal_those_of_datatrove(text: str) -> None:
     assert np.array_equal(OURS.shingles.hash_text(text), THEIRS.get_shingles(text)[:, 0])
 
 
 @given(st.text())
-def test_content_is_compared_without_case_and_white_space(text: str) -> None:
+def test_exact_deduplication_ignores_case_and_white_space(text: str) -> None:
     plain = " ".join(text.casefold().split())
     assert content_hash(text) == (len(plain), hashlib.sha256(plain.encode()).digest())
 
 
 @pytest.mark.parametrize("words", [0, 4, 5, 259, 260, 261, 1200])
-def test_signatures_of_any_length_are_those_of_datatrove(words: int, tmp_path: Path) -> None:
+def test_signatures_of_any_length_equal_those_of_datatrove(words: int, tmp_path: Path) -> None:
     section = Deduplication(bands=3, rows=7, seed=5)
     ours, theirs = MinhashSigner(section), datatrove_block(str(tmp_path / "theirs"), section)
     text = " ".join(f"woord{number * number % 97}" for number in range(words))

@@ -1,4 +1,4 @@
-"""What is removed as a near copy is as alike to the document that is kept for it as it has to be, counted by hand."""
+"""A removed near duplicate has the required similarity to its kept document, by brute force."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def chain(revisions: int, words: int, changed: int, seed: int) -> list[str]:
 def deduplicated(
     folder: Path, texts: dict[str, str], section: Deduplication, units: int = 1, rows_per_group: int = 1000
 ) -> dict[str, dict[str, Any]]:
-    """Return what the steps say of documents that have copies, by their ids."""
+    """Return the decisions on documents with copies, by id."""
     folder.mkdir()
     documents, signed = [], []
     keys = set(SignatureSettings.model_fields)
@@ -74,7 +74,7 @@ def deduplicated(
     return {row["id"]: row for row in pq.read_table(folder / "duplicates").to_pylist()}
 
 
-def test_of_a_chain_of_revisions_only_what_is_like_a_kept_one_goes(tmp_path: Path) -> None:
+def test_only_revisions_similar_to_a_kept_document_are_removed(tmp_path: Path) -> None:
     revisions = {f"s/x/{number:02d}": text for number, text in enumerate(chain(40, 200, 2, 1))}
     every = deduplicated(tmp_path / "every", revisions, Deduplication(minimum_jaccard=0))
     assert len(every) == 40 and {row["value"] for row in every.values()} == {every["s/x/00"]["value"]}
@@ -84,24 +84,22 @@ def test_of_a_chain_of_revisions_only_what_is_like_a_kept_one_goes(tmp_path: Pat
     assert len(far) > 10
 
     section = Deduplication()
-    found = deduplicated(tmp_path / "found", revisions, section)
+    result = deduplicated(tmp_path / "found", revisions, section)
     least = (1 / 14) ** (1 / 8)
-    kept = [name for name, row in found.items() if row["reason"] is None]
+    kept = [name for name, row in result.items() if row["reason"] is None]
     assert 2 < len(kept) < 20
-    for name, row in found.items():
+    for name, row in result.items():
         assert row["cluster"] == every[name]["value"]
         if row["reason"] is None:
             assert (row["value"], row["jaccard"]) == (name, None)
         else:
             assert row["jaccard"] == jaccard(revisions[name], revisions[row["value"]]) >= least
-        assert row["cluster_size"] == sum(other["value"] == row["value"] for other in found.values())
+        assert row["cluster_size"] == sum(other["value"] == row["value"] for other in result.values())
     assert all(jaccard(revisions[one], revisions[other]) < least for one in kept for other in kept if one < other)
     assert section.minimum_similarity == pytest.approx(0.719, abs=0.0005)
 
 
-def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_do_not_depend_on_division_or_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {f"s/{seed}/{number:02d}": text for seed in range(6) for number, text in enumerate(chain(12, 90, 3, seed))}
     texts |= {f"s/copy/{name[2:]}": text.upper() for name, text in [*texts.items()][::5]}
     texts |= {f"s/{name}": f"{text} {text}" for name, text in texts.items() if name.startswith("s/5")}  # n-grams twice
@@ -123,7 +121,7 @@ def test_texts_are_read_again_from_any_division_in_any_memory_to_the_same_decisi
             assert row["jaccard"] == figure >= 0.6
 
 
-def test_a_copy_of_a_reserved_text_goes_however_little_they_are_alike(tmp_path: Path) -> None:
+def test_copy_of_a_reserved_text_is_removed_at_any_similarity(tmp_path: Path) -> None:
     first, *others = chain(40, 200, 2, 1)
     deduplicated(tmp_path / "reserved", {"t/0": first}, Deduplication())
     deduplicated(tmp_path / "others", {f"s/{number}": text for number, text in enumerate(others)}, Deduplication())
@@ -140,7 +138,7 @@ def test_a_copy_of_a_reserved_text_goes_however_little_they_are_alike(tmp_path: 
     assert min(jaccard(first, text) for text in others) < 0.3
 
 
-def test_a_text_that_is_not_the_signed_one_is_told(tmp_path: Path) -> None:
+def test_text_that_does_not_match_its_signature_is_refused(tmp_path: Path) -> None:
     texts = {f"s/x/{number}": text for number, text in enumerate(chain(3, 60, 1, 2))}
     deduplicated(tmp_path / "one", texts, Deduplication())
     table = pq.read_table(tmp_path / "one/0.documents")
@@ -162,18 +160,18 @@ SETS = st.lists(st.lists(st.integers(0, 9), max_size=8), min_size=1, max_size=5)
 
 def reader(sets: list[list[int]], asked: list[int]) -> Callable[[Any, Any, Any], Any]:
     def read(places: Any, hashes: Any, starts: Any) -> Any:
-        found = [sorted(set(sets[place])) for place in places]
-        for start, entry in zip(starts, found, strict=True):
+        results = [sorted(set(sets[place])) for place in places]
+        for start, entry in zip(starts, results, strict=True):
             hashes[start : start + len(entry)] = entry
         asked.append(len(places))
-        return np.array([len(entry) for entry in found])
+        return np.array([len(entry) for entry in results])
 
     return read
 
 
 @given(st.lists(SETS, max_size=6), st.integers(0, 400), st.sampled_from([0.25, 0.5, 1.0]))
 @settings(max_examples=150)
-def test_each_text_goes_to_the_first_kept_one_that_is_like_it(
+def test_each_text_is_assigned_to_the_first_similar_kept_text(
     clusters: list[list[list[int]]], memory_bytes: int, least: float
 ) -> None:
     sets = [entry for cluster in clusters for entry in cluster]
@@ -194,21 +192,21 @@ def test_each_text_goes_to_the_first_kept_one_that_is_like_it(
             kept.append(place)
     asked: list[int] = []
     try:
-        found, similarities = find_similar_kept_texts(numbers, sizes, reader(sets, asked), least, memory_bytes)
+        result, similarities = find_similar_kept_texts(numbers, sizes, reader(sets, asked), least, memory_bytes)
     except InputError as error:
         assert "raise it by" in str(error) and memory_bytes < 6 * 8 * 8
     else:
-        assert list(zip(found.tolist(), similarities.tolist(), strict=True)) == expected
+        assert list(zip(result.tolist(), similarities.tolist(), strict=True)) == expected
         assert sum(asked) == len(sets)
 
 
-def test_a_cluster_is_never_quadratic() -> None:
-    """A thousand texts that have nothing in common: each is compared with the first hundred."""
+def test_comparisons_in_a_cluster_are_not_quadratic() -> None:
+    """A thousand texts without anything in common: each is compared with the first hundred."""
     asked: list[int] = []
     sets = [[number] for number in range(1000)] + [[50], [500]]
     numbers = np.zeros(len(sets), dtype=np.int64)
     sizes = np.ones(len(sets), dtype=np.int64)
     for memory_bytes in (2000, 100_000):
-        found, _ = find_similar_kept_texts(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
-        assert found.tolist() == [*range(1000), 50, 1001]
+        result, _ = find_similar_kept_texts(numbers, sizes, reader(sets, asked), 0.5, memory_bytes)
+        assert result.tolist() == [*range(1000), 50, 1001]
     assert minhash.MAXIMUM_COMPARED == 100 and max(asked[:-1]) <= 2000 // 8 // 2

@@ -1,4 +1,4 @@
-"""What the tests of personal data share."""
+"""Fixtures of the personal data tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the labelled passages of contexts.txt, in which the words around a value decide."""
+"""Read the labelled passages of contexts.txt, in which the words around a value decide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PART = re.compile(r"# part (\w)")
 
 
 def read_contexts() -> dict[str, list[Text]]:
-    """Return the passages by part; of an address, what must be found at least begins with its number."""
+    """Return the passages by part; for an address, the required minimum begins with its number."""
     parts: dict[str, list[Text]] = {}
     for line in _FILE.read_text(encoding="utf-8").splitlines():
         if part := _PART.match(line):

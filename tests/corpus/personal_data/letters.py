@@ -1,7 +1,7 @@
-"""Writes the other seeded texts with personal data: letters, forms, CVs, judgments, posts, chats, invoices, tables.
+"""Write the other seeded texts with personal data: letters, forms, CVs, judgments, posts, chats, invoices, tables.
 
-It is by another hand than texts.py: it was written from how people and offices write such data, without that module and
-before the searches were changed for it, so that a form that one of the two forgets is measured by the other.
+It is independent of texts.py: it follows how people and offices write such data, without that module and
+before the searches were changed for it, so that a form missing in one of the two is measured by the other.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="ut
 _WORDS = _FILE.pop("words")
 _MARK = "\0"
 _PIECE = re.compile(r"\{(\w+)\}")
-# What word processors, PDF and telephones write for a hyphen and for a blank.
+# Hyphens and blanks of word processors, PDF and telephones.
 _HYPHENS = "\u2010\u2011\u2012\u2013\u2212\u00ad"
 _BLANKS = "\u00a0\u202f\u2007"
 _SMALL_DOMAINS = ("voorbeeld", "mijnpost", "bakkerijsmit", "zaaier")
-# How postal towns, streets and postcodes are set apart: in a line, a list, a table, over lines.
+# How postal towns, streets and postcodes are separated: in a line, a list, a table, over lines.
 _BETWEEN = (
     *(", ",) * 6,
     *("\n", "\n", "\r\n", "  ", "\t", " • ", " · ", " / ", " | ", " - ", ",", " , ", ",  ", ";", "; ", "\n\n", ", \n"),
@@ -34,7 +34,7 @@ _BETWEEN = (
 
 
 class Letters:
-    """Writes texts; the same seed gives the same ones."""
+    """Write texts; the same seed gives the same ones."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(f"letters {seed}")
@@ -235,7 +235,7 @@ class Letters:
         number = self.digits(4, "13456789")
         return f"{number}{self.draw.choice([' ', ' ', self.blank(), '', '  '])}{one}{two}"
 
-    # An address: what must be found at least is between the two marks.
+    # An address: the required minimum is between the two marks.
 
     def address(self) -> str:
         street, between = self.draw.choice(_WORDS["streets"]), self.draw.choice(_BETWEEN)
@@ -254,13 +254,13 @@ class Letters:
     def postcode_house(self) -> str:
         return f"{_MARK}{self.postcode()}{self.draw.choice([' ', ', ', ' - ', ' nr. ', '/'])}{self.house()}{_MARK}"
 
-    # What is none.
+    # Values that are not personal data.
 
     def eleven(self) -> str:
         return self.bsn_digits()
 
     def new_vat(self) -> str:
-        """Return an id of since 2020, which holds no BSN: its digits are drawn, and its check digits are of mod 97."""
+        """Return an id of since 2020 without a BSN: its digits are random, and its check digits are mod 97."""
         body = f"00{self.digits(7)}"
         return f"NL{body}B{mod_97_10.calc_check_digits(f'232100{body}11')}"
 
@@ -273,7 +273,7 @@ class Letters:
     # Texts.
 
     def _put(self, passage: str, text: Text) -> None:
-        """Add a passage with its values, and where they are."""
+        """Add a passage with its values and their positions."""
         last = 0
         for piece in _PIECE.finditer(passage):
             text.text += passage[last : piece.start()]
@@ -302,7 +302,7 @@ class Letters:
             text.truth.append(Truth(kind, start, len(text.text), *core))
 
     def write(self) -> Text:
-        """Return a text of one genre: some of its passages, what only looks like them, and sentences between."""
+        """Return a text of one genre: some of its passages, decoys, and sentences between."""
         genre = _FILE[self.draw.choice(sorted(_FILE))]
         passages = self.draw.sample(genre["passages"], self.draw.randrange(1, 4))
         passages += self.draw.sample(genre["decoys"], self.draw.randrange(0, 3))

@@ -1,6 +1,6 @@
-"""How much of the personal data in texts is found, and how much of what is found is some.
+"""Recall and precision of the personal data search.
 
-Something found counts as right when it has the right kind, covers the value, and nothing besides; of an address, the
+A match is correct if it has the right kind and covers exactly the value; for an address, the
 house number and the postcode must be covered.
 """
 
@@ -18,13 +18,13 @@ SETTINGS = PersonalData()
 
 
 def measure(texts: list[Text], errors: bool = False) -> dict[str, tuple[int, int, int]]:
-    """Return for each kind: how many there are, how many of them were found, how many were found in all."""
+    """Return for each kind the numbers of existing, found, and all reported values."""
     there: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for text in texts:
         spans = find_personal_data(text.text, SETTINGS)
-        found.update(span.kind for span in spans)
+        result.update(span.kind for span in spans)
         there.update(truth.kind for truth in text.truth)
         wrong = set(spans)
         for truth in text.truth:
@@ -39,10 +39,10 @@ def measure(texts: list[Text], errors: bool = False) -> dict[str, tuple[int, int
                     print("missed", truth.kind, repr(text.text[max(0, truth.start - 40) : truth.end + 20]))
         for span in sorted(wrong) if errors else ():
             print("wrong ", span.kind, repr(text.text[max(0, span.start - 40) : span.end + 20]), repr(span.value))
-    return {kind: (there[kind], right[kind], found[kind]) for kind in sorted(there | found)}
+    return {kind: (there[kind], right[kind], result[kind]) for kind in sorted(there | result)}
 
 
 def shares(counts: tuple[int, int, int]) -> tuple[float, float]:
     """Return recall and precision."""
-    there, right, found = counts
-    return right / max(there, 1), right / max(found, 1)
+    there, right, result = counts
+    return right / max(there, 1), right / max(result, 1)

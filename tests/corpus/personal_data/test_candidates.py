@@ -1,4 +1,4 @@
-"""What is found at the places that the sieve lets through is all that the searches for personal data find."""
+"""The positions that the prefilter accepts contain all matches of the searches for personal data."""
 
 from __future__ import annotations
 
@@ -95,43 +95,43 @@ PIECES = [
 ]
 
 
-def found(text: str, where: Candidates) -> dict[str, list[PersonalDataSpan]]:
-    """Return what each search finds at some places."""
+def find_values(text: str, where: Candidates) -> dict[str, list[PersonalDataSpan]]:
+    """Return the matches of each search at some positions."""
     return {kind: list(search(text, where)) for kind, search in searches_by_kind(ALL).items()}
 
 
 def held_back(text: str) -> bool:
-    """Return whether the sieve loses anything of a text, read as the searches read it."""
+    """Return whether the prefilter loses any match of a text, read as the searches read it."""
     read = normalize_typography(text)
-    return found(read, find_candidates(read)) != found(read, ALL_POSITIONS)
+    return find_values(read, find_candidates(read)) != find_values(read, ALL_POSITIONS)
 
 
 @settings(max_examples=600)
 @given(st.lists(st.sampled_from(PIECES), max_size=24).map("".join))
-def test_nothing_is_held_back(text: str) -> None:
+def test_prefilter_skips_no_personal_data(text: str) -> None:
     assert not held_back(text)
 
 
 @pytest.mark.parametrize("writer", [Writer(5), Letters(5)], ids=["texts", "letters"])
-def test_nothing_of_seeded_texts_is_held_back(writer: Writer | Letters) -> None:
+def test_prefilter_skips_no_personal_data_in_seeded_texts(writer: Writer | Letters) -> None:
     everything: set[str] = set()
     for text in (writer.write().text for _ in range(400)):
-        everything |= {kind for kind, spans in found(normalize_typography(text), ALL_POSITIONS).items() if spans}
+        everything |= {kind for kind, spans in find_values(normalize_typography(text), ALL_POSITIONS).items() if spans}
         assert not held_back(text)
     assert everything == set(KINDS)
 
 
-def test_nothing_of_labelled_passages_is_held_back() -> None:
+def test_prefilter_skips_no_personal_data_in_labelled_passages() -> None:
     assert not any(held_back(passage.text) for passages in read_contexts().values() for passage in passages)
 
 
-def test_digits_of_other_scripts_are_looked_for_everywhere() -> None:
+def test_digits_of_other_scripts_trigger_a_full_search() -> None:
     foreign = [chr(code) for code in range(128, sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Nd"]
     assert len(foreign) > 600
     assert all(find_candidates(f"a{digit} 🙂") == ALL_POSITIONS for digit in foreign)
 
 
-def test_places_are_those_of_characters() -> None:
+def test_candidate_positions_are_characters() -> None:
     assert find_candidates("é🙂 – 中文 j@x.nl").at_sign == [9]
 
 
@@ -139,6 +139,6 @@ def test_places_are_those_of_characters() -> None:
     "text",
     ["", "In 2012 stonden er 12 huizen (vier te koop).", "Op 3 mei, om 12:30 uur: § 4–6. 🙂", "Zie lid 1, 2 en 3."],
 )
-def test_ordinary_text_is_not_searched(text: str) -> None:
+def test_text_without_candidates_is_not_searched(text: str) -> None:
     assert not any(find_candidates(text))
     assert find_personal_data(text, ALL) == []

@@ -1,4 +1,4 @@
-"""Mailboxes of functions stay; those that may be a person's do not."""
+"""Function mailboxes are kept; possibly personal ones are not."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ ALL = PersonalData()
     ("address", "is_function"),
     [
         ("payroll.finance@firma.nl", True),
-        ("sales2@firma.nl", True),  # a number does not make it a person's
+        ("sales2@firma.nl", True),  # a number does not make it personal
         ("parkeerdienst@gemeente.nl", True),  # by its ending
         ("noord@firma.nl", False),  # a region alone may be a surname
         ("2024@firma.nl", False),
         ("jan.sales@firma.nl", False),
-        ("verkoop@gmail.com", False),  # a person's shop, at a provider for persons
+        ("verkoop@gmail.com", False),  # a person's shop, at a provider for private customers
         ("anna@example.com", True),  # belongs to nobody
         ("anna@firma.test", True),
         ("anna@example.nl", False),  # not reserved
         ("python-users@lists.python.org", True),
-        ("python-users@firma.nl", False),  # no domain of mailing lists
+        ("python-users@firma.nl", False),  # not a domain of mailing lists
         ("python@lists.python.org", False),
     ],
 )
-def test_a_mailbox_is_of_a_function_only_if_it_cannot_be_a_name(address: str, is_function: bool) -> None:
+def test_function_mailbox_is_recognized_unless_it_may_be_a_name(address: str, is_function: bool) -> None:
     assert is_function_mailbox(*address.split("@")) == is_function
 
 
-def test_regions_and_words_of_the_domain_are_no_functions() -> None:
+def test_regions_and_domain_words_are_not_function_mailboxes() -> None:
     persons = (
         "west@huisartsen.nl do@bakkerij.nl dev@firma.nl jansen.nl@jansen.nl verkoop.jansen@jansen.nl "
         "support.jan@lists.x.nl jan@lists.x.nl vries.help@googlegroups.com no.be@x.nl"

@@ -1,4 +1,4 @@
-"""Titles, addresses and ids hold no personal data, and stay what they are where they hold none."""
+"""Titles, URLs and ids contain no personal data, and are unchanged if they contain none."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ FIELDS = MetadataMasker(PersonalData())
         (None, None),
     ],
 )
-def test_addresses(url: str | None, shown: str | None) -> None:
+def test_mask_url(url: str | None, shown: str | None) -> None:
     assert FIELDS.mask_url(url) == shown
     assert FIELDS.mask_url(shown) == shown
 
 
-def test_where_nothing_is_sought_nothing_changes() -> None:
+def test_metadata_is_unchanged_if_masking_is_off() -> None:
     fields = MetadataMasker(PersonalData.model_validate(dict.fromkeys(KINDS, False)))
     url, title = "https://jan:geheim@plek.nl/jan.zaaier@post.nl?a#b", "Post aan jan.zaaier@post.nl"
     assert (fields.mask_url(url), fields.mask_text(title)) == (url, title)
 
 
-def test_a_title_has_markers_also_where_a_text_has_synthetic_values() -> None:
+def test_title_has_markers_even_if_the_text_has_synthetic_values() -> None:
     fields = MetadataMasker(PersonalData(replacement="synthetic"))
     assert fields.mask_text("Post aan jan.zaaier@post.nl over 3 wetten") == "Post aan <EMAIL> over 3 wetten"
     assert fields.mask_text("https://plek.nl/jan.zaaier%40post.nl 100% wol") == "<EMAIL>"
     assert fields.mask_text("100% wol") == "100% wol" and fields.mask_text(None) is None
 
 
-def test_every_column_has_the_same_search(names_model: Path) -> None:
-    """New forms and names of persons are found in titles, addresses, ids and values as they are in texts."""
+def test_every_metadata_column_is_searched(names_model: Path) -> None:
+    """New forms and names of persons are found in titles, URLs, ids and values as in texts."""
     fields = MetadataMasker(PersonalData(names=str(names_model)))
     assert fields.mask_text("Brief van Jan Jansen, bel 06\u201112345678") == "Brief van <NAME>, bel <TELEPHONE>"
     assert fields.mask_text("id jan at voorbeeld dot nl, Jan Jansen") == "id <EMAIL>, <NAME>"
@@ -101,11 +101,11 @@ def read(folder: Path, opt_out: OptOut | None = None) -> tuple[list[Document], l
     return list(block.run(documents)), removed.rows, dict(block.counts)
 
 
-def test_an_id_with_a_person_is_the_number_of_its_record(tmp_path: Path) -> None:
+def test_id_with_personal_data_becomes_the_record_number(tmp_path: Path) -> None:
     documents, _, counts = read(tmp_path)
     assert [document.id for document in documents] == [
         "s/x.jsonl/withheld-1",
-        "s/x.jsonl/withheld-2",  # or it would be the id of the first
+        "s/x.jsonl/withheld-2",  # otherwise it would be the id of the first
         "s/x.jsonl/withheld-3",
         "s/x.jsonl/gewoon",
         "s/x.jsonl/4",
@@ -122,7 +122,7 @@ def test_an_id_with_a_person_is_the_number_of_its_record(tmp_path: Path) -> None
         ("gewoon", [("gewoon", "id gewoon")]),
     ],
 )
-def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
+def test_holder_opts_out_by_original_or_published_id(
     tmp_path: Path, entry: str, removed: list[tuple[str, str]]
 ) -> None:
     opt_out = OptOut(ids=[entry])
@@ -133,7 +133,7 @@ def test_a_holder_opts_out_by_the_id_that_came_or_the_one_that_is_shown(
     assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").entries_in_unit(index).ids == []
 
 
-def test_a_list_is_published_and_refused_without_its_persons(tmp_path: Path) -> None:
+def test_published_list_contains_no_persons(tmp_path: Path) -> None:
     ids, holders = ["jan.zaaier@post.nl", "7"], ["NL91ABNA0417164300"]
     listed = OptOut(date="2026-02-01", domains=["plek.nl"], ids=ids, holders=holders)
     assert publishable_list(listed) == {

@@ -1,4 +1,4 @@
-"""Which numbers are a card's, and how far the word of a number may stand from it."""
+"""Which numbers are card numbers, and how far the context word of a number may be from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.corpus.settings import PersonalData
 
 ALL = PersonalData()
 
-# First digits, lengths that an issuer gives out with them, and others: ISO/IEC 7812 and the issuers' own pages.
+# First digits with the lengths of their issuer, and others: ISO/IEC 7812 and the issuers' own pages.
 ISSUED = [
     ("4", (13, 16, 19), (14, 15, 17, 18)),
     *((prefix, (16,), (13, 15, 19)) for prefix in ("51", "55", "2221", "2720")),
@@ -24,14 +24,14 @@ ISSUED = [
 
 
 @pytest.mark.parametrize(("prefix", "lengths", "others"), ISSUED)
-def test_a_card_is_one_where_an_issuer_gives_out_its_first_digits_and_length(
+def test_card_number_needs_an_issuer_prefix_and_length(
     prefix: str, lengths: tuple[int, ...], others: tuple[int, ...]
 ) -> None:
     for length in (*lengths, *others):
         body = prefix.ljust(length - 1, "0")
         number = body + luhn.calc_check_digit(body)
-        found = [one.kind for one in find_personal_data(f"creditcard {number}", ALL)]
-        assert ("credit_card" in found) == (length in lengths), number
+        results = [one.kind for one in find_personal_data(f"creditcard {number}", ALL)]
+        assert ("credit_card" in results) == (length in lengths), number
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_card_is_one_where_an_issuer_gives_out_its_first_digits_and_length(
         ("visa", "4222222222222", "credit_card", 40, 25),
     ],
 )
-def test_a_word_counts_as_far_from_its_number_as_it_is_looked_for(
+def test_context_word_counts_within_its_search_distance(
     word: str, number: str, kind: str, ahead: int, behind: int
 ) -> None:
     def kinds(text: str) -> set[str]:
@@ -55,7 +55,7 @@ def test_a_word_counts_as_far_from_its_number_as_it_is_looked_for(
         assert (kind in kinds(f"{number} {between} {word}")) == seen
 
 
-def test_the_word_of_a_number_that_may_be_a_day_stands_nearer_to_it_and_on_its_line() -> None:
+def test_date_like_number_needs_a_nearer_context_word_on_its_line() -> None:
     for text, seen in (
         (f"kvk {'x' * 30} 20240131", True),
         (f"kvk {'x' * 31} 20240131", False),

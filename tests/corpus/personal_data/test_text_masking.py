@@ -1,4 +1,4 @@
-"""Personal data is masked and counted; what only looks like it stays."""
+"""Personal data is masked and counted; decoys are kept."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ EVERY_KIND = (
         (f"Mijn BSN heeft u nodig. Het is, {'naar ik meen, ' * 6}111222333.", None, "bsn"),
         (f"Het is 111222333. Dat is, {'naar ik meen, ' * 6}mijn BSN.", None, "bsn"),
         ("btw NL111222333B01", "btw NL<BSN>B01", "bsn"),
-        ("btw NL689875551B01", "btw NL<BSN>B01", "bsn"),  # by chance right by mod 97 too
+        ("btw NL689875551B01", "btw NL<BSN>B01", "bsn"),  # by chance valid under mod 97 too
         ("NL 1112.22.333.B.02 (btw)", "NL <BSN>.B.02 (btw)", "bsn"),
         ("Omzetbelastingnummer nl-111.222.333-b01", "Omzetbelastingnummer nl-<BSN>-b01", "bsn"),
         ("111222333B01 is het btw-nummer", "<BSN>B01 is het btw-nummer", "bsn"),
@@ -216,57 +216,57 @@ def test_personal_data_is_masked(text: str, masked: str | None, kind: str) -> No
         "NL00 ABNA 0612345678",
     ],
 )
-def test_decoys_stay(text: str) -> None:
+def test_decoys_are_not_masked(text: str) -> None:
     assert mask_personal_data(text, ALL) == (text, {})
 
 
 @pytest.mark.parametrize("between", [" / ", " - ", " ", ", "])
-def test_two_telephone_numbers_are_two(between: str) -> None:
+def test_two_telephone_numbers_are_masked_separately(between: str) -> None:
     masked, counts = mask_personal_data(f"035 6123456{between}06 12345678", ALL)
     assert (masked, counts) == (f"<TELEPHONE>{between}<TELEPHONE>", {"telephone": 2})
 
 
-def test_an_address_of_a_machine_and_a_telephone_number_are_no_bsn() -> None:
+def test_ip_address_and_telephone_number_are_not_a_bsn() -> None:
     assert bsn.is_valid("311459481") and bsn.is_valid("493460627")
     masked = "BSN: nee. Vanaf <IP>, bel <TELEPHONE>"
     assert mask_personal_data("BSN: nee. Vanaf 31.145.94.81, bel +31 (0)493 460 627", ALL)[0] == masked
     assert mask_personal_data("BSN: nee. Bel +31 645595147", ALL)[0] == "BSN: nee. Bel <TELEPHONE>"
 
 
-def test_a_mobile_number_that_may_be_an_account_is_replaced_without_accounts_too() -> None:
+def test_mobile_number_that_resembles_an_account_is_always_masked() -> None:
     text = "Rekeningnummer: 0624681378."
     assert mask_personal_data(text, ALL) == ("Rekeningnummer: <IBAN>.", {"iban": 1})
     assert mask_personal_data(text, PersonalData(iban=False)) == ("Rekeningnummer: <TELEPHONE>.", {"telephone": 1})
 
 
-def test_a_bsn_far_from_its_word_stays() -> None:
+def test_bsn_far_from_its_context_word_is_not_masked() -> None:
     text = "Het BSN staat op de pas. " + "Lees verder. " * 10 + "111222333"
     assert mask_personal_data(text, ALL) == (text, {})
 
 
 @given(st.integers(0, 10**9 - 1))
-def test_exactly_the_numbers_that_pass_the_eleven_test_are_masked(number: int) -> None:
+def test_only_numbers_that_pass_the_eleven_test_are_masked(number: int) -> None:
     digits = f"{number:09d}"
     masked, counts = mask_personal_data(f"bsn {digits}", ALL)
     assert (counts == {"bsn": 1}) == bsn.is_valid(digits) == (masked == "bsn <BSN>")
 
 
 @given(st.text(st.sampled_from("a1.@ :-NL91ABNA0417164300\n"), max_size=200))
-def test_masking_twice_finds_nothing_more(text: str) -> None:
+def test_masking_is_idempotent(text: str) -> None:
     masked, _ = mask_personal_data(text, ALL)
     assert mask_personal_data(masked, ALL) == (masked, {})
 
 
-def test_the_block_counts_and_long_runs_take_linear_time() -> None:
+def test_pipeline_step_counts_and_long_runs_take_linear_time() -> None:
     documents = [Document(text="a@b.nl en c@d.nl", id="1"), Document(text="A1b2" * 250_000 + ":" * 9, id="2")]
     began = time.process_time()
     masked = list(PersonalDataMaskingStep(ALL).run(iter(documents)))
-    assert time.process_time() - began < 60, "of a million characters; hours, did it go with their square"
+    assert time.process_time() - began < 60, "of a million characters; a quadratic search would take hours"
     assert [document.metadata["personal_data"] for document in masked] == [{"email": 2}, {}]
 
 
 @pytest.mark.parametrize(("writer", "least"), [(Writer(7), 200), (Letters(7), 30)], ids=["texts", "letters"])
-def test_what_is_found_in_seeded_texts(writer: Writer | Letters, least: int) -> None:
+def test_recall_and_precision_on_seeded_texts(writer: Writer | Letters, least: int) -> None:
     """The full table is that of benchmarks/personal_data.py, of 10,000 texts."""
     for kind, counts in measure([writer.write() for _ in range(1000)]).items():
         recall, precision = shares(counts)
@@ -275,34 +275,34 @@ def test_what_is_found_in_seeded_texts(writer: Writer | Letters, least: int) -> 
         assert precision >= PRECISION, kind
 
 
-def test_what_the_words_around_a_value_decide() -> None:
-    """The passages of part B were labelled after the searches were changed for those of part A."""
+def test_context_decides_in_labelled_passages() -> None:
+    """The passages of part B were labelled after the searches were tuned on those of part A."""
     wrong = {"A": {}, "B": {"address": (13, 11, 12), "email": (10, 10, 11)}}
     for part, passages in read_contexts().items():
-        for kind, (there, right, found) in measure(passages).items():
-            assert (there, right, found) == wrong[part].get(kind, (there, there, there)), (part, kind)
+        for kind, (there, right, result) in measure(passages).items():
+            assert (there, right, result) == wrong[part].get(kind, (there, there, there)), (part, kind)
 
 
-def test_streets_of_public_bodies_stay() -> None:
+def test_addresses_of_public_bodies_are_not_masked() -> None:
     text = "Bezuidenhoutseweg 67 te Den Haag en Bezuidenhoutseweg 68 te Den Haag"
     masked = "Bezuidenhoutseweg 67 te Den Haag en <ADDRESS> te Den Haag"
     assert mask_personal_data(text, ALL) == (masked, {"address": 1})
 
 
 @pytest.mark.parametrize("writer", [Writer, Letters])
-def test_the_seed_makes_the_texts(writer: type[Writer | Letters]) -> None:
+def test_seed_determines_the_generated_texts(writer: type[Writer | Letters]) -> None:
     assert writer(3).write() == writer(3).write() != writer(4).write()
 
 
 @given(st.text(st.sampled_from("06-‑\u00ad\u00a0 1é🙂\u2011")))
-def test_a_text_is_read_without_a_place_that_moves(text: str) -> None:
+def test_typography_normalization_keeps_character_positions(text: str) -> None:
     assert len(normalize_typography(text)) == len(text)
     assert not set(normalize_typography(text)) & set("\u2010\u2011\u2012\u2013\u2212\u00ad\u00a0\u202f\u2007")
     start = f"{text}\nmail "
     assert mask_personal_data(f"{start}jan@voorbeeld.nl", ALL)[0].endswith("mail <EMAIL>")
 
 
-def test_more_may_be_public_and_less() -> None:
+def test_public_values_are_configurable() -> None:
     text = "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; info@bedrijf.nl."
     assert mask_personal_data(text, ALL)[0] == "Bel <TELEPHONE> of mail <EMAIL>, <ADDRESS>; info@bedrijf.nl."
     ours = PersonalData(public_bodies=["+3120624*", "waterschap.nl", "1012 JS"], known_public_bodies=False)
@@ -310,18 +310,18 @@ def test_more_may_be_public_and_less() -> None:
     assert mask_personal_data(text, ours)[0] == "Bel 020-6241111 of mail jan@waterschap.nl, Dam 1, 1012 JS; <EMAIL>."
 
 
-def test_an_unknown_region_is_refused() -> None:
+def test_unknown_telephone_region_is_refused() -> None:
     with pytest.raises(InputError, match=r"telephone_regions: 'XX'"):
         PersonalDataMaskingStep(PersonalData(telephone_regions=["XX"]))
 
 
-def test_synthetic_values_have_the_form_and_belong_to_nobody() -> None:
+def test_synthetic_values_are_well_formed_and_unassigned() -> None:
     values = {}
-    for found in find_personal_data(EVERY_KIND, ALL):
-        only = {kind: kind == found.kind for kind in KINDS}
+    for result in find_personal_data(EVERY_KIND, ALL):
+        only = {kind: kind == result.kind for kind in KINDS}
         text, counts = mask_personal_data(EVERY_KIND, SYNTHETIC.model_copy(update=only))
-        assert counts == {found.kind: 1}
-        values[found.kind] = text[found.start : len(text) - len(EVERY_KIND) + found.end]
+        assert counts == {result.kind: 1}
+        values[result.kind] = text[result.start : len(text) - len(EVERY_KIND) + result.end]
     assert set(values) == set(KINDS)
     assert values["email"].endswith("@persoon.example")
     assert not ipaddress.ip_address(values["ip"]).is_global
@@ -332,22 +332,22 @@ def test_synthetic_values_have_the_form_and_belong_to_nobody() -> None:
     assert values["address"].endswith(" SS")
 
 
-def test_equal_values_of_a_document_stay_equal_and_those_of_two_documents_do_not() -> None:
+def test_equal_values_get_equal_replacements_only_within_a_document() -> None:
     text = "Bel 06-12345678 of +31 6 12345678, niet 06-87654321."
     one, _ = mask_personal_data(text, SYNTHETIC)
-    first, second, other = (found for found in one.replace(".", "").replace(",", "").split() if found[:2] == "06")
+    first, second, other = (result for result in one.replace(".", "").replace(",", "").split() if result[:2] == "06")
     assert first == second != other
     assert mask_personal_data(text, SYNTHETIC)[0] == one
     assert not mask_personal_data(f"Eerst dit. {text}", SYNTHETIC)[0].endswith(one)  # another document
 
 
 @given(st.integers(0, 10**6), st.sampled_from([ALL, SYNTHETIC]))
-def test_what_was_replaced_is_not_replaced_again(seed: int, kinds: PersonalData) -> None:
+def test_replaced_values_are_not_replaced_again(seed: int, kinds: PersonalData) -> None:
     once, _ = mask_personal_data(Writer(seed).write().text, kinds)
     assert mask_personal_data(once, kinds) == (once, {})
 
 
-def test_names_are_found_by_a_local_model(names_model: Path) -> None:
+def test_local_model_finds_names(names_model: Path) -> None:
     kinds = PersonalData(names=str(names_model))
     text = "Jan Jansen (jan@voorbeeld.nl) uit Tiel.\n" * 200 + "Ook Fatima Öz."
     masked, counts = mask_personal_data(text, kinds)
@@ -358,7 +358,7 @@ def test_names_are_found_by_a_local_model(names_model: Path) -> None:
     assert len(set(synthetic.splitlines())) == 2
 
 
-def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_path: Path) -> None:
+def test_name_model_files_are_part_of_the_settings(names_model: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(names_model, tmp_path / "model"))
     (tmp_path / "x.txt").write_text("Tekst.")
     source = {"name": "s", "path": f"{tmp_path}/*.txt", "language": "nl", "license": "CC0-1.0"}
@@ -383,7 +383,7 @@ def test_the_files_of_the_model_count_among_the_settings(names_model: Path, tmp_
         mask_personal_data("Jan Jansen", before.model_copy(update={"names": f"{folder}/."}))
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_name_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"^personal_data.names: there are no files in .*: give the folder of a spaCy pipeline$"
     ):
@@ -395,25 +395,23 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         mask_personal_data("Jan", PersonalData(names=str(tmp_path / "blank")))
 
 
-def test_values_are_nowhere_but_in_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_are_stored_only_in_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     block = PersonalDataMaskingStep(ALL)
     (document,) = block.run(iter([Document(text=EVERY_KIND, id="1")]))
     assert document.metadata == {"personal_data": dict.fromkeys(KINDS, 1)}
     written = document.text + str(document.metadata) + str(block.stats) + "".join(capsys.readouterr())
-    assert not any(EVERY_KIND[found.start : found.end] in written for found in find_personal_data(EVERY_KIND, ALL))
+    assert not any(EVERY_KIND[result.start : result.end] in written for result in find_personal_data(EVERY_KIND, ALL))
 
 
-def test_what_was_replaced_before_is_no_word_for_a_number() -> None:
+def test_replacement_is_not_a_context_word_for_a_number() -> None:
     number = "111222333"
     assert bsn.is_valid(number) and mask_personal_data(f"BSN, {number}", PersonalData()) == ("BSN, <BSN>", {"bsn": 1})
-    for words in range(
-        70
-    ):  # the marker stands at every place of the words that are looked at, and is cut by their ends
+    for words in range(70):  # the marker is at every position of the context words, and truncated at their ends
         for text in (f"<BSN>{' ' * words}{number}", f"{number}{' ' * words}<BSN>"):
             assert mask_personal_data(text, PersonalData()) == (text, {})
 
 
-def test_the_markers_that_are_told_are_those_that_are_written() -> None:
+def test_listed_markers_equal_the_written_markers() -> None:
     assert set(PersonalData().markers()) == {f"<{kind.upper()}>" for kind in KINDS}
     assert PersonalData(replacement="synthetic").markers() == []
     assert "<NAME>" in PersonalData(names="models/names").markers() and "<BSN>" not in PersonalData(bsn=False).markers()

@@ -1,4 +1,4 @@
-"""Words of spaCy do without torch; the model of names may need it."""
+"""spaCy tokenization needs no torch; the name model may need it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(has_torch)
 
 
 @pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_spacy_loads_torch_only_where_names_are_sought(named: bool, names_model: Path) -> None:
+def test_spacy_imports_torch_only_for_name_detection(named: bool, names_model: Path) -> None:
     command = [sys.executable, "-c", LOADED, str(names_model) if named else ""]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["6", str(named), str(named)]

@@ -1,7 +1,7 @@
-"""Seeded Dutch and English texts with invented personal data in many forms, and with numbers that only look like it.
+"""Seeded Dutch and English texts with invented personal data in many forms, and with decoy numbers.
 
 Every value is built from the definition of its kind (weights, check digits, areas, sidecodes), never from the
-expressions that search for it. A text knows where its personal data stands.
+expressions that search for it. A text knows the positions of its personal data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LETTERS = "BDFGHJKLNPRSTVXZ"
 
 
 class Truth(NamedTuple):
-    """Personal data at text[start:end]; of an address, what must be found at least is text[core_start:core_end]."""
+    """Personal data at text[start:end]; for an address, the required minimum is text[core_start:core_end]."""
 
     kind: str
     start: int
@@ -29,29 +29,29 @@ class Truth(NamedTuple):
 
 @dataclass
 class Text:
-    """One text and where its personal data stands."""
+    """A text and the positions of its personal data."""
 
     text: str = ""
     truth: list[Truth] = field(default_factory=list)
 
 
 class Writer:
-    """Writes texts; the same seed gives the same ones."""
+    """Write texts; the same seed gives the same ones."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
 
     def digits(self, number: int, first: str = string.digits) -> str:
-        """Return as many digits, the first one of some."""
+        """Return the given number of digits, the first one from a set."""
         return self.draw.choice(first) + "".join(self.draw.choices(string.digits, k=number - 1))
 
     def form(self, value: str, *forms: str) -> str:
-        """Return the value in one of the forms, in which # takes the next character of it."""
+        """Return the value in one of the forms, in which # takes its next character."""
         characters = iter(value)
         return "".join(next(characters) if mark == "#" else mark for mark in self.draw.choice(forms))
 
     def eleven(self) -> str:
-        """Return nine digits of which the weighted sum (9, 8, … 2, -1) is a multiple of eleven."""
+        """Return nine digits with a weighted sum (9, 8, … 2, -1) that is a multiple of eleven."""
         while True:
             body = self.digits(8, "123456789")
             last = sum(weight * int(digit) for weight, digit in zip(range(9, 1, -1), body, strict=True)) % 11
@@ -168,7 +168,7 @@ class Writer:
         return "".join([*self.draw.choices("NBISX", k=1), *self.draw.choices(letters, k=1), *middle, self.digits(1)])
 
     def address(self) -> tuple[str, str]:
-        """Return an address and the part of it, at least, that has to be found: the house number and the postcode."""
+        """Return an address and its required minimum: the house number and the postcode."""
         street, town = self.draw.choice(WORDS["streets"]), self.draw.choice(WORDS["towns"])
         house = str(self.draw.randrange(1, 400)) + self.draw.choice(
             ["", "", "", "a", "-2", " bis", "-B", "-III", " hs"]
@@ -184,20 +184,20 @@ class Writer:
         return core, core
 
     def value(self, kind: str) -> tuple[str, str]:
-        """Return a value of a kind, and the part of it that has to be found."""
+        """Return a value of a kind, and its required minimum."""
         if kind == "address":
             return self.address()
         value: str = getattr(self, kind)()
         return value, value
 
     def decoy(self) -> str:
-        """Return something that must stay."""
+        """Return a decoy."""
         chosen = self.draw.choice(WORDS["decoys"])
         written = "".join(self.digits(1) if character == "#" else character for character in chosen)
         return written.replace("{eleven}", self.eleven()).replace("{luhn}", self.luhn("4", 16))
 
     def write(self) -> Text:
-        """Return one text: ordinary sentences, and among them personal data and what looks like it."""
+        """Return one text: ordinary sentences with personal data and decoys among them."""
         made = Text()
         words = WORDS["nl" if self.draw.random() < 0.6 else "en"]
         frames = words["frames"]
@@ -215,6 +215,6 @@ class Writer:
                 place = start + value.index(core)
                 made.truth.append(Truth(kind, start, start + len(value), place, place + len(core)))
                 made.text += before + value + after
-            # What is no sentence stands on a line of its own.
+            # A part that is not a sentence is on its own line.
             made.text += self.draw.choice([" ", " ", " ", "\n", "\n\n"] if made.text[-1] in ".!?" else ["\n", "\n\n"])
         return made

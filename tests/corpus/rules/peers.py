@@ -1,4 +1,4 @@
-"""The blocks of datatrove that are peers of ours, with the same thresholds and words, and what both decide."""
+"""The equivalent blocks of datatrove with the same thresholds and words, and the decisions of both."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LANGUAGES = {"nl": "nld", "en": "eng"}
 
 
 def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
-    """Return datatrove's blocks with the same thresholds, by the key of their rules, in the order of ours."""
-    found: dict[str, BaseFilter] = {}
+    """Return datatrove's blocks with the same thresholds, by the key of their rules, in our order."""
+    results: dict[str, BaseFilter] = {}
     if (c4 := rules.c4) is not None:
-        found["c4"] = filters.C4QualityFilter(
+        results["c4"] = filters.C4QualityFilter(
             remove_citations=c4.citations,
             filter_no_terminal_punct=c4.terminal_punctuation,
             min_num_sentences=c4.minimum_sentences or -1,
@@ -42,7 +42,7 @@ def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
             language=language,
         )
     if (repetition := rules.repetition) is not None:
-        found["repetition"] = filters.GopherRepetitionFilter(
+        results["repetition"] = filters.GopherRepetitionFilter(
             dup_line_frac=repetition.duplicate_lines,
             dup_para_frac=repetition.duplicate_paragraphs,
             dup_line_char_frac=repetition.duplicate_line_characters,
@@ -52,7 +52,7 @@ def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
             language=language,
         )
     if (quality := rules.quality) is not None:
-        found["quality"] = filters.GopherQualityFilter(
+        results["quality"] = filters.GopherQualityFilter(
             min_doc_words=quality.minimum_words,
             max_doc_words=quality.maximum_words,
             min_avg_word_length=quality.minimum_mean_word_length,
@@ -67,7 +67,7 @@ def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
         )
     if (fineweb := rules.fineweb) is not None:
         never = 1e9
-        found["fineweb"] = filters.FineWebQualityFilter(
+        results["fineweb"] = filters.FineWebQualityFilter(
             line_punct_thr=fineweb.punctuated_lines or 0.0,
             short_line_thr=never if fineweb.short_lines is None else fineweb.short_lines,
             short_line_length=fineweb.short_line_length,
@@ -77,12 +77,12 @@ def stock(rules: LanguageRules, language: str) -> dict[str, BaseFilter]:
             new_line_ratio=never if fineweb.new_lines is None else fineweb.new_lines,
             language=language,
         )
-    return found
+    return results
 
 
 @contextlib.contextmanager
 def our_words_in_datatrove() -> Iterator[None]:
-    """Give datatrove's blocks the plain words and sentences of this package."""
+    """Replace the words and sentences of datatrove's blocks by the plain ones of this package."""
 
     def sentences(text: str, language: str) -> list[str]:
         return [""] * int(split_words(text).count_sentences_L().sum())
@@ -108,7 +108,7 @@ Decisions = dict[str, list[tuple[bool, int]]]
 
 
 def agreement_rules(splitter: Splitter) -> dict[str, LanguageRules]:
-    """Return the thresholds that are compared: those of `standard`, with those of C4 and FineWeb."""
+    """Return the compared thresholds: those of `standard`, with those of C4 and FineWeb."""
     rules = {
         code: PRESETS["standard"][code].model_copy(update={"words": splitter, "c4": C4(), "fineweb": FineWeb()})
         for code in LANGUAGES
@@ -117,23 +117,23 @@ def agreement_rules(splitter: Splitter) -> dict[str, LanguageRules]:
 
 
 def our_decisions(documents: list[tuple[str, str]], splitter: Splitter) -> Decisions:
-    """Return for each block whether it keeps each document, and a hash of the text that it leaves."""
-    found: Any = zip(KEYS, rule_blocks(agreement_rules(splitter)), strict=True)
-    return _decisions(documents, [(key, dict.fromkeys(LANGUAGES, block)) for key, block in found])
+    """Return for each block whether it keeps each document, and a hash of the remaining text."""
+    result: Any = zip(KEYS, rule_blocks(agreement_rules(splitter)), strict=True)
+    return _decisions(documents, [(key, dict.fromkeys(LANGUAGES, block)) for key, block in result])
 
 
 def their_decisions(documents: list[tuple[str, str]], splitter: Splitter) -> Decisions:
-    """Return the same of datatrove's blocks, with these words."""
+    """Return the same for datatrove's blocks with these words."""
     theirs = {code: stock(rules, LANGUAGES[code]) for code, rules in agreement_rules(splitter).items()}
     with our_words_in_datatrove() if splitter == "plain" else contextlib.nullcontext():
         return _decisions(documents, [(key, {code: theirs[code][key] for code in LANGUAGES}) for key in KEYS])
 
 
-def _decisions(documents: list[tuple[str, str]], found: list[tuple[str, dict[str, BaseFilter]]]) -> Decisions:
+def _decisions(documents: list[tuple[str, str]], results: list[tuple[str, dict[str, BaseFilter]]]) -> Decisions:
     """Let every block judge every text as it is given."""
-    decisions: Decisions = {key: [] for key, _ in found}
+    decisions: Decisions = {key: [] for key, _ in results}
     for text, language in documents:
-        for key, by_language in found:
+        for key, by_language in results:
             document = Document(text=text, id="", metadata={"language": language})
             kept = by_language[language].filter(document) is True
             decisions[key].append((kept, hash(document.text)))
@@ -141,7 +141,7 @@ def _decisions(documents: list[tuple[str, str]], found: list[tuple[str, dict[str
 
 
 def agreement(ours: Decisions, theirs: Decisions) -> dict[str, tuple[int, int]]:
-    """Return for each kind of rules how many decisions are the same, and how many there are; and C4's texts."""
+    """Return for each kind of rules the numbers of equal and all decisions; and C4's texts."""
     same = {key: [mine[0] == other[0] for mine, other in zip(ours[key], theirs[key], strict=True)] for key in KEYS} | {
         "c4 text": [mine == other for mine, other in zip(ours["c4"], theirs["c4"], strict=True)]
     }

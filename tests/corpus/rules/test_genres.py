@@ -1,4 +1,4 @@
-"""Rules of genres tell text from menus, tables and code, and each source is judged by those of its genre."""
+"""Genre rules distinguish text from menus, tables and code, and each source is filtered by its genre."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE = """
 MENU = "\n".join(f"{page}\n  Instellingen {page}\n  Rapporten {page}" for page in ("Inkoop", "Verkoop", "Magazijn"))
 
 
-def test_the_bars_of_a_table_are_no_words() -> None:
+def test_table_bars_are_not_words() -> None:
     for words, expected in (("plain", (False, "few_alphabetic_words")), ("lexical", True)):
         rules = Quality(minimum_words=5, minimum_stop_words=0, alphabetic_words=0.9)
         document = Document(text=TABLE, id="", metadata={"language": "nl"})
@@ -39,7 +39,7 @@ def test_the_bars_of_a_table_are_no_words() -> None:
 
 
 @pytest.mark.parametrize("written", [str.lower, str.upper, str.title])
-def test_the_share_of_stop_words_is_that_of_the_words_with_a_letter(written: Callable[[str], str]) -> None:
+def test_stop_word_share_counts_only_words_with_a_letter(written: Callable[[str], str]) -> None:
     text = written("de man en de hond 12 34 | -")
     for share, expected in ((0.6, True), (0.601, (False, "small_stop_word_share"))):
         rules = Quality(minimum_words=None, alphabetic_words=None, minimum_stop_words=0, stop_word_share=share)
@@ -49,13 +49,13 @@ def test_the_share_of_stop_words_is_that_of_the_words_with_a_letter(written: Cal
         assert document.metadata.get("filter_value") == (None if expected is True else "0.6")
 
 
-def test_code_is_told_by_its_characters() -> None:
+def test_code_is_detected_by_its_characters() -> None:
     for text, expected in (("ab; {c}\td\n", 3 / 7), ("<a>bcdef", 0.25), ("a = b - (c) [d]", 0.0), ("", 0.0)):
         assert ProseMeasures(text, Quality(), "plain", "nl").code_character_share() == expected
 
 
 @pytest.mark.parametrize("genre", GENRES)
-def test_a_genre_keeps_prose_and_removes_menus_code_and_tables_of_numbers(genre: str, texts: dict[str, str]) -> None:
+def test_genre_keeps_prose_and_removes_menus_code_and_number_tables(genre: str, texts: dict[str, str]) -> None:
     blocks: list[Any] = rule_blocks(GENRES[genre])
 
     def kept(text: str, language: str = "nl") -> bool:
@@ -87,10 +87,10 @@ def _keeps(genre: Any, text: str, language: str) -> bool:
 
 
 @pytest.mark.parametrize("language", LETTERS)
-def test_old_spelling_is_text_and_noise_of_ocr_is_not(language: str) -> None:
+def test_old_spelling_is_kept_and_ocr_noise_is_removed(language: str) -> None:
     letter = LETTERS[language]
     assert _keeps("historical", letter, language)
-    assert _keeps("prose", letter, language) is (language == "en"), "English of then spells most of them as today"
+    assert _keeps("prose", letter, language) is (language == "en"), "English of that time spells most of them as today"
     draw = random.Random(4)
     noise = "".join(draw.choice("il1.,;rnm ") if draw.random() < 0.25 else sign for sign in letter)
     assert not _keeps("historical", noise, language)
@@ -98,7 +98,7 @@ def test_old_spelling_is_text_and_noise_of_ocr_is_not(language: str) -> None:
     assert not _keeps("historical", register, language)
 
 
-def test_a_long_s_is_never_the_last_letter_of_a_word() -> None:
+def test_long_s_is_never_the_last_letter_of_a_stop_word() -> None:
     words = {language: rules.quality.stop_words for language, rules in GENRES["historical"].items() if rules.quality}
     assert {"ſhall", "theſe", "is", "his", "vpon", "hath"} <= {*words["en"]} and {"ende", "ſoude"} <= {*words["nl"]}
     assert not [word for listed in words.values() for word in listed if word.endswith("ſ")]
@@ -109,32 +109,32 @@ def test_a_long_s_is_never_the_last_letter_of_a_word() -> None:
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "filter-presets.md"
 
 
-def test_the_page_says_the_thresholds_of_the_genres() -> None:
-    said: dict[str, list[str]] = {}
+def test_documented_genre_thresholds_equal_the_code() -> None:
+    message: dict[str, list[str]] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         name, *cells = (cell.strip(" `") for cell in line.strip("|").split("|"))
-        said[name] = cells
-    genres = said["Threshold"]
+        message[name] = cells
+    genres = message["Threshold"]
     assert genres == list(GENRES)
     for place, genre in enumerate(genres):
         for rules in GENRES[genre].values():
             quality, repetition = rules.quality, rules.repetition
             assert quality is not None and repetition is not None and repetition.within_words == 200
             n_grams = repetition.duplicate_n_grams
-            found = {
+            results = {
                 "least share of stop words": f"{quality.stop_word_share}",
                 "least share of words with a letter": f"{quality.alphabetic_words}",
                 "largest share of code characters": f"{quality.code_characters}",
                 "least number of words": f"{quality.minimum_words}",
                 "duplicate 5-grams to 10-grams": f"{n_grams[5]} to {n_grams[10]}",
             }
-            assert found == {name: said[name][place] for name in found}, genre
+            assert results == {name: message[name][place] for name in results}, genre
             assert (rules.fineweb is not None and rules.fineweb.punctuated_lines) == (genre == "documentation" and 0.01)
 
 
 @pytest.mark.parametrize("genre", GENRES)
-def test_what_a_genre_keeps_it_keeps_again(genre: str) -> None:
-    """The rules edit nothing, so that a corpus that is filtered a second time stays itself."""
+def test_genre_rules_are_idempotent(genre: str) -> None:
+    """The rules edit nothing, so a corpus that is filtered twice is unchanged."""
     blocks: list[Any] = rule_blocks(GENRES[genre])
     texts = [text for text in demonstration_texts() if len(text.split()) > 60][:40]
     kept = 0
@@ -161,23 +161,23 @@ ALL_LAWS = dict.fromkeys(NAMES, "laws")
 
 
 def rules_of(raw: Any, source: str) -> dict[str, LanguageRules]:
-    """Return by which rules the filter of a source judges."""
+    """Return the rules of a source's filter."""
     config = parse_configuration(raw)
     unit = next(iter(config.unit_files(source)))
     settings: Any = step_settings(config, "corpus.filter", {"corpus": "main", "source": source, "unit": unit})
     return dict(settings.languages)
 
 
-def test_each_source_is_judged_by_its_genre() -> None:
+def test_each_source_is_filtered_by_its_genre() -> None:
     raw = with_genres(ALL_LAWS | {NAMES[1]: "drama"}, preset="genre")
     assert rules_of(raw, NAMES[0]) == GENRES["laws"]
     assert rules_of(raw, NAMES[1]) == GENRES["drama"]
-    raw = with_genres(ALL_LAWS, preset="fineweb2")  # a genre is information where the preset does not ask for it
+    raw = with_genres(ALL_LAWS, preset="fineweb2")  # a genre is information if the preset does not use it
     assert rules_of(raw, NAMES[0]) == PRESETS["fineweb2"]
     assert rules_of(with_genres({}, preset="web"), NAMES[0]) == GENRES["web"]
 
 
-def test_the_card_shows_the_rules_of_the_genres_that_the_corpus_has() -> None:
+def test_card_lists_the_rules_of_the_genres_in_the_corpus() -> None:
     for raw, genres in (
         (with_genres(ALL_LAWS | {NAMES[1]: "web"}, preset="genre"), {"laws", "web"}),
         (with_genres(ALL_LAWS), None),
@@ -188,7 +188,7 @@ def test_the_card_shows_the_rules_of_the_genres_that_the_corpus_has() -> None:
         assert [source.genre for source in settings.sources][:1] == ["laws"]
 
 
-def test_what_is_written_goes_before_the_genre() -> None:
+def test_explicit_settings_override_the_genre() -> None:
     languages = {"nl": {"quality": {"minimum_words": 7, "symbol_ratio": 0.4}}, "en": None}
     genres = {"laws": {"nl": {"quality": {"minimum_words": 8}}}}
     raw = with_genres(ALL_LAWS | {NAMES[1]: "web"}, preset="genre", languages=languages, genres=genres)
@@ -223,12 +223,12 @@ def test_what_is_written_goes_before_the_genre() -> None:
         (ALL_LAWS | {NAMES[0]: "poetry"}, {}, "genre"),
     ],
 )
-def test_mistakes_about_genres_are_told(genres: Any, corpus: Any, message: str) -> None:
+def test_genre_configuration_errors_are_reported(genres: Any, corpus: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_configuration(with_genres(genres, **corpus))
 
 
-def test_a_corpus_of_genres_survives_json() -> None:
+def test_corpus_with_genres_round_trips_through_json() -> None:
     corpus = Corpus.model_validate({"preset": "genre"})
     assert Corpus.model_validate_json(corpus.model_dump_json()) == corpus
     assert corpus.genres == GENRES and set(corpus.languages) == {"nl", "en"}

@@ -1,4 +1,4 @@
-"""The repetition and quality blocks decide as those of datatrove do on the same words."""
+"""The repetition and quality blocks decide as those of datatrove on the same words."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ours(text: str, rules: LanguageRules) -> tuple[Decision, Decision]:
 
 @pytest.fixture(autouse=True)
 def same_words() -> Iterator[None]:
-    """Give datatrove's blocks the words of this package."""
+    """Replace the words of datatrove's blocks by those of this package."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (gopher_quality_filter, gopher_repetition_filter):
             patch.setattr(module, "split_into_words", lambda text, language: word_tokenize(text))
@@ -72,19 +72,19 @@ def same_words() -> Iterator[None]:
 
 def demonstration_texts() -> list[str]:
     lines = [line for path in sorted(DEMONSTRATION.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
-    found = []
+    results = []
     for line in lines:
         try:
             text = json.loads(line)["text"]
         except (ValueError, KeyError, TypeError):
             continue
         if isinstance(text, str) and text.strip():
-            found.append(text)
-    return found
+            results.append(text)
+    return results
 
 
 @pytest.mark.parametrize("rules", [DUTCH, ENGLISH], ids=["Dutch", "English"])
-def test_same_decisions_on_real_texts_and_on_spoilt_ones(rules: LanguageRules, texts: dict[str, str]) -> None:
+def test_decisions_equal_datatrove_on_real_and_corrupted_texts(rules: LanguageRules, texts: dict[str, str]) -> None:
     chance = random.Random(1)
     real = [*texts.values(), *demonstration_texts()[:100]]
     spoilt = []
@@ -110,7 +110,7 @@ WORDS = st.lists(
 
 @settings(max_examples=150)
 @given(WORDS.map(" ".join).filter(lambda text: bool(text.strip())))
-def test_same_decisions_on_any_words(text: str) -> None:
+def test_decisions_equal_datatrove_on_random_words(text: str) -> None:
     rules = ENGLISH.model_copy(update={"quality": ENGLISH.quality.model_copy(update={"minimum_words": 1})})
     repetition, quality = ours(text, rules)
     their_repetition, their_quality = theirs(text, rules)
@@ -121,7 +121,7 @@ def test_same_decisions_on_any_words(text: str) -> None:
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from([3, 5, 7, 11]), max_size=40), st.integers(1, 9), st.integers(1, 45))
-def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: int, within: int) -> None:
+def test_repeated_ngram_counts_equal_hand_computed_ones(numbers: list[int], largest: int, within: int) -> None:
     lengths = [1 + number % 4 for number in numbers]
     arrays = (np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64))
     top, repeated = measure_repetition(*arrays, largest, within)
@@ -141,26 +141,26 @@ def test_repeated_n_grams_are_counted_as_by_hand(numbers: list[int], largest: in
         assert repeated[n] == total
 
 
-def test_repetition_within_some_words_does_not_grow_with_the_length_of_a_text() -> None:
-    """Sentences of a hundred words drawn by chance, commoner ones more often: ever more was said before."""
+def test_windowed_repetition_does_not_grow_with_text_length() -> None:
+    """Sentences of a hundred random words, common ones more often: repetition grows with length."""
     chance = random.Random(5)
     vocabulary = [f"woord{number}" for number in range(12)]
     phrases = [" ".join(chance.choices(vocabulary, k=6)) + "." for _ in range(400)]
     shares: dict[int | None, list[float]] = {None: [], 200: []}
     for size in (300, 3000):
         text = " ".join(chance.choices(phrases, k=size // 6))
-        for within, found in shares.items():
+        for within, result in shares.items():
             rules = ENGLISH.repetition.model_copy(update={"within_words": within})
-            found.append(RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6))
+            result.append(RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6))
     whole, within_200 = shares[None], shares[200]
     assert whole[1] > 4 * whole[0] and within_200[1] < 2 * within_200[0]
     paragraph = " ".join(chance.choices(vocabulary, k=150))
-    for text, share in ((f"{paragraph}\n{paragraph}", 0.4), (paragraph, 0.0)):  # what is copied is found as before
+    for text, share in ((f"{paragraph}\n{paragraph}", 0.4), (paragraph, 0.0)):  # copied text is found as before
         found_here = RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6)
         assert found_here >= share and (share or found_here < 0.1)
 
 
-def test_a_rule_that_is_switched_off_removes_nothing() -> None:
+def test_disabled_rule_removes_nothing() -> None:
     text = "\n\n".join(["dezelfde regel komt steeds weer terug in deze tekst"] * 9)
     off = ENGLISH.repetition.model_copy(
         update=dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Word lists and classifiers flag documents, and remove them only where that is asked for; both are counted."""
+"""Word lists and classifiers flag documents, and remove them only on request; both are counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.workflow.steps import step_settings
 
-# Words that harm nobody stand for those of a real list.
+# Harmless words replace those of a real list.
 LIST = "# placeholders\nbakker\nHET DEEG\nkrenten-brood  # with a hyphen\n\n"
 
 
@@ -35,7 +35,7 @@ def bread(tmp_path: Path) -> Path:
 def model(tmp_path_factory: pytest.TempPathFactory, classifier: Callable[..., Path]) -> Path:
     folder = tmp_path_factory.mktemp("model")
     words = {"bread": ["brood", "deeg", "bakker"], "other": ["molen", "water", "rivier"]}
-    lines = [f"__label__{label} het {word} en de {word}" for label, told in words.items() for word in told]
+    lines = [f"__label__{label} het {word} en de {word}" for label, labelled in words.items() for word in labelled]
     return classifier(folder / "bread.bin", lines * 50, dim=8, epoch=60, lr=0.3)
 
 
@@ -55,14 +55,14 @@ def flag(settings: dict[str, Any], files: list[Path], text: str, language: str =
         ("het", 0),
     ],
 )
-def test_whole_words_and_phrases_count_in_any_case(bread: Path, text: str, hits: int) -> None:
+def test_whole_words_and_phrases_match_in_any_case(bread: Path, text: str, hits: int) -> None:
     _, document, _ = flag({"word_lists": [{"name": "b", "path": "", "minimum_hits": hits or 1}]}, [bread], text)
     assert document.metadata["flags"] == (["b"] if hits else [])
     _, document, _ = flag({"word_lists": [{"name": "b", "path": "", "minimum_hits": hits + 1}]}, [bread], text)
     assert document.metadata["flags"] == []
 
 
-def test_words_with_accents_count_in_either_form_of_unicode(tmp_path: Path) -> None:
+def test_accented_words_match_in_either_unicode_form(tmp_path: Path) -> None:
     for of_list in ("NFC", "NFD"):
         (tmp_path / of_list).write_text(unicodedata.normalize(of_list, "crème brûlée\n"), encoding="utf-8")
         for form in ("NFC", "NFD"):
@@ -71,7 +71,7 @@ def test_words_with_accents_count_in_either_form_of_unicode(tmp_path: Path) -> N
             assert document.metadata["flags"] == ["b"]
 
 
-def test_a_share_of_the_words_flags_too_and_a_language_is_left_alone(bread: Path) -> None:
+def test_share_of_words_flags_a_document_and_other_languages_are_ignored(bread: Path) -> None:
     entry = {"name": "b", "path": "", "minimum_hits": None, "minimum_share": 0.25, "remove": True}
     verdict, document, counts = flag({"word_lists": [entry]}, [bread], "de bakker werkt door")
     assert verdict == (False, "harmful") and document.metadata["filter_value"] == "b: 0.2500 of the words"
@@ -80,14 +80,14 @@ def test_a_share_of_the_words_flags_too_and_a_language_is_left_alone(bread: Path
     assert flag({"word_lists": [entry | {"languages": ["en"]}]}, [bread], "bakker")[0] is True
 
 
-def test_a_classifier_flags_from_its_threshold_on(model: Path) -> None:
+def test_classifier_flags_from_its_threshold(model: Path) -> None:
     entry = {"name": "c", "path": "", "label": "__label__bread", "threshold": 0.5, "remove": True}
     verdict, document, _ = flag({"classifiers": [entry]}, [model], "de bakker\nen het deeg")
     assert verdict == (False, "harmful") and float(document.metadata["filter_value"].removeprefix("c: ")) > 0.9
     assert flag({"classifiers": [entry]}, [model], "de molen\nen het water")[0] is True
 
 
-def test_flags_are_a_column_and_the_counts_say_what_was_kept(
+def test_flags_are_stored_and_counted_as_kept_or_removed(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any, bread: Path
 ) -> None:
     counted = {}
@@ -107,9 +107,7 @@ def test_flags_are_a_column_and_the_counts_say_what_was_kept(
     assert reasons["harmful"]["value"] == "bread: 2 hits" and reasons["harmful"]["language"] == "nl"
 
 
-def test_a_flag_that_nothing_has_is_counted_as_none(
-    new_chain: Any, texts: dict[str, str], as_json_lines: Any, bread: Path
-) -> None:
+def test_unused_flag_is_counted_as_zero(new_chain: Any, texts: dict[str, str], as_json_lines: Any, bread: Path) -> None:
     entry = {"name": "bread", "path": "bread.txt", "minimum_hits": 99}
     chain = new_chain(Corpus.model_validate({"harmful": {"word_lists": [entry]}}), [bread])
     chain.filter("s", {"x.jsonl": as_json_lines(texts)})
@@ -117,7 +115,7 @@ def test_a_flag_that_nothing_has_is_counted_as_none(
     assert chain.statistics(["s"])["flags"] == {"bread": {"flagged": 0, "kept": 0, "removed": 0}}
 
 
-def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, model: Path) -> None:
+def test_invalid_word_list_or_classifier_is_one_sentence(tmp_path: Path, model: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe")
     for name, words in (("empty.txt", "is empty"), ("bytes.bin", "cannot be read"), ("none", "cannot be read")):
@@ -130,15 +128,15 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, model: Path) 
         flag({"classifiers": [entry]}, [tmp_path / "bytes.bin"], "x")
 
 
-def test_a_changed_list_is_another_setting_and_a_moved_one_is_not(tmp_path: Path) -> None:
+def test_changed_list_changes_the_settings_and_a_moved_one_does_not(tmp_path: Path) -> None:
     def settings(path: Path) -> FilterSettings:
         rights = {"basis": "license", "holder": "someone"}
         source = {"name": "s", "path": "config/corpus/nl_gids.jsonl", "language": "nl", "license": "CC0-1.0"}
         corpus = {"main": {"harmful": {"word_lists": [{"name": "b", "path": str(path)}]}}}
         config = parse_configuration({"run": {"name": "x"}, "sources": [source | {"rights": rights}], "corpus": corpus})
-        found = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
-        assert isinstance(found, FilterSettings)
-        return found
+        result = step_settings(config, "corpus.filter", {"corpus": "main", "source": "s", "unit": "0"})
+        assert isinstance(result, FilterSettings)
+        return result
 
     first, moved = tmp_path / "list.txt", tmp_path / "elsewhere" / "list.txt"
     moved.parent.mkdir()
@@ -152,13 +150,13 @@ def test_a_changed_list_is_another_setting_and_a_moved_one_is_not(tmp_path: Path
         settings(tmp_path / "nowhere.txt")
 
 
-def test_wrong_settings_are_refused() -> None:
+def test_invalid_harmful_content_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="'b' is used twice"):
         Harmful.model_validate({"word_lists": [{"name": "b", "path": "x"}, {"name": "b", "path": "y"}]})
     with pytest.raises(ValueError, match="'b' flags nothing"):
         Harmful.model_validate({"word_lists": [{"name": "b", "path": "x", "minimum_hits": None}]})
 
 
-def test_the_block_stands_in_the_pipeline_of_anybody() -> None:
+def test_filter_block_runs_in_a_datatrove_pipeline() -> None:
     settings = FilterSettings(source="s", languages={}, personal_data=Corpus().personal_data, broken_share=1)
     assert any(isinstance(block, HarmfulContentFilter) for block in filter.filter_blocks(settings, RawFiles("s", [])))

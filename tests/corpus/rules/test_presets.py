@@ -1,4 +1,4 @@
-"""The presets have the thresholds that were published, and no rule besides."""
+"""The presets have the published thresholds and no other rule."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ OFF = {"within_words": None}, {"stop_word_share": None, "code_characters": None}
 def published(
     score: float, words: str, repetition: dict[str, Any], quality: dict[str, Any], **others: Any
 ) -> dict[str, Any]:
-    """Return all keys of the rules of a language; the rules that no peer has are off."""
+    """Return all keys of a language's rules; rules without a datatrove equivalent are off."""
     sections = {"c4": None, "fineweb": None, "nordic_pile": None} | others
     rules = {"minimum_score": score, "mixed_language": None, "words": words}
     return {**rules, "repetition": repetition | OFF[0], "quality": quality | OFF[1], **sections}
 
 
-def test_the_thresholds_are_those_that_were_published() -> None:
+def test_preset_thresholds_equal_the_published_ones() -> None:
     dutch_gopher = GOPHER_REPETITION | FINEWEB2_REPETITION
     own_words = {"stop_words": OWN_WORDS.split()}
     dutch_fineweb = {"punctuated_lines": 0.102, "new_lines": 0.154, "short_lines": None}
@@ -119,7 +119,7 @@ def test_the_thresholds_are_those_that_were_published() -> None:
     assert sentences.items() >= c4.items()
 
 
-def test_the_defaults_are_those_of_datatrove() -> None:
+def test_defaults_equal_those_of_datatrove() -> None:
     names = {
         GopherRepetitionFilter: {
             "dup_line_frac": GOPHER_REPETITION["duplicate_lines"],

@@ -1,4 +1,4 @@
-"""The rules on lines, numbers and words decide as datatrove's blocks do, and split a text once; presets choose."""
+"""The rules on lines, numbers and words decide as datatrove's blocks, and split a text once; presets choose."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SPACY = {language: spacy.blank(language).tokenizer for language in ("nl", "en")}
 
 
 def spoilt(real: list[str]) -> list[str]:
-    """Return the texts, and them as lists, as menus, with code, with marks and with citations."""
+    """Return the texts, and variants as lists, menus, with code, with marks and with citations."""
     changed: list[Callable[[str], str]] = [
         lambda text: text,
         lambda text: text.replace(". ", ".\n"),
@@ -51,14 +51,14 @@ def spoilt(real: list[str]) -> list[str]:
     return [change(text) for text in real for change in changed]
 
 
-def test_agreement_with_datatrove() -> None:
+def test_decisions_agree_with_datatrove() -> None:
     real = demonstration_texts()[:30]
     documents = [(text, language) for text in spoilt(real) for language in ("nl", "en")]
-    found = agreement(our_decisions(documents, "plain"), their_decisions(documents, "plain"))
-    for key, (same, total) in found.items():
+    result = agreement(our_decisions(documents, "plain"), their_decisions(documents, "plain"))
+    for key, (same, total) in result.items():
         assert same >= 0.999 * total, key
-    found = agreement(our_decisions(documents[::3], "spacy"), their_decisions(documents[::3], "spacy"))
-    for key, (same, total) in found.items():
+    result = agreement(our_decisions(documents[::3], "spacy"), their_decisions(documents[::3], "spacy"))
+    for key, (same, total) in result.items():
         assert same >= 0.999 * total, key
 
 
@@ -69,7 +69,7 @@ def has_words(words: WordSequence, expected: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("language", ["nl", "en"])
-def test_the_words_of_spacy(language: str) -> None:
+def test_words_equal_those_of_spacy(language: str) -> None:
     theirs = load_word_tokenizer({"nl": "nld", "en": "eng"}[language])
     for text in [
         *spoilt(demonstration_texts()[:20]),
@@ -87,7 +87,7 @@ PRETOKENS = st.lists(
 
 @settings(max_examples=4 * settings.default.max_examples)
 @given(PRETOKENS, st.sampled_from(["nl", "en"]))
-def test_what_is_split_without_spacy_is_split_as_by_spacy(pretoken: str, language: str) -> None:
+def test_fast_word_split_equals_spacy(pretoken: str, language: str) -> None:
     theirs = [token.text for token in SPACY[language](pretoken)]
     assert spacy_tokenizer(language)([pretoken]) == [theirs]
 
@@ -97,13 +97,13 @@ CONTRACTED = st.sampled_from(["cannot", "Gonna", "don't", "bijv", "a.u.b", "km",
 
 
 @given(LETTERS_AND_MARKS | st.tuples(CONTRACTED, st.sampled_from([*",;:?!.", ""])).map("".join))
-def test_what_is_split_without_the_tokenizer_is_split_as_it_does(pretoken: str) -> None:
+def test_fast_word_split_equals_the_tokenizer(pretoken: str) -> None:
     assert nltk_tokenizer()([pretoken]) == [NLTK.tokenize(pretoken)]
     for language, tokenizer in SPACY.items():
         assert spacy_tokenizer(language)([pretoken]) == [[token.text for token in tokenizer(pretoken)]]
 
 
-def test_stop_words_count_once_or_each_time() -> None:
+def test_stop_words_count_once_or_per_occurrence() -> None:
     text = "de man de vrouw de hond"
     for repeated, expected in ((False, (False, "few_stop_words")), (True, True)):
         rules = Quality(minimum_words=None, stop_words=["de", "het"], repeated_stop_words=repeated)
@@ -111,7 +111,7 @@ def test_stop_words_count_once_or_each_time() -> None:
         assert GopherQuality({"nl": rules}).filter(document) == expected
 
 
-def test_words_that_spacy_does_not_have() -> None:
+def test_language_without_spacy_words_is_refused() -> None:
     with pytest.raises(InputError, match=r"spaCy has no words for 'qq': write words: plain"):
         split_words("tekst", "spacy", "qq")
 
@@ -122,7 +122,7 @@ WORDS = st.lists(st.sampled_from(["de", "Zo.", "en,", "\n", "\n\n", "3", '"', ".
 
 @settings(max_examples=80)
 @given(WORDS.map(" ".join))
-def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
+def test_words_of_a_text_are_those_of_its_lines(text: str) -> None:
     words = split_words(text)
     assert has_words(words, word_tokenize(text))
     assert words.words_L.tolist() == [len(word_tokenize(line)) for line in text.splitlines()]
@@ -132,7 +132,7 @@ def test_the_words_of_a_text_are_those_of_its_lines(text: str) -> None:
 
 @settings(max_examples=80)
 @given(WORDS.map(" ".join) | st.text(st.sampled_from("a| -1_.,\n"), max_size=40))
-def test_lexical_words_are_the_plain_ones_without_marks_alone(text: str) -> None:
+def test_lexical_words_are_plain_words_without_pure_marks(text: str) -> None:
     words = split_words(text, "lexical")
     expected = [
         [word for word in word_tokenize(line) if word[0].isalnum() or word[0] == "_"] for line in text.splitlines()
@@ -141,7 +141,7 @@ def test_lexical_words_are_the_plain_ones_without_marks_alone(text: str) -> None
     assert words.words_L.tolist() == list(map(len, expected))
 
 
-def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_drops_and_counts_lines(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["Menu", texts["nl_water"], "Home > Contact", "Lees onze privacy[2] policy.", "zet javascript aan."]
     text = "\n".join([*lines, texts["nl_bakker"]])
     rules = {"nl": C4(minimum_sentences=3)}
@@ -163,7 +163,7 @@ def test_c4_drops_lines_and_counts_them(texts: dict[str, str], monkeypatch: pyte
     assert few.metadata["filter_value"] == "2"
 
 
-def test_c4_edits_as_datatrove_does(texts: dict[str, str]) -> None:
+def test_c4_edits_equal_those_of_datatrove(texts: dict[str, str]) -> None:
     text = f" {texts['en_garden']}\n{texts['en_lighthouse']}\nHome".replace(". ", ".[12] ")
     mine, other = (Document(text=text, id="", metadata={"language": "en"}) for _ in range(2))
     assert C4Quality({"en": C4()}).filter(mine) is C4QualityFilter().filter(other) is True
@@ -182,12 +182,12 @@ def test_c4_edits_as_datatrove_does(texts: dict[str, str]) -> None:
 )
 def test_nordic_pile(text: str, reason: str | None) -> None:
     document = Document(text=text, id="", metadata={"language": "nl"})
-    found = NordicPileQuality({"nl": NordicPile()}).filter(document)
-    assert found == (True if reason is None else (False, reason))
+    result = NordicPileQuality({"nl": NordicPile()}).filter(document)
+    assert result == (True if reason is None else (False, reason))
 
 
 def by_definition(text: str, rules: NordicPile) -> str | None:
-    """Return the first rule of the Nordic Pile that a text fails, computed as it is described, line by line."""
+    """Return the first rule of the Nordic Pile that a text fails, implemented from its description."""
     stripped, lines = text.strip(), [line for line in text.splitlines() if line.strip()]
     characters = [len("".join(line.split())) for line in lines]
     words = [sum(len(NLTK.tokenize(pretoken)) for pretoken in line.split()) for line in lines]
@@ -210,18 +210,18 @@ def by_definition(text: str, rules: NordicPile) -> str | None:
         ({"minimum_line_words": 12.5}, "short_line_words"),
     ],
 )
-def test_nordic_pile_decides_as_it_is_described(changed: dict[str, Any], reason: str) -> None:
-    rules, found = NordicPile(**changed), set()
+def test_nordic_pile_rules_follow_their_description(changed: dict[str, Any], reason: str) -> None:
+    rules, result = NordicPile(**changed), set()
     for text in spoilt(demonstration_texts()[:30:2]):
         document = Document(text=text, id="", metadata={"language": "nl"})
         expected = by_definition(text, rules)
         decision = NordicPileQuality({"nl": rules}, None, {"nl": "nltk"}).filter(document)
         assert decision == (True if expected is None else (False, expected)), text
-        found.add(expected)
-    assert found == {None, reason}
+        result.add(expected)
+    assert result == {None, reason}
 
 
-def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rules_share_one_word_split(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     count: Callable[[str], list[str]] = lambda text: calls.append(text) or word_tokenize(text)  # type: ignore[func-returns-value]  # noqa: E731
     monkeypatch.setattr("pipeline.corpus.text.word_splitting.word_tokenize", count)
@@ -234,13 +234,13 @@ def test_all_rules_split_a_text_once(texts: dict[str, str], monkeypatch: pytest.
         }
     )
     document = Document(text=f"Menu\n{texts['nl_water']}", id="", metadata={"language": "nl"})
-    found: list[Any] = rule_blocks({"nl": rules})
-    assert len(found) == 5 and all(block.filter(document) is True for block in found)
+    result: list[Any] = rule_blocks({"nl": rules})
+    assert len(result) == 5 and all(block.filter(document) is True for block in result)
     assert sorted(" ".join(calls).split()) == sorted({"Menu", *texts["nl_water"].split()})
     _cached_splitter.cache_clear()
 
 
-def test_presets() -> None:
+def test_presets_are_applied() -> None:
     assert Corpus.model_validate({"preset": "fineweb2"}).languages == PRESETS["fineweb2"]
     written = {"preset": "gptnl", "languages": {"nl": {"quality": {"minimum_words": 9}, "c4": {}}}}
     corpus = Corpus.model_validate(written)
@@ -254,7 +254,7 @@ def test_presets() -> None:
         assert Corpus.model_validate_json(Corpus.model_validate({"preset": name}).model_dump_json()).preset == name
 
 
-def test_a_source_and_a_model_of_its_own() -> None:
+def test_source_can_override_rules_and_language_model() -> None:
     raw = yaml.safe_load((PLACE / "config" / "micro.yaml").read_text())
     name = raw["sources"][0]["name"]
     changed = [{**raw["sources"][0], "filters": {"nl": {"quality": {"minimum_words": 5}}}}, *raw["sources"][1:]]

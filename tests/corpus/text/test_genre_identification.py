@@ -28,11 +28,11 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("genre", CRITERIA)
-def test_a_document_has_the_genre_whose_form_it_has(genre: str) -> None:
+def test_document_genre_follows_from_its_form(genre: str) -> None:
     assert identify_genre(measure_document(TEXTS[genre])) == genre
 
 
-def test_the_properties_are_shares_of_words_and_of_lines_that_are_not_blank() -> None:
+def test_properties_are_shares_of_words_and_nonblank_lines() -> None:
     text = (
         "JAN.\nartikel een eh twee\n\nJAN.\n- drie\nPIET: vier vijf zes zeven\nPIET: negen tien elf twaalf eh\nANNA.\n"
     )
@@ -47,24 +47,24 @@ def test_the_properties_are_shares_of_words_and_of_lines_that_are_not_blank() ->
 @pytest.mark.parametrize(
     "line", ["## Kop", "- deel", "3. stap", "(2) stap", "a) lid", "| cel |", "```", "    code()", "kies `ja`", "===="]
 )
-def test_headings_items_tables_and_code_are_structure(line: str) -> None:
+def test_headings_lists_tables_and_code_are_structure(line: str) -> None:
     assert measure_document(f"{line}\nDe man liep.").structured_lines == 0.5
 
 
-def test_a_long_document_is_measured_at_its_beginning() -> None:
+def test_long_document_is_measured_at_its_beginning() -> None:
     assert measure_document("een " * READ_CHARACTERS).words == READ_CHARACTERS // 4
 
 
-def test_the_most_frequent_genre_is_that_of_the_source_and_its_properties_are_the_reasons() -> None:
-    found = estimate_genre([TEXTS["laws"]] * 6 + [TEXTS["web"]] * 4)
-    assert (found.genre, found.is_clear, found.documents) == ("laws", True, 10)
-    assert found.genres == {"laws": 6, "web": 4}
+def test_source_genre_is_the_most_frequent_and_its_properties_are_the_reasons() -> None:
+    genre = estimate_genre([TEXTS["laws"]] * 6 + [TEXTS["web"]] * 4)
+    assert (genre.genre, genre.is_clear, genre.documents) == ("laws", True, 10)
+    assert genre.genres == {"laws": 6, "web": 4}
     share = measure_document(TEXTS["laws"]).legal_terms
-    assert found.reasons == [f"{share:.1%} of the words are legal terms such as artikel or pursuant"]
-    said = found.describe("wetten")
+    assert genre.reasons == [f"{share:.1%} of the words are legal terms such as artikel or pursuant"]
+    message = genre.describe("wetten")
     assert (
-        said.startswith("source wetten: 6 of 10 sampled documents have the genre laws (")
-        and "write `genre: laws`" in said
+        message.startswith("source wetten: 6 of 10 sampled documents have the genre laws (")
+        and "write `genre: laws`" in message
     )
 
 
@@ -73,23 +73,23 @@ def test_the_most_frequent_genre_is_that_of_the_source_and_its_properties_are_th
     [(49, 26, 25), (57, 43, 0), (0, 0, 0)],
     ids=["less than half", "a small lead", "no text"],
 )
-def test_a_source_of_no_clear_genre_gets_the_gentlest_rules(laws: int, web: int, prose: int) -> None:
+def test_source_without_a_clear_genre_gets_the_most_permissive_rules(laws: int, web: int, prose: int) -> None:
     texts = [TEXTS["laws"]] * laws + [TEXTS["web"]] * web + [TEXTS["prose"]] * prose
-    found = estimate_genre(texts)
-    assert (found.genre, found.is_clear, found.reasons) == (GENTLEST, False, [])
-    said = found.describe("s")
-    assert "gentlest rules apply, those of web" in said and "write `genre: web`" in said
-    assert ("49 laws, 26 web, 25 prose" if prose else "57 laws, 43 web" if laws else "no text to sample") in said
+    genre = estimate_genre(texts)
+    assert (genre.genre, genre.is_clear, genre.reasons) == (GENTLEST, False, [])
+    message = genre.describe("s")
+    assert "gentlest rules apply, those of web" in message and "write `genre: web`" in message
+    assert ("49 laws, 26 web, 25 prose" if prose else "57 laws, 43 web" if laws else "no text to sample") in message
     assert estimate_genre([TEXTS["laws"]] * 58 + [TEXTS["web"]] * 42).is_clear
 
 
-def test_short_documents_count_only_where_there_are_no_longer_ones() -> None:
+def test_short_documents_count_only_without_longer_ones() -> None:
     stub, law = "<redoc></redoc> " * 3, TEXTS["laws"]
-    found = estimate_genre([stub] * 9 + [law])
-    assert (found.genre, found.documents) == ("laws", 1)
+    genre = estimate_genre([stub] * 9 + [law])
+    assert (genre.genre, genre.documents) == ("laws", 1)
     assert estimate_genre([stub] * 9).documents == 9
 
 
-def test_an_estimate_survives_json() -> None:
-    found = estimate_genre([TEXTS["drama"], TEXTS["web"], TEXTS["drama"]])
-    assert GenreEstimate.model_validate_json(found.model_dump_json()) == found
+def test_genre_estimate_round_trips_through_json() -> None:
+    genre = estimate_genre([TEXTS["drama"], TEXTS["web"], TEXTS["drama"]])
+    assert GenreEstimate.model_validate_json(genre.model_dump_json()) == genre

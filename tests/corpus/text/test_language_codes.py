@@ -1,4 +1,4 @@
-"""What documents state about their language is read in the forms that sources use."""
+"""Language statements of documents are read in the forms that sources use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.corpus.text.language_codes import normalize_language, states_other
         ("und", "und UND unknown Unknown zxx mul N/A n/a null None NaN -"),
     ],
 )
-def test_codes_and_names_are_one_language(code: str, written: str) -> None:
+def test_codes_and_names_identify_one_language(code: str, written: str) -> None:
     assert {normalize_language(word) for word in written.split()} == {code}
 
 
@@ -39,11 +39,11 @@ def test_codes_and_names_are_one_language(code: str, written: str) -> None:
         ("", "und"),
     ],
 )
-def test_the_first_language_of_a_statement_counts(stated: str, code: str) -> None:
+def test_first_language_of_a_statement_is_used(stated: str, code: str) -> None:
     assert normalize_language(stated) == code
 
 
-def test_an_unknown_language_is_no_other_language() -> None:
+def test_unknown_language_does_not_contradict() -> None:
     stated = ["dut", "nl|en", None, "", "zxx", "French", "en|nl"]
     assert [states_other_language(one, "nl") for one in stated] == [False] * 5 + [True] * 2
     assert not states_other_language("Frysk", "fy") and states_other_language("Frysk", "nl")

@@ -1,4 +1,4 @@
-"""Languages are told apart by the model that comes with py3langid, or by a model of fastText from a file."""
+"""Languages are identified by the model of py3langid, or by a fastText model from a file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OURS = BayesIdentifier.cached(frozenset({"nl", "en"}))
 MODEL = LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
-def test_the_same_as_py3langid(theirs: LanguageIdentifier, texts: dict[str, str]) -> None:
+def test_language_and_score_equal_py3langid(theirs: LanguageIdentifier, texts: dict[str, str]) -> None:
     long = "\n".join(texts.values()) * 3
     for text in [*texts.values(), long, "A", "", "ÉÉN TWEE", "日本語の文章"]:
         language, score = theirs.classify(text)
@@ -65,7 +65,7 @@ def test_the_same_as_py3langid(theirs: LanguageIdentifier, texts: dict[str, str]
 
 
 class Said:
-    """Says of any text what it is told to say."""
+    """Return fixed answers for any text."""
 
     def __init__(self, score: float, stretches: list[tuple[str, int]]) -> None:
         self.said = ("nl", score, stretches)
@@ -83,7 +83,7 @@ class Said:
         (0.5001, 249, True),
     ],
 )
-def test_the_bounds_themselves_are_kept(score: float, others: int, expected: object) -> None:
+def test_score_bounds_are_inclusive(score: float, others: int, expected: object) -> None:
     block = LanguageFilter({"nl": 0.5}, mixed_language={"nl": 0.25})
     block._identifier = Said(score, [("nl", 1000 - others), ("en", others)])
     assert block.filter(Document(text="tekst", id="1")) == expected
@@ -91,14 +91,14 @@ def test_the_bounds_themselves_are_kept(score: float, others: int, expected: obj
 
 @pytest.mark.parametrize("name", ["nl_water", "en_garden"])
 @pytest.mark.parametrize("small", ["", " km", " e-mail aan info@voorbeeld.example"])
-def test_a_text_in_capitals_may_have_small_letters(name: str, small: str, texts: dict[str, str], model: Path) -> None:
+def test_mostly_uppercase_text_is_lowercased(name: str, small: str, texts: dict[str, str], model: Path) -> None:
     text = texts[name].upper() + small
     for identifier in (OURS, FastTextIdentifier(model, ["nl", "en"])):
         language, score, _ = identifier.identify(text)
         assert (language, score) == (name[:2], pytest.approx(identifier.identify(text.lower())[1]))
 
 
-def test_other_texts_keep_their_capitals() -> None:
+def test_mixed_case_text_keeps_its_capitals() -> None:
     half = "AbCd ÉÉN twee"
     assert lowercase_all_caps("ABC d") == "abc d" and lowercase_all_caps("ÉÉ") == "éé"
     for text in ("Ab", "aB", half, "12 {}[]@`", "", "\udc80 a"):
@@ -107,7 +107,7 @@ def test_other_texts_keep_their_capitals() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(["de ", "the ", "é", "z", "\n", "ß", "huis", "日", "12 "]), max_size=90).map("".join))
-def test_the_same_ngrams_as_one_byte_at_a_time(text: str) -> None:
+def test_ngram_matches_equal_a_byte_by_byte_search(text: str) -> None:
     state, expected = 0, []
     for byte in text.encode():
         state = int(MODEL.tk_nextmove[(int(MODEL.tk_row[state]) << 8) + byte])
@@ -115,7 +115,7 @@ def test_the_same_ngrams_as_one_byte_at_a_time(text: str) -> None:
     assert OURS.match_ngrams(text.encode()).tolist() == expected
 
 
-def test_a_model_of_fasttext(model: Path, texts: dict[str, str]) -> None:
+def test_fasttext_model_identifies_languages(model: Path, texts: dict[str, str]) -> None:
     identifier = FastTextIdentifier(model, ["nl", "en"])
     for name in ("nl_water", "nl_bakker", "nl_fiets", "en_lighthouse", "en_garden"):
         language, score, _ = identifier.identify(texts[name])
@@ -128,7 +128,7 @@ def test_a_model_of_fasttext(model: Path, texts: dict[str, str]) -> None:
         FastTextIdentifier(model, ["nl", "fy"])
 
 
-def test_labels() -> None:
+def test_fasttext_labels_are_parsed() -> None:
     labels = [
         "__label__nl",
         "__label__nld",
@@ -140,14 +140,14 @@ def test_labels() -> None:
     assert [language_from_label(label) for label in labels] == ["nl", "nl", "nl", "en", "fy", "gos"]
 
 
-def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+def test_file_that_is_not_a_fasttext_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(b"no model")
     with pytest.raises(InputError, match=r"model\.bin is no model of fastText"):
         FastTextIdentifier(path, ["nl"])
 
 
-def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
+def test_model_with_another_hash_is_refused(model: Path, tmp_path: Path) -> None:
     corpus = Corpus()
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     unit = FilterSettings(
@@ -165,24 +165,24 @@ def test_only_the_model_that_was_meant(model: Path, tmp_path: Path) -> None:
         _verify_identification_model(meant, [other])
 
 
-def test_stretches_are_whole_lines() -> None:
+def test_mixed_language_spans_are_whole_lines() -> None:
     data = b"\n".join([b"x" * 600] * 7)
     assert [data[start:end] for start, end in split_segments(data)] == [b"x" * 600 + b"\n" + b"x" * 600] * 3
     assert list(split_segments(b"x" * 1999)) == []
 
 
 @pytest.mark.parametrize("with_fasttext", [False, True])
-def test_mixed_languages(with_fasttext: bool, model: Path, texts: dict[str, str]) -> None:
+def test_mixed_languages_are_detected(with_fasttext: bool, model: Path, texts: dict[str, str]) -> None:
     dutch = "\n".join(texts[name] for name in ("nl_water", "nl_bakker", "nl_fiets"))
     english = "\n".join([texts["en_lighthouse"], texts["en_garden"]] * 2)
     document = Document(text=f"{dutch}\n{dutch}\n{dutch}\n{english}", id="1")
-    found = {}
+    results = {}
     for largest in (0.6, 0.2):
         block = LanguageFilter(
             {"nl": 0.1, "en": 0.1}, mixed_language={"nl": largest}, model=model if with_fasttext else None
         )
-        found[largest] = block.filter(document)
+        results[largest] = block.filter(document)
         assert block.filter(Document(text=f"{dutch}\n{dutch}", id="2")) is True
-    assert found == {0.6: True, 0.2: (False, "mixed_language")}
+    assert results == {0.6: True, 0.2: (False, "mixed_language")}
     other, share = document.metadata["filter_value"].split()
     assert other == "en" and 0.2 < float(share) < 0.5

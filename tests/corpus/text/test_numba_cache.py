@@ -1,4 +1,4 @@
-"""What is compiled is kept for the next process; a damaged file of it is as good as none."""
+"""Compiled code is cached for the next process; a damaged cache file is ignored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answer(folder: Path) -> list[str]:
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
 
 
-def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
+def test_damaged_cache_is_rebuilt(tmp_path: Path) -> None:
     assert answer(tmp_path) == ["42", "0"]
     os.utime(tmp_path / "twice.py")
     kept = sorted((tmp_path / "cache").rglob("*.nb?"))
@@ -42,7 +42,7 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     assert answer(tmp_path) == ["42", "1"]
 
 
-def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
+def test_function_runs_if_its_cache_cannot_be_saved() -> None:
     @cached_njit
     def thrice(number: int) -> int:
         return 3 * number
@@ -52,7 +52,7 @@ def test_what_cannot_be_kept_yet_is_computed_all_the_same() -> None:
     assert save.called
 
 
-def test_a_cache_that_names_a_class_that_is_no_more_is_made_again() -> None:
+def test_cache_that_refers_to_a_removed_class_is_rebuilt() -> None:
     @cached_njit
     def fourfold(number: int) -> int:
         return 4 * number

@@ -1,4 +1,4 @@
-"""Pretokens are those of `str.split`, lines those of `str.splitlines`, and equal numbers are equal pretokens."""
+"""Pretokens equal `str.split`, lines equal `str.splitlines`, and equal numbers are equal pretokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECES = st.one_of(
 @settings(max_examples=300)
 @given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=4))
 @example(["\x85a\u2028b\u2029", "e\u2028", "\ud800 \u16803\u205f\u202f"])
-def test_as_python_splits(texts: list[str]) -> None:
+def test_pretokens_equal_python_split(texts: list[str]) -> None:
     pretokens = PretokenTable()
     known: list[str] = []
     for text in texts:
@@ -29,7 +29,7 @@ def test_as_python_splits(texts: list[str]) -> None:
     assert len(known) == len(set(known)) == len(pretokens)
 
 
-def test_more_pretokens_than_there_is_room_for() -> None:
+def test_table_grows_beyond_its_initial_size() -> None:
     words = [f"{number:x}" * (1 + number % 30) for number in range(20_000)]
     pretokens = PretokenTable()
     numbers_P, _, new = pretokens.encode(" ".join([*words, *words]), 1)

@@ -1,4 +1,4 @@
-"""What a text can hold is seen in one pass over its bytes, and is what its characters say one by one."""
+"""Text properties are found in one pass over its bytes, and equal those of its characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHARACTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs"])
 @example("één €5 – “ja”")
 @example("ৰ\u2003Ã")
 @given(st.text(CHARACTERS | st.sampled_from("aé\u200b\u2003Â€Œ"), max_size=20))
-def test_the_bits_of_a_text_are_those_of_its_characters_and_their_neighbours(text: str) -> None:
+def test_character_flags_depend_on_character_and_neighbors(text: str) -> None:
     expected = 0
     for place, character in enumerate(text):
         expected |= int(_BITS[ord(character)])
@@ -29,23 +29,23 @@ def test_the_bits_of_a_text_are_those_of_its_characters_and_their_neighbours(tex
     assert _pattern_bits(text) == expected
 
 
-def test_a_character_beyond_the_table_may_be_anything() -> None:
+def test_characters_beyond_the_table_set_all_flags() -> None:
     assert _pattern_bits("日本") == _pattern_bits("a 🙂") == 0xFF
 
 
 @pytest.mark.parametrize("white_space", ["keep", "tidy", "collapse"])
 @pytest.mark.parametrize("character", WHITE_SPACE)
-def test_all_white_space_between_words_separates_them(character: str, white_space: Any) -> None:
+def test_every_white_space_character_separates_words(character: str, white_space: Any) -> None:
     for around in ("", " ", " ’€é "):
         text = TextCleaner(Normalization(white_space=white_space)).format(f"{around}een{character}twee drie")
         assert word_tokenize(text)[-3:] in (["een", "twee", "drie"], ["een…", "twee", "drie"]), (text, around)
 
 
 @pytest.mark.parametrize("entity", ["&#11;", "&#x0B;", "&#28;", "&#x1F;", "&#12;", "&nbsp;", "&#8232;", "&#10;"])
-def test_white_space_as_an_entity_separates_words(entity: str) -> None:
+def test_white_space_entities_separate_words(entity: str) -> None:
     assert word_tokenize(TextCleaner().format(f"één{entity}twee {entity}drie")) == ["één", "twee", "drie"]
 
 
 @pytest.mark.parametrize("character", [*"\u00ad\u200b\u2060\ufeff"])
-def test_what_is_invisible_within_a_word_leaves_it_whole(character: str) -> None:
+def test_invisible_characters_do_not_split_words(character: str) -> None:
     assert TextCleaner().format(f"boek{character}handel") == "boekhandel"

@@ -1,4 +1,4 @@
-"""Equal words have equal hashes, whatever their case, the marks around them, and the text or slice they stand in."""
+"""Equal words have equal hashes, in any case, with any marks around them, in any text or slice."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def words(text: str) -> list[str]:
 @pytest.mark.parametrize("slice_bytes", [word_hashes.SLICE_BYTES, 128])
 @given(texts=TEXTS)
 @example(texts=["CAFÉ à×b÷c", "café", "À B", "Ÿ ÿ", "«zo» “Zo…", "ab\u2bffc ab\u2c00c", "a", "b" * 40 + " " + "b" * 40])
-def test_words_are_hashed_as_they_are_told_apart(texts: list[str], slice_bytes: int) -> None:
+def test_distinct_words_have_distinct_hashes(texts: list[str], slice_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_hashes, "SLICE_BYTES", slice_bytes)
         hashes, bounds = hash_text_words(texts)
     expected = [words(text) for text in texts]
     assert np.diff(bounds).tolist() == list(map(len, expected))
-    flat = [word for found in expected for word in found]
+    flat = [word for result in expected for word in result]
     assert len(set(zip(flat, hashes.tolist(), strict=True))) == len(set(flat)) == len(set(hashes.tolist()))
 
 
-def test_n_grams_are_equal_where_their_words_are_in_the_same_order() -> None:
+def test_ngram_hashes_depend_on_word_order() -> None:
     hashes, _ = hash_text_words(["een twee drie een twee. Drie twee een"])
     first, second, third, fourth, fifth, last = hash_ngrams(hashes, 3).tolist()
     assert first == fourth and len({first, second, third, fifth, last}) == 5

@@ -1,4 +1,4 @@
-"""What is split without asking spaCy is split as spaCy does, at each length that its rules look at."""
+"""The fast word split equals spaCy's, at each length that its rules inspect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOTS = "dat.... ....dat ..a a..b ...a... .. ." + " " + "(" * 20 + "a" + " " + "=
 
 
 @pytest.mark.parametrize("language", ["nl", "en"])
-def test_as_spacy_splits(language: str) -> None:
+def test_words_equal_those_of_spacy(language: str) -> None:
     pretokens = " ".join([UNITS, AFFIXES, INSIDE, EXCEPTIONS, DOTS]).split()
     tokenizer = spacy.blank(language).tokenizer
     assert spacy_tokenizer(language)(pretokens) == [[token.text for token in tokenizer(each)] for each in pretokens]

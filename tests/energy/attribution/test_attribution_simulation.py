@@ -1,6 +1,6 @@
-"""Random schedules of jobs on nodes whose true power is known: the account says the truth, or how far it may be off.
+"""Random schedules of jobs on nodes of known power: the attribution is exact, or its interval covers the truth.
 
-The truth is integrated here on a fine grid of time, by code that shares nothing with the account.
+The truth is integrated here on a fine time grid, by code that shares nothing with the attribution.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.energy.accounts import attribute
 STEP = 0.5  # seconds of the grid
 PERIOD = 10  # seconds between two lines of a meter
 RELATIVE_ERROR = 0.1  # of the power model, one node
-STATED = {"pm_counters": 0.05, "rapl": 0.10, "nvml": 0.05}  # 95 % of the meters, as the account's table has them
+STATED = {"pm_counters": 0.05, "rapl": 0.10, "nvml": 0.05}  # 95 % of the meters, as in the attribution's table
 PACKAGE_SHARE = 0.4  # of the node's power without its boards
 
 Powers = NDArray[np.float64]
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass
 class Node:
-    """The true power of a node and its boards on the grid, and who used how many cores."""
+    """The true power of a node and its boards on the grid, and the cores used by each job."""
 
     name: str
     processors: int
@@ -71,7 +71,7 @@ class Node:
 
 
 def schedule(dice: np.random.Generator, error: float) -> tuple[list[Node], list[Job]]:
-    """Return nodes with their true power and the jobs on them; the first node is the one that runs Snakemake."""
+    """Return nodes with their true power and the jobs on them; the first node runs Snakemake."""
     length = float(dice.integers(200, 500))
     grid = np.arange(0, length, STEP)
     nodes, jobs = [], []
@@ -105,7 +105,7 @@ def schedule(dice: np.random.Generator, error: float) -> tuple[list[Node], list[
 def meters(
     dice: np.random.Generator, nodes: list[Node], jobs: list[Job], factors: dict[str, float], drops: bool
 ) -> Iterator[MeteredJob]:
-    """Yield what the meters of the jobs wrote; where they drop, no node and perhaps no processor is read."""
+    """Yield the meter lines of the jobs; where meters drop out, the node and perhaps a processor is not read."""
     node_of = {node.name: node for node in nodes}
     for job in jobs:
         node, lines = node_of[job.node], []
@@ -116,9 +116,9 @@ def meters(
         for start in np.arange(job.started, job.ended, PERIOD):
             end = min(start + PERIOD, job.ended)
             dropped = start < ends and end > begins
-            told = [("board", part, "nvml", watts) for part, watts in node.boards.items()]
+            board_meters = [("board", part, "nvml", watts) for part, watts in node.boards.items()]
             if packages or not dropped:
-                told.append(("package", "package-0", "rapl", PACKAGE_SHARE * node.without_boards))
+                board_meters.append(("package", "package-0", "rapl", PACKAGE_SHARE * node.without_boards))
             readings = [
                 Reading(
                     component=component,
@@ -128,7 +128,7 @@ def meters(
                     method="counter",
                     meter=meter,
                 )
-                for component, part, meter, watts in [*told, ("node", "", "pm_counters", node.whole)]
+                for component, part, meter, watts in [*board_meters, ("node", "", "pm_counters", node.whole)]
             ]
             if dropped:
                 readings[-1] = readings[-1].model_copy(update={"joules": None, "problem": "it was not there"})
@@ -159,7 +159,7 @@ def meters(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedules", [200, pytest.param(1000, marks=pytest.mark.thorough)])
-def test_the_account_is_the_truth_or_says_how_far_it_may_be_off(schedules: int) -> None:
+def test_attribution_equals_the_truth_or_its_interval_covers_it(schedules: int) -> None:
     covered, held, wide, mixed = [], [], [], 0
     for seed in range(schedules):
         dice = np.random.default_rng(seed)
@@ -173,17 +173,17 @@ def test_the_account_is_the_truth_or_says_how_far_it_may_be_off(schedules: int) 
 
         factors = {meter: 1 + dice.normal(0, stated / 1.96) for meter, stated in STATED.items()}
         uses = [*meters(dice, nodes, jobs, factors, drops=True)]
-        found = attribute(uses, [], models)
-        total = found.total()
+        result = attribute(uses, [], models)
+        total = result.total()
         steps = sorted({use.step for use in uses if use.fate != "snakemake"})
-        parts = EnergyAmount.sum([*map(found.of_step, steps), found.idle(), found.of_fate("snakemake")])
+        parts = EnergyAmount.sum([*map(result.of_step, steps), result.idle(), result.of_fate("snakemake")])
         assert parts.joules == pytest.approx(total.joules, rel=1e-9), seed
         if total.estimated > 0.05 * total.joules:
             mixed += 1
             held.append(total.low <= truth <= total.high)
             wide.append((total.high - total.low) / 2 / total.joules)
         if total.measured == 0:
-            assert found.seconds_covered == 0, seed
+            assert result.seconds_covered == 0, seed
     print(f"covered: worst {max(map(abs, covered)):.2%}; elsewhere: {np.mean(held):.1%} held of {mixed}")
     print(f"median half-width {np.median(wide):.1%}")
     assert max(map(abs, covered)) < 0.01

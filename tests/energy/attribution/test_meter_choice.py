@@ -1,4 +1,4 @@
-"""Of all that meters say of a part of a node, what is taken, with numbers done by hand."""
+"""Meter selection for each part of a node, against hand-computed values."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ import numpy as np
 import pytest
 
 from pipeline.energy.attribution.node_attribution import EnergyAmount
-from tests.energy.accounts import book, job, line, made, problem, reading
+from tests.energy.accounts import external_reading, job, line, made, problem, reading
 
 
-def test_a_measured_node_is_its_parts_and_the_rest() -> None:
+def test_measured_node_is_the_sum_of_parts_and_rest() -> None:
     readings = (reading("node", 1000), reading("package", 400, "package-0"), reading("dram", 50))
-    found = made(job("a", line(0, 10, 20, *readings, reading("board", 300, "U1"), job_boards=("U1",))))
-    joules = {name: quantity.joules for name, quantity in found.of_component().items()}
+    result = made(job("a", line(0, 10, 20, *readings, reading("board", 300, "U1"), job_boards=("U1",))))
+    joules = {name: quantity.joules for name, quantity in result.of_component().items()}
     assert joules == pytest.approx({"package": 400, "dram": 50, "board": 300, "rest": 250})
-    assert found.total().measured == pytest.approx(1000) and found.problems == []
+    assert result.total().measured == pytest.approx(1000) and result.problems == []
 
 
-def test_the_errors_of_the_parts_cancel_out_where_the_node_is_measured() -> None:
+def test_errors_of_parts_cancel_out_if_the_node_is_measured() -> None:
     total = made(job("a", line(0, 10, 20, reading("node", 1000), reading("package", 400)))).total()
-    assert (total.low, total.high) == pytest.approx((950, 1050)), "the 5 % of the node's meter alone"
+    assert (total.low, total.high) == pytest.approx((950, 1050)), "only the 5 % of the node's meter"
 
 
-def test_without_a_meter_of_the_node_the_model_tells_the_rest() -> None:
-    found = made(job("a", line(0, 10, 20, reading("package", 400), reading("dram", 50))))
+def test_power_model_estimates_the_rest_without_a_node_meter() -> None:
+    result = made(job("a", line(0, 10, 20, reading("package", 400), reading("dram", 50))))
     # the model: (100 W + 2 cores × 10 W) × 10 s
-    joules = {name: quantity.joules for name, quantity in found.of_component().items()}
+    joules = {name: quantity.joules for name, quantity in result.of_component().items()}
     assert joules == pytest.approx({"package": 400, "dram": 50, "rest": 750})
-    total = found.total()
+    total = result.total()
     assert (total.measured, total.estimated, total.stated) == pytest.approx((450, 750, 0))
     assert (total.low, total.high) == pytest.approx((1200 - 1.96 * 120, 1200 + 1.96 * 120))
 
 
-def test_packages_that_use_more_than_the_model_of_the_node_leave_no_rest() -> None:
-    found = made(job("a", line(0, 10, 20, reading("package", 2000))))
-    assert found.total().measured == found.total().joules == pytest.approx(2000)
+def test_packages_above_the_node_model_leave_no_rest() -> None:
+    result = made(job("a", line(0, 10, 20, reading("package", 2000))))
+    assert result.total().measured == result.total().joules == pytest.approx(2000)
 
 
-def test_without_any_meter_all_is_estimated_and_no_time_is_covered() -> None:
-    found = made(job("a", line(0, 10, 20)))
-    assert found.total().estimated == found.total().joules == pytest.approx(1200)
-    assert (found.total().low, found.total().high) == pytest.approx((1200 - 1.96 * 120, 1200 + 1.96 * 120))
-    assert (found.seconds, found.seconds_covered) == (10, 0)
+def test_energy_without_any_meter_is_fully_estimated() -> None:
+    result = made(job("a", line(0, 10, 20)))
+    assert result.total().estimated == result.total().joules == pytest.approx(1200)
+    assert (result.total().low, result.total().high) == pytest.approx((1200 - 1.96 * 120, 1200 + 1.96 * 120))
+    assert (result.seconds, result.seconds_covered) == (10, 0)
 
 
-def test_a_counter_goes_before_a_power_and_that_before_a_table_and_what_is_stated() -> None:
+def test_meter_priority_is_counter_then_power_then_table_then_stated() -> None:
     stated = reading("node", 1040, meter="slurm", label="stated")
     power = reading("node", 1020, meter="ear", method="power")
     a = line(0, 10, 20, power, stated)
@@ -53,72 +53,74 @@ def test_a_counter_goes_before_a_power_and_that_before_a_table_and_what_is_state
     assert made(job("a", a)).total().joules == pytest.approx(1000)
 
 
-def test_two_meters_that_differ_by_six_per_cent_are_named_with_the_one_that_is_taken() -> None:
-    found = made(job("a", line(0, 10, 20, reading("node", 1000), reading("node", 1060, meter="ear", method="power"))))
-    assert found.total().joules == pytest.approx(1000)
-    assert problem(found, "n1", "6.0%", "ear", "pm_counters is used", "1,000 J", "1,060 J")
+def test_meters_that_differ_by_six_percent_are_reported_with_the_one_used() -> None:
+    result = made(job("a", line(0, 10, 20, reading("node", 1000), reading("node", 1060, meter="ear", method="power"))))
+    assert result.total().joules == pytest.approx(1000)
+    assert problem(result, "n1", "6.0%", "ear", "pm_counters is used", "1,000 J", "1,060 J")
     near = made(job("a", line(0, 10, 20, reading("node", 1000), reading("node", 1040, meter="ear"))))
     assert near.problems == []
 
 
-def test_errors_of_opposite_signs_are_errors() -> None:
+def test_errors_of_opposite_signs_do_not_cancel() -> None:
     lines = [
         line(at, at + 400, 20, reading("node", 40_000), reading("node", 40_000 + sign * 4_000, meter="ear"))
         for at, sign in ((0, 1), (400, -1))
     ]
     assert problem(made(job("a", *lines)), "10.0%", "in periods")
-    # a meter that says a mean of an hour is not compared by the minute
+    # an hourly mean is not compared by the minute
     ramp = [line(at, at + 60, 60, reading("node", 60 * (100 + at))) for at in range(0, 3600, 60)]
-    mean = book(0, 3600, reading("node", sum(one.readings[0].joules for one in ramp), meter="ear", method="power"))
+    mean = external_reading(
+        0, 3600, reading("node", sum(one.readings[0].joules for one in ramp), meter="ear", method="power")
+    )
     assert made(job("a", *ramp, slurm="7"), books=(mean,)).problems == []
 
 
-def test_a_mean_beside_a_finer_meter_of_its_second_half_leaves_what_is_left() -> None:
+def test_mean_power_next_to_a_finer_meter_covers_the_remaining_time() -> None:
     """100 W for half an hour, 300 W for another: both meters are exact, and they do not differ."""
     lines = [line(0, 1800, 10), *(line(at, at + 60, 1, reading("node", 18_000)) for at in range(1800, 3600, 60))]
-    mean = book(0, 3600, reading("node", 720_000, meter="ear", method="power"))
-    found = made(job("a", *lines, slurm="7"), books=(mean,))
-    assert found.total().measured == pytest.approx(720_000) and found.problems == []
-    assert found.joules_between(["a"], np.array([0.0]), np.array([1800.0])) == pytest.approx([180_000])
+    mean = external_reading(0, 3600, reading("node", 720_000, meter="ear", method="power"))
+    result = made(job("a", *lines, slurm="7"), books=(mean,))
+    assert result.total().measured == pytest.approx(720_000) and result.problems == []
+    assert result.joules_between(["a"], np.array([0.0]), np.array([1800.0])) == pytest.approx([180_000])
 
 
 @pytest.mark.parametrize("off", [0.97, 1.03])
-def test_what_is_left_beside_a_meter_of_nearly_all_is_not_the_error_of_both(off: float) -> None:
+def test_remaining_energy_next_to_a_partial_meter_has_only_its_own_error(off: float) -> None:
     fine = line(10, 1000, 10, reading("node", 99_000 * off))
-    mean = book(0, 1000, reading("node", 100_000, meter="ear", method="power"))
-    found = made(job("a", line(0, 10, 1), fine, slurm="7"), books=(mean,))
-    assert found.total().measured == pytest.approx(99_000 * off + 1000), "10 s of 100 W"
+    mean = external_reading(0, 1000, reading("node", 100_000, meter="ear", method="power"))
+    result = made(job("a", line(0, 10, 1), fine, slurm="7"), books=(mean,))
+    assert result.total().measured == pytest.approx(99_000 * off + 1000), "10 s of 100 W"
 
 
-def test_all_packages_by_one_meter_and_each_by_another_count_once() -> None:
+def test_total_and_per_package_meters_count_once() -> None:
     parts = (reading("package", 200, "package-0"), reading("package", 210, "package-1"))
-    found = made(job("a", line(0, 10, 20, reading("node", 1000), *parts, reading("package", 415, meter="ear"))))
-    assert found.of_component()["package"].joules == pytest.approx(410) and found.problems == []
+    result = made(job("a", line(0, 10, 20, reading("node", 1000), *parts, reading("package", 415, meter="ear"))))
+    assert result.of_component()["package"].joules == pytest.approx(410) and result.problems == []
 
 
-def test_boards_that_two_meters_call_by_other_names_count_once() -> None:
+def test_boards_named_differently_by_two_meters_count_once() -> None:
     nvml = [reading("board", 700, f"U{number}") for number in range(2)]
     cray = [reading("board", 710, f"accel{number}", meter="pm_counters", method="power") for number in range(2)]
     a = line(0, 10, 20, *nvml, *cray, job_boards=("U0", "U1"))
     assert made(job("a", a)).of_component()["board"].joules == pytest.approx(1400)
 
 
-def test_boards_called_by_other_names_go_to_those_who_had_boards() -> None:
+def test_boards_with_other_names_are_attributed_to_jobs_that_had_boards() -> None:
     ear = [reading("board", 700, f"gpu{number}", meter="ear", method="power") for number in range(2)]
     a, b = line(0, 10, 10, *ear, job_boards=("U0", "U1")), line(0, 10, 10, job_processors=5, node_cpu_seconds=20)
-    found = made(job("a", a), job("b", b))
-    assert sum(share.quantity.joules for share in found.shares if share.component == "board") == pytest.approx(1400)
-    assert {share.job for share in found.shares if share.component == "board"} == {"a"}
+    result = made(job("a", a), job("b", b))
+    assert sum(share.quantity.joules for share in result.shares if share.component == "board") == pytest.approx(1400)
+    assert {share.job for share in result.shares if share.component == "board"} == {"a"}
 
 
-def test_a_stated_figure_is_measured_only_where_a_second_meter_agrees() -> None:
+def test_stated_reading_is_measured_only_if_a_second_meter_agrees() -> None:
     def total(ear: float, ended: float = 19.8) -> EnergyAmount:
         slurm = reading("package", 400, meter="slurm", label="stated", plugin="acct_gather_energy/rapl")
         a = job("a", line(0, ended, 2 * ended, reading("package", ear, meter="ear", method="power")), slurm="7")
-        return made(a, books=(book(0, 20, slurm),)).total()
+        return made(a, books=(external_reading(0, 20, slurm),)).total()
 
     agreed, differs, short = total(405), total(600), total(205, 10)
-    # what is left of 20 W for the last 0.2 s
+    # the rest of 20 W for the last 0.2 s
     assert agreed.measured == pytest.approx(405 + 4) and agreed.stated == 0
     assert differs.measured == pytest.approx(600) and differs.stated == pytest.approx(4)
-    assert short.measured == pytest.approx(205) and short.stated == pytest.approx(195), "half of its time is no check"
+    assert short.measured == pytest.approx(205) and short.stated == pytest.approx(195), "half of its time is not enough"

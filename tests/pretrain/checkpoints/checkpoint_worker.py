@@ -44,7 +44,7 @@ def backend_of(settings: SegmentSettings, folder: Path | None) -> tuple[Backend,
 
 
 def train_step(backend: Backend, settings: SegmentSettings, step: int) -> float:
-    """Take a step and return its loss: every process count sees the same global batch."""
+    """Take a step and return its loss: every process count gets the same global batch."""
     size, length = settings.training.batch_size, settings.training.sequence_length
     tokens = torch.from_numpy(np.random.default_rng(step).integers(0, VOCABULARY, (size, length + 1)))
     mine = torch.chunk(tokens, dist.get_world_size())[dist.get_rank()]
@@ -87,7 +87,7 @@ def main() -> None:
             train_step(backend, settings, step)
         Saver(backend, settings, "identity", output).save_milestone(output / "canonical", 3, {})
     else:
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for strategy, name in STRATEGIES.items():
             if name == "deepspeed" and "optimizer" in given["training"]:
                 continue
@@ -96,9 +96,9 @@ def main() -> None:
             mine = tried(settings, Path(sys.argv[3]), output / strategy)
             every: list[Any] = [None] * dist.get_world_size()
             dist.all_gather_object(every, mine)
-            found[strategy] = {**mine, "differences": [name for each in every for name in each["differences"]]}
+            results[strategy] = {**mine, "differences": [name for each in every for name in each["differences"]]}
         if dist.get_rank() == 0:
-            (output / "found.json").write_text(json.dumps(found), encoding="utf-8")
+            (output / "found.json").write_text(json.dumps(results), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""The one checkpoint: every strategy and process count writes and reads the same state, and damage is found."""
+"""The canonical checkpoint: every strategy and process count writes and reads one state; damage is detected."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def start(processes: int, *arguments: Path) -> None:
 def given(
     settings: Callable[..., SegmentSettings], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Path:
-    """Return the file of the settings beside the canonical checkpoint, of three steps in one process."""
+    """Return the settings file next to the canonical checkpoint, of three steps in one process."""
     folder = tmp_path_factory.mktemp("canonical")
     path = folder / "settings.json"
     chosen = settings(strategy="no_shard", sequence_length=16, keep_checkpoints=5, optimizer=request.param)
@@ -40,7 +40,7 @@ def given(
     return path
 
 
-def test_a_file_of_one_process_is_plain_safetensors(given: Path) -> None:
+def test_checkpoint_of_one_process_is_plain_safetensors(given: Path) -> None:
     reader = CheckpointReader(given.parent / "canonical")
     tensors = load_file(given.parent / "canonical/rank-00000.safetensors")
     assert tensors.keys() == reader.shapes.keys()
@@ -49,17 +49,17 @@ def test_a_file_of_one_process_is_plain_safetensors(given: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, pytest.param(4, marks=pytest.mark.thorough)])
-def test_every_save_is_the_canonical_state_and_every_load_starts_from_it(
+def test_every_save_is_the_canonical_state_and_every_load_restores_it(
     processes: int, given: Path, tmp_path: Path
 ) -> None:
     canonical = CheckpointReader(given.parent / "canonical")
     start(processes, given, tmp_path, canonical.folder)
-    found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
+    result: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
     if not (reference := given.parent / "losses.json").exists():
-        reference.write_text(json.dumps(found["no_shard"]["losses"]))
+        reference.write_text(json.dumps(result["no_shard"]["losses"]))
     expected = json.loads(reference.read_text())
-    assert ("exp_avg_sq.blocks.0.attention.query.weight" in canonical.shapes) == ("zero1" in found)  # not of muon
-    for strategy in found:
+    assert ("exp_avg_sq.blocks.0.attention.query.weight" in canonical.shapes) == ("zero1" in result)  # not of muon
+    for strategy in result:
         saved = CheckpointReader(tmp_path / strategy / "3")
         assert saved.shapes == canonical.shapes and len(saved.state["files"]) == processes
         for name in canonical.shapes:
@@ -67,5 +67,5 @@ def test_every_save_is_the_canonical_state_and_every_load_starts_from_it(
         same = ("step", "optimizer_step", "tokens_seen", "sampler", "schedule")
         assert [saved.state[name] for name in same] == [canonical.state[name] for name in same]
         assert saved.state["skips"] == [7] and saved.state["layout"]["world_size"] == processes
-        assert found[strategy]["losses"] == pytest.approx(expected, abs=1e-6), strategy
-        assert found[strategy]["resumed"] == found[strategy]["losses"][1] and not found[strategy]["differences"]
+        assert result[strategy]["losses"] == pytest.approx(expected, abs=1e-6), strategy
+        assert result[strategy]["resumed"] == result[strategy]["losses"][1] and not result[strategy]["differences"]

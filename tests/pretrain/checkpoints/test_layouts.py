@@ -1,4 +1,4 @@
-"""A checkpoint goes from one layout of the processes to another and back, bit for bit, and holds every number once."""
+"""A checkpoint moves from one process layout to another and back, bitwise, and stores every number once."""
 
 import os
 from collections.abc import Callable
@@ -42,7 +42,9 @@ def worker(rank: int, folder: str, chosen: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_every_layout_reads_what_another_wrote(settings: Callable[..., SegmentSettings], tmp_path: Path) -> None:
+def test_every_layout_reads_the_checkpoints_of_the_others(
+    settings: Callable[..., SegmentSettings], tmp_path: Path
+) -> None:
     chosen = [settings(architecture=SHAPE, batch_size=4, mesh=mesh).model_dump_json() for mesh in MESHES]
     torch.multiprocessing.spawn(worker, args=(str(tmp_path), chosen), nprocs=2)
     first, *others = (CheckpointReader(tmp_path / str(number) / "whole") for number in range(len(MESHES)))

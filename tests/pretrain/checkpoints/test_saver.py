@@ -1,4 +1,4 @@
-"""Writing beside the training: what is kept, what a full disk leaves behind, and which checkpoint is used again."""
+"""Asynchronous writing: the kept checkpoints, a full disk, and the checkpoint used for recovery."""
 
 import json
 import resource
@@ -62,7 +62,7 @@ def save(saver: Saver, *steps: int) -> None:
         numbers(saver).fill_(step)
         saver.save(step, {})
         saver.wait_until_copied()
-        numbers(saver).fill_(-1)  # the training goes on
+        numbers(saver).fill_(-1)  # the training continues
     saver.wait()
 
 
@@ -70,7 +70,7 @@ def names(saver: Saver) -> list[str]:
     return sorted(path.name for path in saver.folder.iterdir())
 
 
-def test_the_newest_two_and_every_third_step_are_kept_as_they_were(saver: Saver) -> None:
+def test_newest_two_and_every_third_checkpoint_are_kept_unchanged(saver: Saver) -> None:
     save(saver, *range(1, 9))
     assert names(saver) == ["3", "6", "7", "8"]
     for step in (3, 6, 7, 8):
@@ -78,7 +78,7 @@ def test_the_newest_two_and_every_third_step_are_kept_as_they_were(saver: Saver)
         assert (reader.read("model.numbers") == step).all() and reader.state["optimizer_step"] == step
 
 
-def test_a_full_disk_is_seen_before_anything_is_written(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_detected_before_writing(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     save(saver, 1)
     usage = shutil.disk_usage(saver.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**6))
@@ -100,7 +100,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_fills_while_writing_leaves_the_checkpoint_before(saver: Saver) -> None:
+def test_disk_that_fills_while_writing_keeps_the_previous_checkpoint(saver: Saver) -> None:
     save(saver, 1)
     with files_of_at_most(10**6):
         saver.save(2, {})
@@ -111,7 +111,7 @@ def test_a_disk_that_fills_while_writing_leaves_the_checkpoint_before(saver: Sav
     assert names(saver) == ["1", "2"]
 
 
-def test_what_a_killed_process_left_is_removed(saver: Saver) -> None:
+def test_leftovers_of_a_killed_process_are_removed(saver: Saver) -> None:
     save(saver, 1)
     (saver.folder / ".partial-2").mkdir()
     Saver(saver.backend, saver.settings, "mine", saver.folder)
@@ -134,7 +134,7 @@ def alter(path: Path) -> None:
         (lambda folder: (folder / "state.json").unlink(), "state.json is missing or torn"),
     ],
 )
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
+def test_damaged_checkpoint_is_set_aside_and_the_previous_one_used(
     damage: Callable[[Path], None], message: str, saver: Saver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(saver, 1, 2)
@@ -149,19 +149,21 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(
     assert names(saver) == ["1", "damaged-2"]
 
 
-def test_one_of_another_training_is_removed_aloud(saver: Saver, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_of_another_training_is_removed_with_a_warning(
+    saver: Saver, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(saver, 1)
     assert recovery.find_newest(saver.folder, "other", 1) is None
     assert f"warning: {saver.folder}/1 belongs to other settings" in capsys.readouterr().err and not names(saver)
 
 
-def test_a_checkpoint_of_another_shape_is_refused_by_name(saver: Saver, settings: Make, tmp_path: Path) -> None:
+def test_checkpoint_of_another_shape_is_refused_by_name(saver: Saver, settings: Make, tmp_path: Path) -> None:
     save(saver, 1)
     with pytest.raises(InputError, match=r"blocks.0.attention.key.weight is none in it and \(16, 32\) in the conf"):
         check_model_shape(saver.folder / "1", settings().architecture, 304)
 
 
-def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
+def test_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
     save(saver, 1)
     path = saver.folder / "1/state.json"
     state = json.loads(path.read_text())
@@ -171,7 +173,7 @@ def test_a_checkpoint_with_a_gap_is_not_read(saver: Saver) -> None:
         CheckpointReader(saver.folder / "1").read("model.numbers")
 
 
-def test_an_optimizer_does_not_wait_for_the_file(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimizer_step_does_not_wait_for_the_file(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     stepped, write, waited = threading.Event(), checkpoint.write_tensors, []
     monkeypatch.setattr(checkpoint, "write_tensors", lambda *given: (waited.append(stepped.wait(60)), write(*given))[1])
     tensor = numbers(saver).fill_(2)
@@ -183,7 +185,7 @@ def test_an_optimizer_does_not_wait_for_the_file(saver: Saver, monkeypatch: pyte
     assert waited == [True] and (CheckpointReader(saver.folder / "1").read("model.numbers") == 2).all()
 
 
-def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
+def test_disk_state_is_written_in_place_and_the_optimizer_waits(
     settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state: Any = Numbers()
@@ -202,7 +204,7 @@ def test_state_on_a_disk_is_written_from_there_and_the_optimizer_waits_for_it(
     assert (tensor == 0).all() and (CheckpointReader(saver.folder / "1").read("model.numbers") == 1).all()
 
 
-def test_an_optimizer_waits_until_the_state_is_copied(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimizer_step_waits_for_the_state_copy(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = saver._copy_to_host
     monkeypatch.setattr(saver, "_copy_to_host", lambda *given: (time.sleep(0.3), copy(*given))[1])
     tensor = numbers(saver).fill_(2)

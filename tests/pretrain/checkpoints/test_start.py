@@ -1,4 +1,4 @@
-"""A training starts from the same weights however the processes cut them, and each makes only its own."""
+"""A training starts from the same weights under any sharding, and each process makes only its own."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,20 +15,20 @@ VOCABULARY = 304
 
 
 def rows(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
-    """Yield what FSDP gives to a process: a chunk of the rows."""
+    """Yield FSDP's part of a process: a chunk of the rows."""
     size = -(-shape[0] // of)
     if (extent := min(size, shape[0] - process * size)) > 0:
         yield Box((process * size, *(0,) * (len(shape) - 1)), (extent, *shape[1:]))
 
 
 def columns(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
-    """Yield what tensor parallelism gives to it of a matrix that closes a branch."""
+    """Yield the tensor parallel part of a matrix that closes a branch."""
     size = shape[-1] // of
     yield Box((*(0,) * (len(shape) - 1), process * size), (*shape[:-1], size))
 
 
 def flat(shape: torch.Size, process: int, of: int) -> Iterator[Box]:
-    """Yield what ZeRO gives to it: a range of the flattened parameter."""
+    """Yield ZeRO's part of a process: a range of the flattened parameter."""
     size = -(-shape.numel() // of)
     yield from list_range_boxes(process * size, min(size, shape.numel() - process * size), shape)
 
@@ -45,7 +45,7 @@ def test_every_layout_starts_from_the_same_weights(
     start = SegmentStart(None, settings(), VOCABULARY)
     expected = initial_state(start.settings.architecture, VOCABULARY, start.settings.seed)
     for name, shape in parameter_shapes(start.settings.architecture, VOCABULARY).items():
-        found = torch.full(shape, torch.nan)
+        result = torch.full(shape, torch.nan)
         for process in range(processes):
             for box in cut(shape, process, processes):
                 tensor = torch.full(box.shape, torch.nan)
@@ -55,6 +55,6 @@ def test_every_layout_starts_from_the_same_weights(
                     TensorShard(f"exp_avg.{name}", shape, box, moment),
                 ]
                 start.load(pieces)
-                found[tuple(slice(a, a + n) for a, n in zip(box.offset, box.shape, strict=True))] = tensor
+                result[tuple(slice(a, a + n) for a, n in zip(box.offset, box.shape, strict=True))] = tensor
                 assert not moment.any()
-        assert torch.equal(found, expected[name]), name
+        assert torch.equal(result, expected[name]), name

@@ -1,4 +1,4 @@
-"""One of two processes under a watchdog, of which the second does not come to the fourth exchange."""
+"""One of two processes under a watchdog, of which the second does not reach the fourth collective."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ def wait_for_both(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Exchange, and let the watchdog's clock go on when the exchange has begun that never ends."""
+    """Run collectives, and advance the watchdog's clock when the one that never ends has begun."""
     global now
     die_with_parent()
     watchdog.time = SimpleNamespace(monotonic=lambda: now, sleep=lambda _: wait_for_both(folder))  # type: ignore[attr-defined]

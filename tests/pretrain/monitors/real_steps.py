@@ -1,10 +1,10 @@
-"""Real steps of both backends over gloo, and what the first process held at most in one: the profiler's own record.
+"""Real steps of both backends over gloo, and the peak memory of the first process: the profiler's own record.
 
     python -m tests.pretrain.monitors.real_steps '{"CASE": SETTINGS, …}' VOCABULARY_SIZE '{"CASE": BYTES, …}' [timed]
 
-Gloo's threads keep buffers longer on a busy machine, which only adds: the least of several models' first steps counts,
-until two agree on it and it is no more than the bytes that are given, or MOST have been looked at. The first process
-prints by case the bytes; timed, also the seconds of a step without a profiler.
+Gloo's threads keep buffers longer on a busy machine, which only adds: the minimum over several models counts,
+until two agree on it and it is at most the given bytes, or MOST were measured. The first process
+prints the bytes by case; timed, also the seconds of a step without a profiler.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ MOST = 20
 
 
 class Start:
-    """No weights are loaded: any do."""
+    """No weights are loaded: the values do not matter."""
 
     optimizer_step = 0
 
     def load(self, pieces: Any) -> None:
-        """Leave the weights as they are."""
+        """Leave the weights unchanged."""
 
 
 def made(settings: dict[str, Any], vocabulary_size: int) -> Any:
-    """Return the backend of a model with weights, spread over the processes."""
+    """Return the backend of a model with weights, sharded over the processes."""
     own = SegmentSettings.model_validate(settings)
     if own.training.backend == "deepspeed":
-        from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend  # once the processes have met
+        from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend  # after the rendezvous
 
         return DeepSpeedBackend(own, vocabulary_size, Start(), torch.device("cpu"))  # type: ignore[arg-type]
     backend = FsdpBackend(own, vocabulary_size, Start(), torch.device("cpu"))  # type: ignore[arg-type]
@@ -74,9 +74,9 @@ def first_steps(settings: dict[str, Any], vocabulary_size: int) -> None:
 
 
 def peak(settings: dict[str, Any], vocabulary_size: int) -> int:
-    """Return the bytes that were held at most in the first steps of a model.
+    """Return the peak bytes of the first steps of a model.
 
-    What was there before and is given back meanwhile, as DeepSpeed's last engine is, does not count.
+    Memory allocated before and freed meanwhile, such as DeepSpeed's last engine, does not count.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         first_steps(settings, vocabulary_size)
@@ -101,13 +101,13 @@ def seconds(settings: dict[str, Any], vocabulary_size: int) -> float:
     """Return the seconds of a step, the median of five after one."""
     backend = made(settings, vocabulary_size)
     step(backend)
-    found = []
+    results = []
     for _ in range(5):
         dist.barrier()
         began = time.perf_counter()
         step(backend)
-        found.append(time.perf_counter() - began)
-    return median(found)
+        results.append(time.perf_counter() - began)
+    return median(results)
 
 
 def real_steps(
@@ -118,12 +118,12 @@ def real_steps(
     processes: int = 2,
     timed: bool = False,
 ) -> dict[str, dict[str, float]]:
-    """Return what processes that are started for it measure of each case.
+    """Return the measurements of each case in new processes.
 
     Args:
         cases: the settings of each.
         vocabulary_size: of all.
-        limits: how many bytes each is expected to hold at most; while it holds more, it is measured again.
+        limits: the expected peak bytes of each; while it has more, it is measured again.
         processes: how many there are.
         timed: whether to measure the seconds of a step as well.
     """
@@ -131,7 +131,7 @@ def real_steps(
     words = [sys.executable, "-m", __name__, json.dumps(cases), str(vocabulary_size), json.dumps(limits or {})]
     words += ["timed"] * timed
     with tempfile.TemporaryDirectory() as folder:
-        shared["MEETING"] = f"file://{folder}/meeting"  # a port that is free now may be taken by then
+        shared["MEETING"] = f"file://{folder}/meeting"  # a port that is free now may be in use by then
         ranks = [
             subprocess.Popen(
                 words,
@@ -142,17 +142,17 @@ def real_steps(
             )
             for rank in range(processes)
         ]
-        said = [rank.communicate(timeout=1800)[0] for rank in ranks]
-    found: dict[str, dict[str, float]] = json.loads(said[0].splitlines()[-1])
-    return found
+        message = [rank.communicate(timeout=1800)[0] for rank in ranks]
+    result: dict[str, dict[str, float]] = json.loads(message[0].splitlines()[-1])
+    return result
 
 
 def main(cases: str, vocabulary_size: str, limits: str, *timed: str) -> None:
-    """Measure every case, and print what was measured."""
+    """Measure every case, and print the results."""
     torch.set_num_threads(1)
     rank, processes = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     dist.init_process_group("gloo", init_method=os.environ["MEETING"], rank=rank, world_size=processes)
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for name, settings in json.loads(cases).items():
         peaks: list[int] = []
         limit = json.loads(limits).get(name, math.inf)
@@ -161,15 +161,15 @@ def main(cases: str, vocabulary_size: str, limits: str, *timed: str) -> None:
             if dist.get_rank() == 0:
                 peaks.append(peak(settings, int(vocabulary_size)))
                 is_known.fill_(len(peaks) == MOST or (peaks.count(min(peaks)) > 1 and min(peaks) <= limit))
-            else:  # nobody asks what these hold, and a profiler costs as much as the steps
+            else:  # these are not measured, and a profiler costs as much as the steps
                 first_steps(settings, int(vocabulary_size))
-            gc.collect()  # what the step before left must not be given back within the next one
+            gc.collect()  # memory of the step before must not be freed within the next one
             dist.broadcast(is_known, 0)
-        found[name] = {"peak_bytes": min(peaks, default=0), "looks": len(peaks)}
+        results[name] = {"peak_bytes": min(peaks, default=0), "looks": len(peaks)}
         if timed:
-            found[name]["seconds"] = seconds(settings, int(vocabulary_size))
+            results[name]["seconds"] = seconds(settings, int(vocabulary_size))
     if dist.get_rank() == 0:
-        print(json.dumps(found))
+        print(json.dumps(results))
     dist.destroy_process_group()
 
 

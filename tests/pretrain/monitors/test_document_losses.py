@@ -1,4 +1,4 @@
-"""The losses of held-out documents, one by one: whose they are, how many at most, and what the file refuses."""
+"""The losses of held-out documents: their ids, their maximum number, and refused files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.tokens.test_validation_set import by_hand
 
 
 def groups(*sizes: int) -> Any:
-    """Return the groups of documents as a validation has them, in order."""
+    """Return the groups of documents in the order of a validation."""
     return SimpleNamespace(
         group_D=np.repeat(np.arange(len(sizes)), sizes), groups=[(f"source{n}", "nl") for n in range(len(sizes))]
     )
 
 
-def test_each_row_is_of_the_document_of_the_shards(tokens: dict[str, Path], tmp_path: Path) -> None:
+def test_each_row_belongs_to_its_document_in_the_shards(tokens: dict[str, Path], tmp_path: Path) -> None:
     held_out = ValidationSet(tokens["index"])
     loss_D = np.arange(len(held_out.tokens_D)) + 0.125
     columns = json.loads(json.dumps(tabulate_document_losses(held_out, loss_D)))
@@ -45,15 +45,15 @@ def test_each_row_is_of_the_document_of_the_shards(tokens: dict[str, Path], tmp_
     assert [row["nats"] for row in rows] == loss_D.tolist()
 
 
-def test_of_many_documents_there_is_the_same_share_of_each_source_and_language() -> None:
+def test_document_sample_has_an_equal_share_of_each_source_and_language() -> None:
     assert sample_documents(groups(6, 0, 3, 1), 5).tolist() == [0, 1, 2, 6, 7, 9]
-    assert sample_documents(groups(6, 3), 9).tolist() == list(range(9)), "all, where they are few"
+    assert sample_documents(groups(6, 3), 9).tolist() == list(range(9)), "all, if there are few"
     assert len(sample_documents(groups(1_000_000, 3, 500_000))) <= MAX_DOCUMENTS + 3
     few, many = (set(sample_documents(groups(1000, 200), most).tolist()) for most in (12, 120))
     assert few < many, "a smaller sample is a part of a larger one"
 
 
-def test_a_validation_that_was_none_has_no_rows_and_another_file_is_refused(tmp_path: Path) -> None:
+def test_skipped_validation_has_no_rows_and_a_foreign_file_is_refused(tmp_path: Path) -> None:
     write_document_losses(tmp_path / "losses", None)
     table = read_document_losses(tmp_path / "losses")
     assert len(table) == 0 and table.schema == SCHEMA
@@ -62,7 +62,7 @@ def test_a_validation_that_was_none_has_no_rows_and_another_file_is_refused(tmp_
         read_document_losses(tmp_path / "other")
 
 
-def test_metrics_end_with_the_documents_of_their_last_step_and_hold_no_others(tmp_path: Path) -> None:
+def test_metrics_contain_document_losses_only_for_their_last_step(tmp_path: Path) -> None:
     for last, expected in ((6, []), (4, [{"step": 4, "document_losses": {"nats": [4.5]}}])):
         owner = Lease(tmp_path / str(last))
         owner.claim()

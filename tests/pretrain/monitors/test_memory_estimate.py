@@ -1,4 +1,4 @@
-"""A lack of memory ends in a sentence that says what would fit."""
+"""Out of memory ends in a sentence with fitting settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,24 +26,24 @@ def advice(capacity_gibibytes: float, processes: int, **training: Any) -> str:
     return memory_estimate.format_advice(settings, 128_256, processes, 4, int(capacity_gibibytes * GIBIBYTE))
 
 
-def test_a_smaller_micro_batch_is_the_first_advice() -> None:
+def test_first_advice_is_a_smaller_micro_batch() -> None:
     sentence = advice(80, 8, strategy="full_shard", micro_batch_size=16)
     assert "training.strategy full_shard and micro_batch_size 16" in sentence
     assert "strategy full_shard with micro_batch_size 2 should fit" in sentence
 
 
-def test_then_recomputation() -> None:
+def test_second_advice_is_recomputation() -> None:
     sentence = advice(32, 8, strategy="full_shard", micro_batch_size=1)
     assert "strategy full_shard, recomputation full with micro_batch_size 1 should fit" in sentence
     assert "use more or larger devices" in advice(16, 8, strategy="full_shard", micro_batch_size=1)
-    # Where it is on already it is not advised.
+    # It is not advised if it is already on.
     assert ", recomputation" not in advice(32, 8, strategy="full_shard", micro_batch_size=2, recomputation="full")
     sentence = advice(32, 8, backend="deepspeed", strategy="zero3", micro_batch_size=1)
     assert "strategy zero3, recomputation full with micro_batch_size 1 should fit" in sentence
 
 
-def test_then_a_strategy_that_shards_more() -> None:
-    # 16 bytes for each of 8 billion parameters do not fit however small the batch.
+def test_third_advice_is_a_strategy_that_shards_more() -> None:
+    # 16 bytes for each of 8 billion parameters never fit, at any batch size.
     for capacity, strategy in ((80, "shard_optimizer"), (55, "shard_grad_op")):
         sentence = advice(capacity, 64, strategy="no_shard", micro_batch_size=1)
         assert f"strategy {strategy} with micro_batch_size 1 should" in sentence
@@ -51,18 +51,18 @@ def test_then_a_strategy_that_shards_more() -> None:
     assert "strategy zero2, recomputation full with micro_batch_size 1 should fit" in sentence
 
 
-def test_then_more_devices() -> None:
+def test_last_advice_is_more_devices() -> None:
     assert "use more or larger devices" in advice(20, 2, strategy="full_shard", micro_batch_size=4)
 
 
-def test_the_advice_needs_less_than_what_failed() -> None:
-    """Where the estimate of what failed says that it fits, the advice is still something smaller."""
+def test_advice_needs_less_memory_than_the_failed_settings() -> None:
+    """If the estimate of the failed settings fits, the advice is still smaller."""
     sentence = advice(10_000, 8, strategy="full_shard", micro_batch_size=16)
     assert "strategy full_shard with micro_batch_size 8 should fit" in sentence
 
 
-def test_a_mesh_divides_the_state() -> None:
-    """Of a strategy that gathers nothing; the first of two stages has 17 of 32 layers and one of two tables."""
+def test_mesh_divides_the_state() -> None:
+    """A strategy that gathers nothing; the first of two stages has 17 of 32 layers and one of two tables."""
     numbers = {**NUMBERS, "micro_batch_size": 1, "strategy": "no_shard"}
     training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
     plain = Training.model_validate(numbers)
@@ -74,7 +74,7 @@ def test_a_mesh_divides_the_state() -> None:
 
 
 @pytest.mark.slow
-def test_a_training_that_runs_out_of_memory_is_refused(
+def test_training_that_runs_out_of_memory_is_refused(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     """The process gets two gibibytes; the feed-forward blocks of this micro-batch need more."""

@@ -1,4 +1,4 @@
-"""The traced memory of a step: that of the real step, whatever the strategy, and what a shape says by hand."""
+"""The traced memory of a step equals that of the real step, for every strategy, and hand-computed sizes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ REAL_CASES: dict[str, dict[str, Any]] = {
     "zero1 in bf16, three micro-batches": {**DEEPSPEED, "strategy": "zero1", "precision": "bf16", "batch_size": 6},
     "zero2, three micro-batches": {**DEEPSPEED, "batch_size": 6},
     "zero2_offload_optimizer": {**DEEPSPEED, "strategy": "zero2_offload_optimizer"},
-    # The last ones, since stage 3 replaces torch's matrix product for the whole process.
+    # The last ones, because stage 3 replaces torch's matrix product for the whole process.
     "zero3": {**DEEPSPEED, "strategy": "zero3"},
     "zero3 in bf16": {**DEEPSPEED, "strategy": "zero3", "precision": "bf16"},
 }
@@ -89,7 +89,7 @@ THOROUGH = {
 
 
 def cases(over_contexts: bool) -> list[Any]:
-    """Return the cases over contexts, or the others."""
+    """Return the context parallel cases, or the others."""
     names = [name for name in REAL_CASES if name.startswith("context") == over_contexts]
     return [pytest.param(name, marks=[pytest.mark.thorough] * (name in THOROUGH)) for name in names]
 
@@ -109,7 +109,7 @@ def request(
 
 @pytest.fixture(scope="module")
 def real(request: pytest.FixtureRequest) -> dict[str, float]:
-    """Return the bytes that the first of two real processes held at most in a step of each case that is tested."""
+    """Return the peak bytes of the first of two real processes in a step of each tested case."""
     given = [getattr(item, "callspec", None) for item in request.session.items]
     tested = {call.params.get("case") for call in given if call}
     cases = {
@@ -124,7 +124,7 @@ def real(request: pytest.FixtureRequest) -> dict[str, float]:
         if name in tested
     }
     limits = {name: traced_bytes(name) / least(name) for name in cases}
-    return {name: found["peak_bytes"] for name, found in real_steps(cases, VOCABULARY, limits).items()}
+    return {name: result["peak_bytes"] for name, result in real_steps(cases, VOCABULARY, limits).items()}
 
 
 @cache
@@ -134,15 +134,15 @@ def traced_bytes(case: str) -> int:
 
 
 def least(case: str) -> float:
-    """Return which part of a real step's bytes the traced step holds at least."""
+    """Return the minimum share of a real step's bytes in the traced step."""
     if case.startswith("context"):  # real steps hold exchanged keys longer
         return 0.92
     # With full recomputation a real step on a busy machine may hold the gathered weights of a block more.
     return 0.92 if "recompu" in case else 0.97
 
 
-def test_stages_of_tensor_parallel_processes_are_traced_one_after_another() -> None:
-    """Each has its own process group, though PyTorch's caches hold the meshes of the stage before as equal ones."""
+def test_tensor_parallel_stages_are_traced_one_after_another() -> None:
+    """Each has its own process group, although PyTorch's caches treat the meshes of the previous stage as equal."""
     mesh = {"tensor": 2, "pipeline": 2}
     split = trace_memory(request(4, strategy="shard_optimizer", mesh=mesh))
     whole = trace_memory(request(1, strategy="shard_optimizer"))
@@ -150,12 +150,12 @@ def test_stages_of_tensor_parallel_processes_are_traced_one_after_another() -> N
 
 
 @pytest.mark.parametrize("case", cases(over_contexts=False))
-def test_a_traced_step_holds_what_a_real_one_does(case: str, real: dict[str, float]) -> None:
+def test_traced_memory_equals_a_real_step(case: str, real: dict[str, float]) -> None:
     assert least(case) * real[case] <= traced_bytes(case) <= 1.03 * real[case]
 
 
 @pytest.mark.parametrize("case", cases(over_contexts=True))
-def test_over_contexts_real_steps_hold_exchanged_keys_longer(case: str, real: dict[str, float]) -> None:
+def test_context_parallel_steps_hold_exchanged_keys_longer_than_traced(case: str, real: dict[str, float]) -> None:
     assert least(case) * real[case] <= traced_bytes(case) <= real[case]
 
 
@@ -163,7 +163,7 @@ def parts(memory: PeakMemory) -> dict[str, int]:
     return {key: value for key, value in memory.model_dump().items() if key.endswith("_bytes") and key != "peak_bytes"}
 
 
-def test_the_parts_add_up_and_state_is_what_the_shape_says() -> None:
+def test_memory_parts_add_up_and_state_follows_the_shape() -> None:
     memory = trace_memory(request(8, batch_size=16, strategy="full_shard"))
     assert sum(parts(memory).values()) == memory.peak_bytes
     number = parameter_count(Architecture.model_validate(SHAPE), VOCABULARY)
@@ -173,7 +173,7 @@ def test_the_parts_add_up_and_state_is_what_the_shape_says() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["no_shard", "hybrid_shard_zero2", "hybrid_shard"])
-def test_a_second_node_of_copies_and_more_micro_batches_take_no_more_of_a_device(
+def test_replica_node_and_more_micro_batches_need_no_more_device_memory(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def traced(nodes: int, micro_batches: int) -> PeakMemory:
@@ -183,7 +183,7 @@ def test_a_second_node_of_copies_and_more_micro_batches_take_no_more_of_a_device
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     one = traced(1, 2)
     assert traced(2, 2) == traced(2, 4) == one
-    # Sums that wait for those of the other copies are as large as the shard, and count as gradients.
+    # Sums that wait for those of other replicas are as large as the shard, and count as gradients.
     assert one.gradients_bytes == one.parameters_bytes > traced(2, 1).gradients_bytes
 
 
@@ -195,7 +195,7 @@ def test_a_second_node_of_copies_and_more_micro_batches_take_no_more_of_a_device
         ("hybrid_shard", {"mesh": {"shard": 1}}),
     ],
 )
-def test_two_shallow_models_give_the_memory_of_a_deep_one_to_the_byte(
+def test_two_shallow_models_give_the_exact_memory_of_a_deep_one(
     strategy: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -207,7 +207,7 @@ def test_two_shallow_models_give_the_memory_of_a_deep_one_to_the_byte(
     assert extrapolated == trace_stage(asked, 0, 0)
 
 
-def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
+def test_muon_holds_one_moment_of_block_matrices() -> None:
     adamw, muon = (
         trace_memory(request(8, batch_size=16, optimizer=name)).optimizer_bytes for name in ("adamw", "muon")
     )
@@ -216,16 +216,16 @@ def test_of_the_blocks_matrices_muon_holds_one_moment() -> None:
     assert adamw - muon == 4 * matrices / 8
 
 
-def test_the_kernels_of_a_gpu_keep_less() -> None:
+def test_gpu_kernels_save_less() -> None:
     asked = {"batch_size": 16, "precision": "bf16"}
     on_cpu, on_gpu = (trace_memory(request(8, device=device, **asked)) for device in ("cpu", "gpu"))
     assert on_gpu.activations_bytes < on_cpu.activations_bytes and on_gpu.loss_bytes <= on_cpu.loss_bytes
     assert on_gpu.parameters_bytes == on_cpu.parameters_bytes
-    # A norm of a CPU keeps two float32 copies of its input more; of each of two in a block and of the last one.
+    # A CPU norm saves two more float32 copies of its input; of each of two in a block and of the last one.
     assert on_cpu.activations_bytes - on_gpu.activations_bytes >= 7 * 256 * 256 * 4
 
 
-def test_a_pipeline_gathers_all_weights_of_its_stage_and_keeps_its_share_of_the_gradients() -> None:
+def test_pipeline_gathers_all_stage_weights_and_keeps_its_gradient_share() -> None:
     shape = Architecture.model_validate({**SHAPE, "layers": 8})
     asked = request(8, batch_size=16, mesh={"pipeline": 4}).model_copy(update={"architecture": shape})
     memory, training = trace_memory(asked), TrainingPlan.model_validate(asked.training)
@@ -236,24 +236,24 @@ def test_a_pipeline_gathers_all_weights_of_its_stage_and_keeps_its_share_of_the_
     assert 4 * held / 2 <= memory.gradients_bytes <= 4 * (held / 2 + largest)
 
 
-def test_the_first_stage_of_a_pipeline_holds_micro_batches() -> None:
+def test_first_pipeline_stage_holds_micro_batches() -> None:
     shape = {**SHAPE, "layers": 4}
     asked = request(4, batch_size=8, mesh={"pipeline": 4})
     piped = trace_memory(asked.model_copy(update={"architecture": Architecture.model_validate(shape)}))
     alone = trace_memory(request(1, batch_size=8))
     assert piped.stage == 0 and piped.peak_in.endswith("backward")
-    # Four micro-batches of one layer each are under way where one of three layers was.
+    # Four micro-batches of one layer each are in flight instead of one with three layers.
     assert piped.activations_bytes > alone.activations_bytes
 
 
-def test_the_last_stage_of_a_pipeline_may_hold_most() -> None:
+def test_last_pipeline_stage_may_hold_most() -> None:
     asked = request(2, batch_size=4, recomputation="full", mesh={"pipeline": 2}, architecture={"layers": 2})
     memory = trace_memory(asked)
-    # Norm and output share their weights' group, whose gradients are reduced after the norm's backward pass.
+    # Norm and output share a group of weights, whose gradients are reduced after the norm's backward pass.
     assert memory.stage == 1 and memory.peak_in in ("output, backward", "norm, backward") and memory.loss_bytes
 
 
-def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> None:
+def test_each_deepspeed_stage_shards_one_more_kind_of_state() -> None:
     memory = {
         name: trace_memory(request(8, **{**DEEPSPEED, "batch_size": 8, "strategy": name}))
         for name in ("zero1", "zero3")
@@ -266,7 +266,7 @@ def test_of_deepspeed_each_stage_spreads_one_more_kind_over_the_processes() -> N
     assert memory["zero1"].gathered_bytes == 0 < memory["zero3"].gathered_bytes
 
 
-def test_what_cannot_be_traced_is_a_sentence() -> None:
+def test_untraceable_settings_are_refused() -> None:
     with pytest.raises(InputError, match="strategy zero2_offload_optimizer cannot be traced"):
         trace_memory(request(2, device="gpu", backend="deepspeed", strategy="zero2_offload_optimizer"))
     with pytest.raises(InputError, match="strategy zero3_optimizer_on_disk cannot be traced"):

@@ -1,4 +1,4 @@
-"""Steps are traced when somebody asks, and only then; the numbers of the training stay what they are."""
+"""Steps are traced only on request; the numbers of the training are unchanged."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def steps(profiler: Profiler, first: int, last: int) -> None:
         profiler.end(step, is_last=step == 9)
 
 
-def test_the_steps_behind_a_request_are_in_one_trace(tmp_path: Path) -> None:
+def test_steps_after_a_request_are_in_one_trace(tmp_path: Path) -> None:
     profiler = Profiler(tmp_path, CPU)
     steps(profiler, 1, 2)
     assert not (tmp_path / TRACES).exists()
@@ -41,29 +41,27 @@ def test_the_steps_behind_a_request_are_in_one_trace(tmp_path: Path) -> None:
     assert len(products) == 2 and "[64, 64]" in str(products[0]["args"]["Input Dims"])
 
 
-def test_a_request_that_is_longer_than_the_training_ends_with_it(tmp_path: Path) -> None:
+def test_request_longer_than_the_training_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / REQUEST).write_text("100")
     steps(Profiler(tmp_path, CPU), 8, 9)
     assert [path.name for path in (tmp_path / TRACES).iterdir()] == ["steps-8-9.json"]
 
 
 @pytest.mark.parametrize("asked", ["", "all", "0", "-1"])
-def test_a_request_that_is_no_number_is_thrown_away(asked: str, tmp_path: Path) -> None:
+def test_non_numeric_request_is_discarded(asked: str, tmp_path: Path) -> None:
     (tmp_path / REQUEST).write_text(asked)
     steps(Profiler(tmp_path, CPU), 1, 2)
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_request_that_is_taken_back_at_that_moment_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "exists", lambda path: path.name == REQUEST)  # it was there a moment ago
+def test_request_withdrawn_during_reading_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: path.name == REQUEST)  # it existed just before
     steps(Profiler(tmp_path, CPU), 1, 2)
     assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow
-def test_a_training_that_runs_is_traced_without_another_start(
+def test_running_training_is_traced_without_restart(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     chosen = settings()
@@ -78,24 +76,24 @@ def test_a_training_that_runs_is_traced_without_another_start(
         assert process.poll() is None
         time.sleep(0.01)
     (worker,) = map(psutil.Process, workers)
-    worker.suspend()  # it is not done before it is asked: that takes seconds of imports
+    worker.suspend()  # it does not finish before the request: that takes seconds of imports
     words = [sys.executable, "-m", "pipeline", "profile", str(run), "base", "--steps", "2", "--seconds", "120"]
     asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (folder / REQUEST).exists():
         assert asking.poll() is None
         time.sleep(0.05)
     worker.resume()
-    said, wrong = asking.communicate()
+    output, wrong = asking.communicate()
     assert asking.returncode == 0, wrong
     assert process.wait(timeout=120) == 0
     (trace,) = (tmp_path / "traced/scratch" / TRACES).iterdir()
-    assert str(trace.name) in said and json.loads(trace.read_text())["traceEvents"]
+    assert str(trace.name) in output and json.loads(trace.read_text())["traceEvents"]
     assert losses(tmp_path / "traced") == losses(tmp_path / "alone")
     assert hashes(tmp_path / "traced") == hashes(tmp_path / "alone")
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, *events: Callable[[], object]) -> list[float]:
-    """Let who waits for a trace see these events, one between two looks, and no other time; return its waits."""
+    """Feed a follower of a trace these events, one between two polls, without other time; return its waits."""
     waits: list[float] = []
     following = iter(events)
 
@@ -107,21 +105,21 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, *events: Callable[[], object]) ->
     return waits
 
 
-def test_a_trace_is_named_when_it_is_whole(
+def test_trace_is_renamed_when_complete(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "provenance").mkdir()
     folder = tmp_path / "scratch/base/8/code"
     (folder / "starts").mkdir(parents=True)
     (folder / TRACES).mkdir()
-    partial = folder / TRACES / ".steps-3-5.json"  # large traces take their time
+    partial = folder / TRACES / ".steps-3-5.json"  # large traces are slow
     name = partial.with_name("steps-3-5.json")
     waits = set_clock(monkeypatch, lambda: partial.write_text("{"), lambda: partial.rename(name))
     assert main(["profile", str(tmp_path), "base", "--seconds", "60"]) == 0 and len(waits) == 2
     assert f"{TRACES}/steps-3-5.json:" in capsys.readouterr().out
 
 
-def test_a_request_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_is_renamed_when_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "provenance").mkdir()
     folder, seen = tmp_path / "scratch/base/8/code", []
     (folder / "starts").mkdir(parents=True)
@@ -137,7 +135,7 @@ def test_a_request_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: py
     assert seen == [False]
 
 
-def test_what_does_not_run_is_told(
+def test_profiling_a_training_that_does_not_run_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = set_clock(monkeypatch)

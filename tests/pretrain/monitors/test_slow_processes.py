@@ -1,4 +1,4 @@
-"""Who is slower than the others is told, from real probes and from what they tell."""
+"""Slow processes are reported, from real probes and from their reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.pretrain.monitors.telemetry import PROBE_STEPS, SpeedProbe
 from pipeline.pretrain.training_follower import format_training_progress as followed
 
 
-def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
+def test_probe_is_taken_once_and_only_in_its_turn() -> None:
     probe = SpeedProbe(torch.device("cpu"))
     probe.begin(PROBE_STEPS - 1)
     assert probe.take_seconds() == UNKNOWN
@@ -19,7 +19,7 @@ def test_a_probe_is_taken_once_and_only_in_its_turn() -> None:
     assert probe.take_seconds() == UNKNOWN
 
 
-def test_a_run_that_something_else_held_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disturbed_probe_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter([10.0, 10.5, 11.0, 31.0, 31.5, 32.0])
     monkeypatch.setattr(SpeedProbe, "_record_time", lambda _: next(marks))
     probe = SpeedProbe(torch.device("cpu"))
@@ -27,19 +27,21 @@ def test_a_run_that_something_else_held_up_does_not_count(monkeypatch: pytest.Mo
     assert probe.take_seconds() == 0.5 and not [*marks]
 
 
-def test_a_slow_process_has_a_name_and_a_node() -> None:
+def test_slow_process_is_named_with_its_node() -> None:
     line = summarize_probes([0.010, 0.011, 0.025, 0.010])
     expected = {"probe_seconds": 0.0105, "slowest_process": 2, "slowest_process_ratio": 0.025 / 0.0105}
     assert line == pytest.approx(expected)
-    said = format_slow_process(line, ["a", "a", "b", "b"]) or ""
-    assert said.startswith("process 2 on b takes 2.38 times as long as the median of all processes for the same work")
+    message = format_slow_process(line, ["a", "a", "b", "b"]) or ""
+    assert message.startswith(
+        "process 2 on b takes 2.38 times as long as the median of all processes for the same work"
+    )
     assert format_slow_process(summarize_probes([1.0, 1.0, SLOW_RATIO - 0.01]), ["a"] * 3) is None
     assert format_slow_process(summarize_probes([1.0, 1.0, SLOW_RATIO]), ["a"] * 3)
     assert format_slow_process({}, ["a"]) is None
-    assert summarize_probes([0.01, UNKNOWN]) == {}, "one is not known"
+    assert summarize_probes([0.01, UNKNOWN]) == {}, "one is unknown"
 
 
-def test_whoever_follows_is_told_until_the_next_probe_is_better() -> None:
+def test_follower_shows_a_slow_process_until_the_next_probe_is_better() -> None:
     lines = [{"step": step, "loss": 2.0, "seconds": 1.0} for step in range(1, 5)]
     lines[1] |= summarize_probes([0.01, 0.01, 0.02])
     assert "process 2 2.00 times as slow" in followed("base", lines)

@@ -1,4 +1,4 @@
-"""The private names of PyTorch by which memory is traced are in the version that is installed."""
+"""The private PyTorch names used in memory tracing exist in the installed version."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ USED = (  # by methods that a class of Polder overrides, and by patches
 
 
 @pytest.mark.parametrize(("module", "name"), [*imported_names(Path(torch_tracing_private.__file__)), *USED])
-def test_a_private_name_of_torch_is_there(module: str, name: str) -> None:
+def test_private_torch_name_exists(module: str, name: str) -> None:
     assert is_there(module, name), missing_sentence(module, name, torch_tracing_private.TRIED_WITH)
 
 
-def test_the_version_is_the_one_that_the_names_were_tried_with() -> None:
+def test_torch_version_is_the_one_the_names_were_tested_with() -> None:
     assert torch.__version__.startswith(f"{torch_tracing_private.TRIED_WITH}."), (
         f"torch {torch.__version__} is installed, the private names need {torch_tracing_private.TRIED_WITH}: "
         "run tests/pretrain/monitors/test_memory_trace.py, then write the new version into TRIED_WITH"

@@ -1,7 +1,7 @@
-"""One process that looks at what both backends start with, and at the gradients of one step: torchrun … CASES.json.
+"""One process that compares the initial state of both backends and the gradients of one step: torchrun … CASES.json.
 
-Process 0 writes for each case what was found. Gradients are read from the optimizer's first moment after one step that
-clips nothing; they are compared with float64 sums of what a plain copy of the model gives for each micro-batch.
+Process 0 writes the results of each case. Gradients are read from the optimizer's first moment after one step that
+clips nothing; they are compared with float64 sums of a plain copy of the model over each micro-batch.
 """
 
 import gc
@@ -34,28 +34,28 @@ MEGABYTE = 1e6
 
 
 def resident(kind: str) -> float:
-    """Return this process's memory in MB: VmRSS now, VmHWM at most since it was forgotten."""
+    """Return this process's memory in MB: current VmRSS, peak VmHWM since the last reset."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 / MEGABYTE for line in lines if line.startswith(kind))
 
 
 @contextmanager
 def before_the_engine() -> Iterator[dict[str, float]]:
-    """Measure how far this process's memory rises until DeepSpeed's engine is given the model."""
+    """Measure the rise of this process's memory until DeepSpeed's engine gets the model."""
     import deepspeed
 
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     starts = deepspeed.initialize
 
     def measured(*arguments: Any, **named: Any) -> Any:
-        found["rise"] = resident("VmHWM") - before
+        results["rise"] = resident("VmHWM") - before
         return starts(*arguments, **named)
 
     gc.collect()
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # what was held at most is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     with patch.object(deepspeed, "initialize", measured):
-        yield found
+        yield results
 
 
 def merged(made: Backend, kind: str) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ def batches(settings: SegmentSettings) -> list[Batch]:
 
 
 def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
-    """Return the mean over all micro-batches and processes of their gradients, summed in float64."""
+    """Return the mean gradients over all micro-batches and processes, summed in float64."""
     model = get_network(settings.architecture.name).model(settings.architecture, VOCABULARY)
     model.load_state_dict(initial_state(settings.architecture, VOCABULARY, settings.seed), strict=False)
     model.to(torch.bfloat16 if settings.training.precision == "bf16" else torch.float32)
@@ -98,7 +98,7 @@ def exact_gradients(settings: SegmentSettings) -> dict[str, Tensor]:
 
 
 def in_file(tensor: Tensor) -> bool:
-    """Return whether a tensor lies in a file that is mapped and writable, and not in the process's own memory."""
+    """Return whether a tensor is in a writable mapped file, and not in the process's own memory."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         first, last = (int(address, 16) for address in line.split()[0].split("-"))
         if first <= tensor.data_ptr() < last:
@@ -107,9 +107,9 @@ def in_file(tensor: Tensor) -> bool:
 
 
 def planned_versions(made: Any) -> dict[str, Any]:
-    """Return which kernel the optimizer has, and whether DeepSpeed keeps its state and the weights in main memory.
+    """Return the kernel of the optimizer, and whether DeepSpeed keeps its state and the weights in main memory.
 
-    Also whether all of the state lies in files.
+    Also whether all state is in files.
     """
     if made.training.backend == "fsdp":
         return {"fused": made.optimizer.defaults["fused"]}
@@ -123,7 +123,7 @@ def planned_versions(made: Any) -> dict[str, Any]:
 
 
 def compared(settings: SegmentSettings) -> dict[str, Any]:
-    """Return how far weights, gradients and norms are from what they should be, and `planned_versions`."""
+    """Return the errors of weights, gradients and norms, and `planned_versions`."""
     made = made_from(SegmentStart(None, settings, VOCABULARY), settings, VOCABULARY)
     initial = initial_state(settings.architecture, VOCABULARY, settings.seed)
     weights = merged(made, "model.")
@@ -131,7 +131,7 @@ def compared(settings: SegmentSettings) -> dict[str, Any]:
     same = all(torch.equal(weights[name], initial[name]) for name in initial)
     exact = exact_gradients(settings)
     made.accumulate_gradients(batches(settings))
-    told = made.norms_by_layer()
+    layer_norms = made.norms_by_layer()
     norm = float(made.update(1e-3, lambda norm: True))
     gradients = {
         name: moment.double() / (1 - settings.training.beta1) for name, moment in merged(made, "exp_avg.").items()
@@ -144,12 +144,12 @@ def compared(settings: SegmentSettings) -> dict[str, Any]:
         for name, tensor in tensors.items():
             key = f"{kind}_norm/{layer_name(name)}"
             wanted[key] = math.hypot(wanted.get(key, 0.0), float(tensor.double().norm()))
-    assert told.keys() == wanted.keys()
+    assert layer_norms.keys() == wanted.keys()
     return {
         **planned_versions(made),
         "same_weights": same,
         "gradient": math.sqrt(max(squares.values())),
-        "layer_norms": max(abs(told[key] / wanted[key] - 1) for key in wanted),
+        "layer_norms": max(abs(layer_norms[key] / wanted[key] - 1) for key in wanted),
         "norm": norm / math.hypot(*(value for key, value in wanted.items() if key.startswith("gradient"))) - 1,
     }
 
@@ -161,18 +161,18 @@ def main() -> None:
     set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
     rendezvous.join_process_group("torchrun")
-    found: dict[str, Any] = {}
-    kept = []  # what the model before gave back would serve the next one
+    results: dict[str, Any] = {}
+    kept = []  # memory freed by the model before would serve the next one
     for name, values in arguments["cases"].items():
         settings = SegmentSettings.model_validate(values)
         if arguments["kind"] == "memory":
             with before_the_engine() as measured:
                 kept.append(made_from(SegmentStart(None, settings, VOCABULARY), settings, VOCABULARY))
-            found[name] = {"rise": total(torch.tensor(measured["rise"])) / dist.get_world_size()}
+            results[name] = {"rise": total(torch.tensor(measured["rise"])) / dist.get_world_size()}
         else:
-            found[name] = compared(settings)
+            results[name] = compared(settings)
     if dist.get_rank() == 0:
-        Path(arguments["outcome"]).write_text(json.dumps(found))
+        Path(arguments["outcome"]).write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
 

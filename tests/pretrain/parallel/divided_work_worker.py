@@ -1,4 +1,4 @@
-"""A process of those that export a model together; writes what each of them did and was told."""
+"""One of several processes that export a model together; writes the work and errors of each."""
 
 import errno
 import json
@@ -48,7 +48,7 @@ def export(folder: Path) -> None:
 
 
 export(out / "model")
-told_first = {"wrote": [*wrote], "beats": [*beats]}
+first_round = {"wrote": [*wrote], "beats": [*beats]}
 error = None
 if rank == 0:
     (out / "full").touch()
@@ -57,8 +57,8 @@ try:
     export(out / "second")
 except DiskFull as problem:
     error = str(problem)
-found = [None] * size
-dist.all_gather_object(found, {**told_first, "error": error})
+report = [None] * size
+dist.all_gather_object(report, {**first_round, "error": error})
 if rank == 0:
-    (out / "found.json").write_text(json.dumps(found))
+    (out / "found.json").write_text(json.dumps(report))
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Reads a checkpoint under one layout after another and writes it beside the file: moving_worker.py CASES.json."""
+"""Read a checkpoint under one layout after another and write it next to the file: moving_worker.py CASES.json."""
 
 import json
 import sys

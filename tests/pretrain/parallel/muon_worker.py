@@ -1,4 +1,4 @@
-"""One of four processes that move matrices by muon together, compared with one that moves them alone."""
+"""One of four processes that update matrices by Muon together, compared with a single process."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,13 @@ orthogonalised = optimizers.orthogonalize
 
 
 def counted(matrix: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
-    """Orthogonalise a matrix, and note its shape."""
+    """Orthogonalize a matrix, and record its shape."""
     calls.append(tuple(matrix.shape))
     return orthogonalised(matrix, precision)
 
 
 def counted_exchange(out: torch.Tensor, given: torch.Tensor, *sizes: list[int], group: dist.ProcessGroup) -> None:
-    """Exchange, and count the bytes from other processes."""
+    """Run a collective, and count the bytes from other processes."""
     received.append((len(out) - sizes[0][dist.get_rank()]) * out.itemsize)
     exchanged(out, given, *sizes, group=group)
 
@@ -60,7 +60,7 @@ def main() -> None:
         own = sorted(SHAPES, key=lambda shape: shape[0] * shape[1], reverse=True)[dist.get_rank() :: 4]
         assert calls == own * 2, (calls, own)
         calls.clear()
-        # Of its own matrices what it lacks, in float32, and its part of each update; a gather would bring all of all.
+        # The missing shards of its own matrices, in float32, and its part of each update; a gather would send all.
         whole, held = (sum(x.numel() for x in each) for each in (alone, [p.to_local() for p in together]))
         lacking = sum(rows * columns for rows, columns in own)
         assert sum(received) / 2 <= 4 * lacking + precision.itemsize * held < 0.6 * (4 + precision.itemsize) * whole

@@ -1,7 +1,7 @@
-"""One process that trains with many strategies and meshes, one after the other: torchrun parity_worker.py CASES.json.
+"""One process that trains with many strategies and meshes in sequence: torchrun parity_worker.py CASES.json.
 
-Process 0 writes for every case the losses and the gradients' norms of all steps, the validation loss, the norms of the
-final weights and of the means of their gradients, and how often its first block computed with a gradient.
+Process 0 writes for every case the losses and gradient norms of all steps, the validation loss, the norms of the
+final weights and of their mean gradients, and how often its first block computed with a gradient.
 """
 
 import faulthandler
@@ -46,7 +46,7 @@ def made_from(start: SegmentStart, settings: SegmentSettings, vocabulary_size: i
 
 
 class CountCollectives(TorchDispatchMode):
-    """Counts the all-gathers and reduce-scatters of FSDP."""
+    """Count the all-gathers and reduce-scatters of FSDP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def total(value: torch.Tensor) -> float:
 
 
 def check_boxes(made: Backend) -> None:
-    """Check that what a process holds of a distributed parameter is the one box that its placements say."""
+    """Check that a process holds exactly the box of a distributed parameter that its placements define."""
     for name, parameter in made.parameters.items():  # type: ignore[attr-defined]
         if isinstance(parameter, DTensor):
             mesh, placements = parameter.device_mesh, parameter.placements
@@ -87,9 +87,9 @@ def train(settings: SegmentSettings, index: Path) -> dict[str, Any]:
         documents = find_document_offsets(input_BT, training, reader.begin_of_text_id, length)
         rows = (torch.from_numpy(array) for array in (input_BT, target_BT))
         micro_batches = split_into_micro_batches(*rows, [*map(torch.from_numpy, documents)], training, length)
-        if step == settings.last_step - 1:  # so that the last step shows what a validation leaves behind
+        if step == settings.last_step - 1:  # so that the last step shows the effects of a validation
             batches = ValidationSet(index, length).batches(length, training.batch_size, *place)
-            weight_T = 1 + torch.arange(length) / 10  # so that a loss at another's place is found
+            weight_T = 1 + torch.arange(length) / 10  # so that a loss at a wrong position is found
             batch = make_batch(*next(batches)[:2], training, reader.begin_of_text_id, torch.device("cpu"))
             with CountCollectives() as of_validation:
                 validation = total((made.token_losses(batch) * weight_T).sum())
@@ -131,13 +131,13 @@ def main() -> None:
     set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
     rendezvous.join_process_group("torchrun")
-    found = {}
+    results = {}
     for name, settings in arguments["cases"].items():
         cpu = time.process_time()
-        found[name] = train(SegmentSettings.model_validate(settings), Path(arguments["index"]))
-        found[name]["cpu_seconds"] = time.process_time() - cpu
+        results[name] = train(SegmentSettings.model_validate(settings), Path(arguments["index"]))
+        results[name]["cpu_seconds"] = time.process_time() - cpu
     if dist.get_rank() == 0:
-        Path(arguments["outcome"]).write_text(json.dumps(found))
+        Path(arguments["outcome"]).write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""A sequence that more processes share than divide its heads gives the numbers of one process."""
+"""A sequence shared by more processes than divide its heads gives the numbers of one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "three heads": {**SHAPE, "heads": 3, "key_value_heads": 3},
     "six heads for two": {**SHAPE, "heads": 6, "key_value_heads": 2, "window": 9},
 }
-# Each mesh once, with and without masked documents by turns.
+# Each mesh once, alternately with and without masked documents.
 CASES: dict[int, list[tuple[str, bool, dict[str, int]]]] = {
     2: [("three heads", True, {"context": 2}), ("three heads", False, {"context": 2})],
     4: [
@@ -42,7 +42,7 @@ def case_settings(
 def alone(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """Return what each shape gives in one process, with and without masked documents."""
+    """Return the results of each shape in one process, with and without masked documents."""
     cases = {
         f"{name} {masks}": case_settings(settings, name, masks, BATCH) for name in SHAPES for masks in (False, True)
     }
@@ -51,7 +51,7 @@ def alone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.thorough)])
-def test_processes_agree_with_one(
+def test_parallel_processes_equal_one(
     processes: int,
     settings: Callable[..., SegmentSettings],
     tokens: dict[str, Path],
@@ -62,5 +62,5 @@ def test_processes_agree_with_one(
         f"{name} {masks} {mesh}": case_settings(settings, name, masks, BATCH // 2, mesh=mesh)
         for name, masks, mesh in CASES[processes]
     }
-    for name, found in outcome(processes, cases, tokens, tmp_path).items():
-        check_equal(found, alone[name.partition(" {")[0]], name)
+    for name, result in outcome(processes, cases, tokens, tmp_path).items():
+        check_equal(result, alone[name.partition(" {")[0]], name)

@@ -1,4 +1,4 @@
-"""What DeepSpeed starts with, sums and computes again: the numbers are those of the native backend, or of no switch."""
+"""DeepSpeed's initial state, sums and recomputation: the numbers equal those of the native backend."""
 
 import json
 import subprocess
@@ -19,11 +19,11 @@ from tests.pretrain.parallel.test_parity import SHAPE, check_equal, outcome_of_b
 pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
 ROUNDED = 1e-6
-"""Of a gradient: more than sums in float32 are off by, and a thousandth of what sums in bf16 are."""
+"""Gradient tolerance: above float32 summation errors, and a thousandth of bf16 ones."""
 
 
 def looked_at(kind: str, cases: dict[str, SegmentSettings], folder: Path) -> dict[str, Any]:
-    """Return what two processes find of cases of one backend."""
+    """Return the results of two processes for cases of one backend."""
     arguments = {
         "kind": kind,
         "outcome": str(folder / "outcome.json"),
@@ -35,8 +35,8 @@ def looked_at(kind: str, cases: dict[str, SegmentSettings], folder: Path) -> dic
     subprocess.run(
         build_command(launch, "tests.pretrain.parallel.deepspeed_worker", [str(file)]), check=True, timeout=600
     )
-    found: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
-    return found
+    result: dict[str, Any] = json.loads(Path(arguments["outcome"]).read_text())
+    return result
 
 
 def of(settings: Make, strategy: str, **changes: Any) -> SegmentSettings:
@@ -58,25 +58,25 @@ def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings
         and (how == "tied" or name != "zero0")
         and (how != "bf16" or name != "shard_optimizer")  # which is refused
     }
-    for name, found in looked_at("gradients", cases, tmp_path).items():
-        assert found["same_weights"], name
-        assert found["fused"] != name.endswith("bf16"), name
+    for name, result in looked_at("gradients", cases, tmp_path).items():
+        assert result["same_weights"], name
+        assert result["fused"] != name.endswith("bf16"), name
         if backend == "deepspeed":
             strategy = STRATEGIES[name.split()[0]]
-            assert found["offloads"] == [strategy.offloads_optimizer, strategy.offloads_parameters], name
-            assert found["on_disk"] == [strategy.optimizer_on_disk], name
-        if name.endswith("bf16"):  # what is asked for shows, so that the limit is not too wide
-            assert found["gradient"] > 1000 * ROUNDED, name
+            assert result["offloads"] == [strategy.offloads_optimizer, strategy.offloads_parameters], name
+            assert result["on_disk"] == [strategy.optimizer_on_disk], name
+        if name.endswith("bf16"):  # the requested change is visible, so the limit is not too wide
+            assert result["gradient"] > 1000 * ROUNDED, name
         else:
-            assert found["gradient"] < ROUNDED, name
-            assert found["layer_norms"] < 2 * ROUNDED and abs(found["norm"]) < 2 * ROUNDED, name
+            assert result["gradient"] < ROUNDED, name
+            assert result["layer_norms"] < 2 * ROUNDED and abs(result["norm"]) < 2 * ROUNDED, name
 
 
 @pytest.mark.slow
-def test_no_process_holds_the_model_before_the_engine_does(
+def test_no_process_holds_the_model_before_the_engine(
     settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")  # what is freed is given back
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")  # freed memory is returned
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # no process is a fork, which shares memory
     large = {"layers": 8, "width": 512, "heads": 8, "key_value_heads": 4}
     cases = {"imports": of(settings, "zero3", precision="fp32")}
@@ -84,10 +84,10 @@ def test_no_process_holds_the_model_before_the_engine_does(
         f"{strategy} {precision}": of(settings, strategy, precision=precision, architecture=large)
         for strategy, precision in (("zero3", "fp32"), ("zero2", "bf16"))
     }
-    found = looked_at("memory", cases, tmp_path)
+    result = looked_at("memory", cases, tmp_path)
     number = parameter_count(Architecture.model_validate(large), VOCABULARY)
     for case, bytes_of_one in {"zero3 fp32": 4 / 2, "zero2 bf16": 2}.items():
-        rise = found[case]["rise"]
+        rise = result[case]["rise"]
         assert rise == pytest.approx(bytes_of_one * number / MEGABYTE, abs=15), (case, rise)
 
 
@@ -106,7 +106,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-def test_recomputation_computes_twice_the_same_bits(settings: Make, tokens: dict[str, Path], tmp_path: Path) -> None:
+def test_recomputation_is_bitwise_equal(settings: Make, tokens: dict[str, Path], tmp_path: Path) -> None:
     cases = {
         f"{strategy} {precision} {name}": settings(
             strategy=strategy,
@@ -122,15 +122,15 @@ def test_recomputation_computes_twice_the_same_bits(settings: Make, tokens: dict
         for name, switch in {**SWITCHES, "in tiles": {"recomputation": "full", "tiled_feed_forward": 4}}.items()
         if name in SWITCHES or (strategy, precision) == ("zero3", "fp32")
     }
-    found = outcome_of_backend(2, cases, tokens, tmp_path)
+    result = outcome_of_backend(2, cases, tokens, tmp_path)
     for strategy, precision in RECOMPUTED:
-        plain = found[f"{strategy} {precision} plain"]
+        plain = result[f"{strategy} {precision} plain"]
         assert plain["forward_passes"] == 2 * 2  # two micro-batches in each of two steps
         for name in SWITCHES.keys() - {"plain"}:
-            other = found[f"{strategy} {precision} {name}"]
+            other = result[f"{strategy} {precision} {name}"]
             assert other["forward_passes"] == 2 * plain["forward_passes"], (strategy, precision, name)
-            # What is computed again gathers weights again.
+            # Recomputation gathers weights again.
             apart = dict.fromkeys(("cpu_seconds", "forward_passes", "step_collectives"), 0)
-            alike = [{**one, **apart} for one in (other, plain)]
-            assert alike[0] == alike[1], (strategy, precision, name)
-    check_equal(found["zero3 fp32 in tiles"], found["zero3 fp32 plain"], "zero3, in tiles")
+            comparable = [{**one, **apart} for one in (other, plain)]
+            assert comparable[0] == comparable[1], (strategy, precision, name)
+    check_equal(result["zero3 fp32 in tiles"], result["zero3 fp32 plain"], "zero3, in tiles")

@@ -1,4 +1,4 @@
-"""The processes of a training write a model together: the same bytes for any number of them."""
+"""Processes of a training write a model together: the same bytes for any number of them."""
 
 import json
 import os
@@ -26,19 +26,19 @@ ARCHITECTURE = Architecture(layers=3, width=32, heads=4)
 
 
 def start(processes: int, tokens: dict[str, Path], out: Path) -> list[dict[str, Any]]:
-    """Export a model by so many processes, then once more where the last has a full disk; return what each tells."""
+    """Export a model by the given processes, then again with a full disk in the last; return their reports."""
     places = [str(path) for path in (tokens["tokenizer"], tokens["configuration"], out)]
     words = build_command(f"torchrun --standalone --nproc-per-node={processes}", WORKER, places)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    found: list[dict[str, Any]] = json.loads((out / "found.json").read_text())
-    return found
+    result: list[dict[str, Any]] = json.loads((out / "found.json").read_text())
+    return result
 
 
 @pytest.fixture(scope="module")
 def alone(tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Return what one process without any others writes, by file."""
+    """Return the files written by a single process."""
     folder = tmp_path_factory.mktemp("alone") / "model"
     places = {"tokenizer": tokens["tokenizer"], "tokenizer_configuration": tokens["configuration"]}
     state = initial_state(ARCHITECTURE, 304, 1)
@@ -47,29 +47,27 @@ def alone(tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_a_model_has_the_same_bytes_for_any_number_of_processes(
+def test_model_bytes_do_not_depend_on_the_number_of_processes(
     processes: int, tokens: dict[str, Path], tmp_path: Path, alone: dict[str, bytes]
 ) -> None:
-    found = start(processes, tokens, tmp_path)
+    result = start(processes, tokens, tmp_path)
     assert {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()} == alone
     files = sorted(file for file in alone if file.endswith(".safetensors"))
     assert len(files) > 2 * processes
-    assert sorted(name for told in found for name, _ in told["wrote"]) == files  # each once
-    assert not any(has_index for told in found for _, has_index in told["wrote"])  # it comes last
-    shares = [len(told["wrote"]) for told in found]
+    assert sorted(name for report in result for name, _ in report["wrote"]) == files  # each once
+    assert not any(has_index for report in result for _, has_index in report["wrote"])  # it is last
+    shares = [len(report["wrote"]) for report in result]
     assert max(shares) - min(shares) <= 1
-    for told in found:  # the watchdog of each process sees every round: of the files, the index, the configuration
-        assert len(told["beats"]) == -(-len(files) // processes) + 2
-        assert all(b - a <= 1 for a, b in pairwise(told["beats"]))
-    # Where one has no room, all are told, and no index makes a model of what is there.
-    assert len({told["error"] for told in found}) == 1 and "free space there" in found[0]["error"]
+    for report in result:  # the watchdog of each process sees every round: of the files, the index, the configuration
+        assert len(report["beats"]) == -(-len(files) // processes) + 2
+        assert all(b - a <= 1 for a, b in pairwise(report["beats"]))
+    # If one disk is full, all get the error, and no index makes a model of the partial files.
+    assert len({report["error"] for report in result}) == 1 and "free space there" in result[0]["error"]
     assert not {"model.safetensors.index.json", "config.json"} & {file.name for file in (tmp_path / "second").iterdir()}
 
 
 @pytest.mark.parametrize(("works", "doing"), [(1, [0]), (3, [0, 2, 5]), (8, [*range(8)]), (10, [*range(8), 0, 4])])
-def test_a_round_that_is_not_full_is_spread_over_the_nodes(
-    works: int, doing: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_round_is_spread_over_the_nodes(works: int, doing: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[int] = []
     rounds: list[int] = []
     monkeypatch.setattr(dist, "get_world_size", lambda: 8)
@@ -81,7 +79,7 @@ def test_a_round_that_is_not_full_is_spread_over_the_nodes(
     assert [code % 8 for code in sorted(did)] == doing and len(rounds) == 8 * -(-works // 8)
 
 
-def test_what_is_no_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_other_than_a_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ValueError("of its own")
 
@@ -91,7 +89,7 @@ def test_what_is_no_full_disk_ends_the_process(monkeypatch: pytest.MonkeyPatch) 
         distribute_tasks([fail], places=[], beat=lambda: None)
 
 
-def test_how_a_model_is_divided_depends_on_the_model_alone() -> None:
+def test_division_of_a_model_depends_only_on_the_model() -> None:
     shapes = parameter_shapes(ARCHITECTURE, 304)
     files = huggingface.assign_files(shapes, 9_000)
     assert [name for names in files.values() for name in names] == list(shapes)
@@ -103,7 +101,7 @@ def test_how_a_model_is_divided_depends_on_the_model_alone() -> None:
     assert all(size <= 10**9 for size in sizes[1:]) and sizes[0] == 4 * 128_256 * 2048  # the embedding is larger
 
 
-def test_transformers_loads_it(alone: dict[str, bytes], tmp_path: Path) -> None:
+def test_transformers_loads_the_divided_model(alone: dict[str, bytes], tmp_path: Path) -> None:
     for name, content in alone.items():
         (tmp_path / name).write_bytes(content)
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config.num_hidden_layers == 3

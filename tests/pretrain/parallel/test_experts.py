@@ -1,4 +1,4 @@
-"""A mixture of experts gives the same numbers in 1, 2 and 4 processes, with experts divided over them or not."""
+"""A mixture of experts gives the same numbers in 1, 2 and 4 processes, with and without divided experts."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ FOUR: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-def test_processes_agree_with_one(
+def test_parallel_processes_equal_one(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     def made(**changes: Any) -> SegmentSettings:
@@ -67,23 +67,23 @@ def test_processes_agree_with_one(
         tmp_path,
     )
     assert alone["one"]["losses"] != alone["other"]["losses"]
-    assert alone["one"]["losses"][0] == alone["other"]["losses"][0]  # it is in the gradients alone
+    assert alone["one"]["losses"][0] == alone["other"]["losses"][0]  # it is only in the gradients
     for processes, cases in ((2, TWO), (4, FOUR)):
-        found = outcome(processes, {name: made(**how) for name, how in cases.items()}, tokens, tmp_path)
+        result = outcome(processes, {name: made(**how) for name, how in cases.items()}, tokens, tmp_path)
         for name in cases:
-            check_equal(found[name], alone["one"], f"{processes} | {name}")
+            check_equal(result[name], alone["one"], f"{processes} | {name}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("expert", [pytest.param(1, marks=pytest.mark.thorough), 2])
-def test_continued_from_a_checkpoint_it_gives_the_same_bytes(
+def test_resumed_expert_training_gives_the_same_bytes(
     expert: int, settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
     chosen = settings(architecture=SHAPE, load_balancing_loss=0.05, mesh={"expert": expert})
     train(chosen, tokens, tmp_path, TWO_PROCESSES)
     expected = hashes(tmp_path), losses(tmp_path)
     shutil.rmtree(tmp_path / "milestone")
-    shutil.rmtree(tmp_path / "scratch/recovery/9")  # so that what is done again is more than a step
+    shutil.rmtree(tmp_path / "scratch/recovery/9")  # so that more than one step is repeated
     assert train(chosen, tokens, tmp_path, TWO_PROCESSES)["resumed_from"] == 6
     assert (hashes(tmp_path), losses(tmp_path)) == expected
     shares = [line["largest_expert_share"] for line in metrics.read_metrics(tmp_path / "milestone/metrics.jsonl")]
@@ -92,7 +92,7 @@ def test_continued_from_a_checkpoint_it_gives_the_same_bytes(
     assert isinstance(loaded, Qwen3MoeForCausalLM)
 
 
-def test_the_largest_share_is_of_the_tokens_since_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_expert_share_covers_tokens_since_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two experts for each of 8 tokens, 4 of them here and 4 on another process."""
     here, there = ([[3, 1, 4], [4, 2, 2]], [[2, 3, 3], [2, 4, 2]]), ([[1, 4, 3], [2, 3, 3]], [[3, 2, 3], [2, 2, 4]])
     model = Qwen3Moe(Architecture.model_validate({"layers": 2, "width": 32, "heads": 4, **SHAPE, "experts": 3}), 96)
@@ -103,10 +103,10 @@ def test_the_largest_share_is_of_the_tokens_since_the_last_call(monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_checkpoint_moves_between_layouts_bit_for_bit(
+def test_checkpoint_moves_between_layouts_bitwise(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Training for no step: what is read under one layout is written under another."""
+    """A training without steps: a checkpoint read under one layout is written under another."""
     shape = {"architecture": SHAPE, "learning_rate": 0.003, "sequence_length": 16}
     train(settings(last_step=3, **shape), tokens, tmp_path / "first")
     expected = CheckpointReader(tmp_path / "first/milestone")
@@ -121,9 +121,9 @@ def test_a_checkpoint_moves_between_layouts_bit_for_bit(
     launch = "torchrun --standalone --nproc-per-node=4"
     subprocess.run(build_command(launch, MOVER, [str(tmp_path / "cases.json")]), check=True, timeout=600)
     for name in cases:
-        found = CheckpointReader(tmp_path / name)
-        assert found.shapes == expected.shapes
-        assert all(torch.equal(found.read(key), expected.read(key)) for key in expected.shapes), name
+        checkpoint_reader = CheckpointReader(tmp_path / name)
+        assert checkpoint_reader.shapes == expected.shapes
+        assert all(torch.equal(checkpoint_reader.read(key), expected.read(key)) for key in expected.shapes), name
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_checkpoint_moves_between_layouts_bit_for_bit(
         ({"mesh": {"expert": 2}}, {}, "training.mesh.expert needs an architecture with experts"),
     ],
 )
-def test_what_experts_cannot_do_is_refused(training: dict[str, Any], shape: dict[str, Any], message: str) -> None:
+def test_unsupported_expert_settings_are_refused(training: dict[str, Any], shape: dict[str, Any], message: str) -> None:
     numbers = {"sequence_length": 8, "batch_size": 2, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
     with pytest.raises(ValidationError, match=message):
         Model.model_validate(
@@ -160,7 +160,7 @@ def test_what_experts_cannot_do_is_refused(training: dict[str, Any], shape: dict
         ({"mesh": {"tensor": 2}}, {}, "tensor 2 does not split experts: set it to 1"),
     ],
 )
-def test_what_does_not_divide_is_named(
+def test_indivisible_sizes_are_named(
     training: dict[str, Any], shape: dict[str, Any], message: str, settings: Callable[..., SegmentSettings]
 ) -> None:
     chosen = settings(architecture={**SHAPE, **shape}, **training)

@@ -1,4 +1,4 @@
-"""The layout of the processes, and the sentences about what does not divide."""
+"""The process layout, and the errors about indivisible sizes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ NUMBERS = {"sequence_length": 64, "batch_size": 64, "micro_batch_size": 1, "step
     per_node=st.integers(1, 16),
     strategy=st.sampled_from(list_backend_strategies("fsdp")),
 )
-def test_every_process_has_one_place(
+def test_every_process_has_one_mesh_position(
     data: int, tensor: int, pipeline: int, context: int, per_node: int, strategy: str
 ) -> None:
     asked = Mesh(tensor=tensor, pipeline=pipeline, context=context)
@@ -40,7 +40,7 @@ def test_every_process_has_one_place(
     assert sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor == processes and sizes.data == data
     shares = [sizes.data_rank(rank) for rank in range(processes)]
     assert [shares.count(share) for share in range(data)] == [tensor * pipeline * context] * data
-    # Neighbours work on the same part, so that what talks most lies on one node.
+    # Neighboring ranks work on the same part, so the most communication stays on one node.
     assert shares[: tensor * context] == [0] * (tensor * context)
     if STRATEGIES[strategy].is_hybrid:
         assert sizes.shard * tensor <= max(per_node, tensor)
@@ -57,7 +57,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("sizes", "groups"), LAYOUTS)
-def test_a_process_makes_the_groups_that_it_is_in(
+def test_process_creates_only_its_own_groups(
     sizes: process_groups.ProcessLayout, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = sizes.pipeline * sizes.replicate * sizes.shard * sizes.tensor
@@ -72,7 +72,7 @@ def test_a_process_makes_the_groups_that_it_is_in(
             asked.clear()
             made = process_groups.make_mesh(sizes, "cpu")
             context = process_groups.make_context_group(sizes) if sizes.context > 1 else None
-            # By the calls and by torch's own list, in which the group of all stands too.
+            # By the calls and by torch's own list, which also contains the group of all.
             assert len(asked) == len(c10d._world.pg_map) - 1 == groups
             assert set(asked) <= {process_groups.COLLECTIVE_TIMEOUT}
             assert (made["replicate"].size(), made["shard"].size()) == (sizes.replicate, sizes.shard)
@@ -90,7 +90,7 @@ def test_a_process_makes_the_groups_that_it_is_in(
             dist.destroy_process_group()
 
 
-def test_neighbours_divide_the_experts() -> None:
+def test_neighboring_processes_divide_the_experts() -> None:
     sizes = process_groups.ProcessLayout(pipeline=1, replicate=2, shard=8, context=1, tensor=1, expert=4)
     dist.init_process_group("fake", rank=13, world_size=16, store=FakeStore())
     try:
@@ -154,7 +154,7 @@ def test_neighbours_divide_the_experts() -> None:
         ({"strategy": "hybrid_shard", "mesh": {"shard": 3}}, {}, 4, r"mesh.shard 3 .*: 1, 2 and 4 would do"),
     ],
 )
-def test_what_does_not_divide_is_named(
+def test_indivisible_sizes_are_named(
     training: dict[str, Any], architecture: dict[str, Any], processes: int, message: str, settings: Make
 ) -> None:
     chosen = settings(architecture=architecture, **training)
@@ -171,7 +171,7 @@ def test_what_does_not_divide_is_named(
         ({"async_tensor_parallel": True, "mesh": {"tensor": 2}}, "async_tensor_parallel needs compile"),
     ],
 )
-def test_settings_that_contradict_each_other(training: dict[str, Any], message: str) -> None:
+def test_contradicting_mesh_settings_are_refused(training: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Training.model_validate({**NUMBERS, **training})
 

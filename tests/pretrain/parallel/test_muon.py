@@ -1,4 +1,4 @@
-"""Muon's update is the published one: that of PyTorch's own optimizer on whole matrices, and of a decomposition."""
+"""Muon's update is the published one: it equals PyTorch's optimizer on whole matrices, and a decomposition."""
 
 import subprocess
 from collections.abc import Callable
@@ -21,19 +21,19 @@ DRAW = torch.Generator().manual_seed(3)
 
 
 @pytest.mark.parametrize("shape", [(48, 48), (96, 32), (24, 80)])
-def test_singular_vectors_stay_and_singular_values_come_near_one(shape: tuple[int, int]) -> None:
+def test_orthogonalization_keeps_singular_vectors_and_sets_values_near_one(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=DRAW)
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    found = left.T @ orthogonalize(matrix, torch.float32) @ right.T
-    near = found.diagonal()[values > 0.01 * values.norm()]
+    result = left.T @ orthogonalize(matrix, torch.float32) @ right.T
+    near = result.diagonal()[values > 0.01 * values.norm()]
     assert len(near) > 0.9 * min(shape) and near.min() > 0.65 and near.max() < 1.25
-    assert (found - found.diagonal().diag()).abs().max() < 1e-3
+    assert (result - result.diagonal().diag()).abs().max() < 1e-3
     assert torch.allclose(orthogonalize(1e-3 * matrix, torch.float32), orthogonalize(matrix, torch.float32), atol=1e-4)
     assert not orthogonalize(torch.zeros(shape), torch.float32).any()
 
 
 def stepped(settings: SegmentSettings, gradients: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the weights after these steps, as the backend of one process takes them."""
+    """Return the weights after these steps of a single process's backend."""
     weights = initial_state(settings.architecture, VOCABULARY, 1)
     named = {name: torch.nn.Parameter(weight.clone()) for name, weight in weights.items()}
     optimizer = make_optimizer(named, settings, fused=False)
@@ -51,15 +51,15 @@ def stepped(settings: SegmentSettings, gradients: list[dict[str, Tensor]]) -> di
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("bf16", 0.005), ("fp32", 0.05)])
-def test_blocks_move_as_by_pytorchs_muon_and_all_else_as_by_adamw(
+def test_blocks_are_updated_as_by_pytorch_muon_and_the_rest_by_adamw(
     precision: str, apart: float, settings: Callable[..., SegmentSettings]
 ) -> None:
-    """PyTorch's iterates in bf16, to which the one in fp32 is as near as bf16 is."""
+    """PyTorch iterates in bf16, and the fp32 iteration is as close as bf16 allows."""
     shape = {"feed_forward_width": 80}
     chosen = settings(optimizer="muon", precision=precision, architecture=shape, weight_decay=0.3)
     first = initial_state(chosen.architecture, VOCABULARY, 1)
     gradients = [{name: torch.randn(w.shape, generator=DRAW) for name, w in first.items()} for _ in range(4)]
-    found = stepped(chosen, gradients)
+    result = stepped(chosen, gradients)
     plain = chosen.model_copy(update={"training": chosen.training.model_copy(update={"optimizer": "adamw"})})
     as_adamw = stepped(plain, gradients)
     blocks = [name for name, weight in first.items() if name.startswith("blocks.") and weight.dim() == 2]
@@ -72,20 +72,20 @@ def test_blocks_move_as_by_pytorchs_muon_and_all_else_as_by_adamw(
     assert len(blocks) == 2 * 7
     for name in first:
         if name in expected:
-            moved, right = found[name] - first[name], expected[name].detach() - first[name]
+            moved, right = result[name] - first[name], expected[name].detach() - first[name]
             assert (moved - right).norm() < apart * right.norm(), name
             assert moved.square().mean().sqrt() < 2 * (as_adamw[name] - first[name]).square().mean().sqrt()
         else:
-            assert torch.equal(found[name], as_adamw[name]), name
+            assert torch.equal(result[name], as_adamw[name]), name
 
 
-def test_processes_orthogonalise_a_part_of_the_matrices_each_and_come_to_the_same() -> None:
+def test_processes_orthogonalize_part_of_the_matrices_with_equal_results() -> None:
     words = build_command("torchrun --standalone --nproc-per-node=4", "tests.pretrain.parallel.muon_worker", [])
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_a_base_width_is_refused() -> None:
+def test_base_width_is_refused_with_muon() -> None:
     training = {"sequence_length": 8, "batch_size": 1, "micro_batch_size": 1, "steps": 1, "learning_rate": 0.1}
     shape = {"layers": 1, "width": 32, "heads": 4, "base_width": 16}
     with pytest.raises(ValueError, match=r"base_width scales the rates of adamw: remove it"):

@@ -1,4 +1,4 @@
-"""What is chosen of optimizer, loss and attention gives the same numbers in 1 and 2 processes of any layout."""
+"""Options of optimizer, loss and attention give the same numbers in 1 and 2 processes of any layout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "documents": {"sampling": {"mask_documents": True}},
     "muon": {"optimizer": "muon", "architecture": {"base_width": None}},
 }
-# What each of them changes is larger than what layouts may differ by, so that one case of a layout shows all.
+# The effect of each is larger than the tolerance between layouts, so one case of a layout shows all.
 ALL_BUT_MUON: dict[str, Any] = {key: value for name in list(OPTIONS)[:-1] for key, value in OPTIONS[name].items()}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "no_shard": {"strategy": "no_shard"},
@@ -31,7 +31,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zero3": {"backend": "deepspeed", "strategy": "zero3"},
 }
 
-# Windows and documents reach other code where there are none of the other kind.
+# Windows and documents use other code if they are not combined.
 SINGLE = [("window", "full_shard, context 2"), ("documents", "full_shard, context 2")]
 FOUR: dict[str, dict[str, Any]] = {
     "hybrid_shard, groups of 2": {"strategy": "hybrid_shard", "mesh": {"shard": 2}},
@@ -49,7 +49,7 @@ def case_settings(settings: Callable[..., SegmentSettings], **changes: Any) -> S
 def alone(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """Return what each option gives in one process, and what all but muon give."""
+    """Return the results of each option in one process, and of all options except Muon."""
     cases = {
         name: case_settings(settings, strategy="no_shard", **chosen)
         for name, chosen in {**OPTIONS, "all but muon": ALL_BUT_MUON}.items()
@@ -58,7 +58,7 @@ def alone(
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one(
+def test_two_processes_equal_one(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path, alone: dict[str, Any]
 ) -> None:
     for name in OPTIONS.keys() - {"plain"}:
@@ -68,17 +68,17 @@ def test_two_processes_agree_with_one(
         cases[f"all but muon | {layout}"] = "all but muon", {**ALL_BUT_MUON, **how}
         if how.get("backend") != "deepspeed":
             cases[f"muon | {layout}"] = "muon", {**OPTIONS["muon"], **how}
-    found = outcome(
+    result = outcome(
         2, {key: case_settings(settings, **changes) for key, (_, changes) in cases.items()}, tokens, tmp_path
     )
     for key, (name, _) in cases.items():
-        check_equal(found[key], alone[name], key)
+        check_equal(result[key], alone[name], key)
 
 
 @pytest.mark.thorough
-def test_four_processes_agree_with_one_about_muon(
+def test_four_muon_processes_equal_one(
     settings: Callable[..., SegmentSettings], tokens: dict[str, Path], tmp_path: Path, alone: dict[str, Any]
 ) -> None:
     cases = {key: case_settings(settings, **OPTIONS["muon"], **how) for key, how in FOUR.items()}
-    for key, found in outcome(4, cases, tokens, tmp_path).items():
-        check_equal(found, alone["muon"], f"4 | muon | {key}")
+    for key, result in outcome(4, cases, tokens, tmp_path).items():
+        check_equal(result, alone["muon"], f"4 | muon | {key}")

@@ -1,6 +1,6 @@
-"""The order in which the processes of a pipeline compute: what the plan says of waiting and of what is held at once.
+"""The computation order of a pipeline: planned waiting and memory in flight.
 
-PyTorch's interleaved schedule says who computes what; here each action takes a time, and begins when what it needs is
+PyTorch's interleaved schedule defines the actions; here each action takes a time, and begins when its inputs are
 there.
 """
 
@@ -30,7 +30,7 @@ Action = tuple[int, str, int]
 
 
 class _Stage:
-    """What the schedules ask of a stage before they run."""
+    """A stage's interface for the schedules before they run."""
 
     def __init__(self, index: int, processes: int, number: int) -> None:
         self.stage_index, self.num_stages = index, number
@@ -40,29 +40,29 @@ class _Stage:
 
 
 def orders(processes: int, parts: int, micro_batches: int) -> list[list[Action]]:
-    """Return what each process computes, one after another: stage, F or B, micro-batch."""
-    found = []
+    """Return the actions of each process in order: stage, F or B, micro-batch."""
+    results = []
     for process in range(processes):
-        if parts == 1:  # PyTorch tells no order: as many forward passes as there are stages after it, then by turns
+        if parts == 1:  # PyTorch defines no order: as many forward passes as there are later stages, then alternating
             ahead = min(processes - process - 1, micro_batches)
             turns = [(process, kind, n - ahead * (kind == "B")) for n in range(ahead, micro_batches) for kind in "FB"]
             first = [(process, "F", n) for n in range(ahead)]
-            found.append([*first, *turns, *((process, "B", n) for n in range(micro_batches - ahead, micro_batches))])
+            results.append([*first, *turns, *((process, "B", n) for n in range(micro_batches - ahead, micro_batches))])
             continue
         own = [_Stage(process + part * processes, processes, processes * parts) for part in range(parts)]
         table = ScheduleInterleaved1F1B(own, micro_batches).pipeline_order  # type: ignore[arg-type]
-        found.append(
+        results.append(
             [
                 (one.stage_index, one.computation_type.value, one.microbatch_index or 0)
                 for one in table[process]
                 if one is not None and one.computation_type.value in "FB"
             ]
         )
-    return found
+    return results
 
 
 def simulated(order: Sequence[Sequence[Action]], costs: Sequence[Fraction]) -> Fraction:
-    """Return when the last process ends; costs are those of a stage's forward pass."""
+    """Return the end of the last process; costs are those of a stage's forward pass."""
     ends: dict[Action, Fraction] = {}
     now, done = [Fraction(0)] * len(order), [0] * len(order)
     while any(done[p] < len(actions) for p, actions in enumerate(order)):
@@ -84,7 +84,7 @@ def simulated(order: Sequence[Sequence[Action]], costs: Sequence[Fraction]) -> F
 
 
 def planned(process_layers: Sequence[int], processes: int, parts: int, micro_batches: int, output: int) -> float:
-    """Return the plan's seconds of a step whose layers take one second forward."""
+    """Return the planned seconds of a step with one forward second per layer."""
     machine = Machine(1.0, 1.0, 1.0, 1.0, devices=processes)
     second = 1 / machine.seconds([Kernel(1, 0)])
     work = StepWork(
@@ -104,7 +104,7 @@ def planned(process_layers: Sequence[int], processes: int, parts: int, micro_bat
 
 @pytest.mark.parametrize(("processes", "parts"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
 @pytest.mark.parametrize("rounds", [1, 2, 4])
-def test_of_equal_stages_the_plan_waits_as_long_as_the_schedule(processes: int, parts: int, rounds: int) -> None:
+def test_planned_wait_of_equal_stages_equals_the_schedule(processes: int, parts: int, rounds: int) -> None:
     micro_batches = rounds * processes
     order = orders(processes, parts, micro_batches)
     took = simulated(order, [Fraction(1)] * processes * parts)
@@ -114,7 +114,7 @@ def test_of_equal_stages_the_plan_waits_as_long_as_the_schedule(processes: int, 
 
 
 @pytest.mark.parametrize(("layers", "parts"), [(18, 1), (22, 1), (35, 1), (22, 2), (39, 2)])
-def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(layers: int, parts: int) -> None:
+def test_planned_wait_of_unequal_stages_is_within_a_few_percent(layers: int, parts: int) -> None:
     shape, length, output = Architecture(layers=layers, width=64, heads=4), 64, 2
     block = 6 * (4 * 64 * 64 + 3 * 64 * shape.intermediate_width) + 12 * length * 64
     vocabulary = round(output * block / (6 * 64))  # so that the output takes two layers' operations
@@ -124,9 +124,9 @@ def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(laye
     costs = [Fraction(len(part)) for part in formulas.divide_layers(shape, vocabulary, length, 4 * parts)]
     costs[-1] += output
     took = simulated(orders(4, parts, 16), costs)
-    found = planned(formulas.layers_per_pipeline_rank(shape, vocabulary, plan), 4, parts, 16, output)
-    assert found == pytest.approx(float(took), rel=0.04)
-    # The division is no worse than equal numbers of layers, as near as they come.
+    result = planned(formulas.layers_per_pipeline_rank(shape, vocabulary, plan), 4, parts, 16, output)
+    assert result == pytest.approx(float(took), rel=0.04)
+    # The division is no worse than an equal number of layers, as near as possible.
     each, more = divmod(layers, 4 * parts)
     equal = [Fraction(each + (stage < more)) for stage in range(4 * parts)]
     equal[-1] += output
@@ -136,9 +136,7 @@ def test_of_unequal_stages_the_plan_is_within_a_few_percent_of_the_schedule(laye
 @pytest.mark.parametrize(
     ("processes", "parts", "micro_batches"), [(4, 1, 8), (2, 1, 2), (4, 2, 8), (4, 4, 16), (2, 3, 8)]
 )
-def test_the_plan_holds_the_layers_that_the_schedule_has_under_way(
-    processes: int, parts: int, micro_batches: int
-) -> None:
+def test_planned_layers_in_flight_equal_the_schedule(processes: int, parts: int, micro_batches: int) -> None:
     shape = Architecture(layers=processes * parts * 2, width=64, heads=4)
     numbers = {"sequence_length": 64, "batch_size": micro_batches, "micro_batch_size": 1, "steps": 1}
     plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": processes, "interleaving": parts}})
@@ -152,8 +150,8 @@ def test_the_plan_holds_the_layers_that_the_schedule_has_under_way(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) -> None:
-    """Two of eight at most, whoever stands for the neighbour; and for none after the step."""
+def test_stage_buffers_fit_the_micro_batches_in_flight(rank: int) -> None:
+    """At most two of eight, for any stand-in of the neighbor; and for none after the step."""
     architecture, batch = Architecture(layers=2, width=32, heads=4), torch.zeros(1, 16, dtype=torch.long)
     dist.init_process_group("fake", rank=rank, world_size=2, store=FakeStore())
     try:
@@ -162,20 +160,20 @@ def test_a_stage_has_room_for_the_micro_batches_that_are_under_way(rank: int) ->
         pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD, reduces_once=False)
         (stage,) = pipeline._make_schedule(8, batch.shape, trains=True)[1]
 
-        def rooms() -> int:
+        def count_buffers() -> int:
             received = (*stage.args_recv_info.values(), *stage.grad_recv_info.values())
             return sum(info.buffer is not None for infos in received for info in infos)
 
         seen: list[int] = []
         make = stage._allocate_buffers
-        stage._allocate_buffers = lambda infos: seen.append(make(infos) or rooms())
+        stage._allocate_buffers = lambda infos: seen.append(make(infos) or count_buffers())
         with skip_neighbor_communication():
             pipeline.accumulate_gradients([Batch(batch, batch, None)] * 8, 8 * 16)
         assert pipeline._make_schedule(8, batch.shape, trains=True)[1] == [stage]
-        assert 1 <= max(seen) <= 2 and rooms() == 0
+        assert 1 <= max(seen) <= 2 and count_buffers() == 0
         with skip_neighbor_communication(), torch.no_grad():
             pipeline.token_losses(Batch(batch, batch, None))
         for each in (stage, *pipeline._make_schedule(1, batch.shape, trains=False)[1]):
-            assert not each.fwd_cache and not each.output_chunks, "logits of a validation would stay"
+            assert not each.fwd_cache and not each.output_chunks, "logits of a validation would remain"
     finally:
         dist.destroy_process_group()

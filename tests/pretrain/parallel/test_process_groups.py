@@ -1,4 +1,4 @@
-"""What a process tells the others arrives in its order, whether it is known here or still on the device."""
+"""Values for other processes keep their order, on the host or still on the device."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from pipeline.pretrain.parallel.process_groups import HostCopy, all_gather_value
 CPU = torch.device("cpu")
 
 
-def test_numbers_and_tensors_keep_their_places_and_every_digit() -> None:
+def test_collectives_keep_order_and_full_precision() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         table = all_gather_values(CPU, 2.0**40 + 1, torch.tensor(0.25), 3.0, torch.tensor(5))

@@ -33,13 +33,13 @@ def outcome(
     launch = f"torchrun --standalone --nproc-per-node={processes}"
     worker = build_command(launch, "tests.pretrain.parallel.second_worker", [str(folder / "cases.json")])
     subprocess.run(worker, check=True, timeout=600)
-    found: dict[str, dict[str, Any]] = json.loads((folder / "outcome.json").read_text())
-    return found
+    result: dict[str, dict[str, Any]] = json.loads((folder / "outcome.json").read_text())
+    return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["second-tiny", pytest.param("qwen3", marks=pytest.mark.thorough)])
-def test_another_architecture_trains_everywhere_alike(
+def test_another_architecture_trains_equally_under_every_strategy(
     preset: str,
     settings: Callable[..., SegmentSettings],
     tokens: dict[str, Path],
@@ -55,6 +55,6 @@ def test_another_architecture_trains_everywhere_alike(
     alone = outcome(1, {"alone": case()}, tokens, tmp_path)["alone"]
     names = parameter_shapes(case().architecture, json.loads(tokens["index"].read_text())["vocabulary_size"])
     assert alone["weights"].keys() == {f"model.{name}" for name in names} and alone["losses"][-1] < alone["losses"][0]
-    for name, found in outcome(2, {n: case(**changes) for n, changes in TWO.items()}, tokens, tmp_path).items():
+    for name, result in outcome(2, {n: case(**changes) for n, changes in TWO.items()}, tokens, tmp_path).items():
         for key in ("losses", "norms", "validation", "weights", "moments"):
-            assert found[key] == pytest.approx(alone[key], rel=1e-4), (name, key)
+            assert result[key] == pytest.approx(alone[key], rel=1e-4), (name, key)

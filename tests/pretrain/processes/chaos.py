@@ -1,4 +1,4 @@
-"""A training in processes of its own that are killed, stopped or asked to end, and what must be equal in the end."""
+"""A training in separate processes that are killed, stopped or terminated, and the results that must be equal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Blow:
-    """What happens to whom: after so many more steps than ever before, or at once, and so many seconds."""
+    """A fault and its target: after the given number of new steps, or at once, and the given seconds."""
 
     victim: str  # rank, launcher or segment
     number: Signals
@@ -43,7 +43,7 @@ class Blow:
 
 
 class Training:
-    """A segment in a process of its own, started again whenever it ends before it is finished."""
+    """A segment in a process of its own, restarted whenever it ends unfinished."""
 
     def __init__(self, settings: SegmentSettings, tokens: dict[str, Path], folder: Path, launch: str) -> None:
         self.folder = folder
@@ -61,12 +61,12 @@ class Training:
             self.process = psutil.Popen(self.command, stdout=messages, stderr=messages)
 
     def step(self) -> int:
-        """Return the last step that the metrics hold."""
+        """Return the last step in the metrics."""
         lines = metrics.read_metrics(self.folder / "scratch/metrics.jsonl")
         return lines[-1]["step"] if lines else 0
 
     def ended(self) -> bool:
-        """Return whether the training is finished; start it again where it ended before.
+        """Return whether the training is finished; restart it if it ended before.
 
         Raises:
             RuntimeError: it failed by itself.
@@ -89,7 +89,7 @@ class Training:
         return counts
 
     def strike(self, blow: Blow) -> bool:
-        """Send the signal when its moment has come; return False where the training was finished before."""
+        """Send the signal at its moment; return False if the training finished before."""
         target = max(self.reached, self.step()) + blow.steps
         deadline = time.monotonic() + PATIENCE_SECONDS
         while blow.steps and self.step() < target:
@@ -119,7 +119,7 @@ class Training:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """Return what must be equal: the steps with their batches and losses, and hashes of weights and optimizer."""
+    """Return the results that must be equal: steps with batches and losses, and hashes of weights and optimizer."""
     lines = [line for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line]
     files = sorted((folder / "milestone").glob("*.safetensors"))
     return {
@@ -133,7 +133,7 @@ def result(folder: Path) -> dict[str, Any]:
 def storm(
     settings: SegmentSettings, tokens: dict[str, Path], folder: Path, planned: list[Blow], launch: str = LAUNCH
 ) -> tuple[Counter[str], dict[str, Any], Counter[int]]:
-    """Train with all these blows; return which fell, the segment's counts and the codes that its process ended with."""
+    """Train with these faults; return those that occurred, the segment's counts and its process's exit codes."""
     training, fallen = Training(settings, tokens, folder, launch), Counter[str]()
     try:
         for blow in planned:
@@ -149,7 +149,7 @@ def storm(
 
 
 def small(steps: int, strategy: str, hang_seconds: float) -> SegmentSettings:
-    """Return a small model that takes so many steps."""
+    """Return a small model with the given steps."""
     return SegmentSettings.model_validate(
         {
             "seed": 7,

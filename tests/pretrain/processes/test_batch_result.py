@@ -1,4 +1,4 @@
-"""The results of a batch are decided on the device: the host waits once, after the optimizer is queued."""
+"""Batch results are decided on the device: the host waits once, after the optimizer is queued."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("loss", [1.0, 2.0, 2.5, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("norm", [0.5, 1.5, math.nan, math.inf])
 def test_device_and_host_decide_equally(loss: float, norm: float) -> None:
-    """By the limits of losses of about 2 and norms of about 1."""
+    """Limits for losses of about 2 and norms of about 1."""
     detector = BadBatchDetector(Stability(window=8, loss_deviations=10, gradient_norm_deviations=10), [], {})
     for number in range(8):
         detector.record_good(loss=2.0 + 0.01 * number, gradient_norm=1.0)
@@ -51,7 +51,7 @@ def test_device_and_host_decide_equally(loss: float, norm: float) -> None:
 
 
 def step_without_data(asked: TraceRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take a step of one of four processes on tensors without data, which raise where the host would read one."""
+    """Take a step of one of four processes on meta tensors, which raise if the host reads one."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     join_fake_group(0, asked.processes)
     try:
@@ -78,7 +78,7 @@ def step_without_data(asked: TraceRequest, monkeypatch: pytest.MonkeyPatch) -> N
         {"architecture": EXPERTS, "load_balancing_loss": 0.01},
     ],
 )
-def test_until_the_optimizer_is_queued_the_host_reads_nothing(
+def test_host_does_not_synchronize_before_the_optimizer_is_queued(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step_without_data(request(4, batch_size=8, **changes), monkeypatch)

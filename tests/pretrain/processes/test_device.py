@@ -1,4 +1,4 @@
-"""Peaks by name, the devices of a platform, and one sentence where they are not there."""
+"""Peak FLOPS by name, the devices of a platform, and one error if they are missing."""
 
 import subprocess
 import sys
@@ -32,15 +32,15 @@ from pipeline.pretrain.processes.launch_command import count_processes_per_node
         ("CPU", "fp32", None),
     ],
 )
-def test_peak_by_device(name: str, precision: str, teraflops: float | None) -> None:
-    found = peak_flops_per_second(name, precision)
-    assert found == (None if teraflops is None else pytest.approx(teraflops * 1e12))
+def test_peak_flops_by_device(name: str, precision: str, teraflops: float | None) -> None:
+    result = peak_flops_per_second(name, precision)
+    assert result == (None if teraflops is None else pytest.approx(teraflops * 1e12))
     assert (find_peak(name) is None) == (
         (name not in PEAKS and not any(name.startswith(k) for k in PEAKS)) or "MIG" in name
     )
 
 
-def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
+def test_every_peak_has_a_source_and_fp8_is_faster() -> None:
     assert all(entry.source for entry in PEAKS.values())
     assert all(entry.fp8 is None or entry.fp8 > 1.9 * entry.bf16 for entry in PEAKS.values())
     assert all(entry.fp32 is None or entry.fp32 < entry.bf16 for entry in PEAKS.values())
@@ -49,16 +49,16 @@ def test_every_peak_has_a_source_and_eight_bits_are_faster() -> None:
 @pytest.mark.parametrize(
     "name", ["juwels-booster", "local", "lumi", "snellius", "leonardo", "marenostrum5", "jean-zay", "jupiter", "alps"]
 )
-def test_every_platform_file_is_valid_and_says_its_own_name(name: str) -> None:
-    found = platforms.load_platform_settings(name)
-    assert found.name == name and found.launch
-    processes = count_processes_per_node(found.launch)
-    assert processes == found.devices
-    if found.device and found.peak_flops_per_second:
-        assert found.peak_flops_per_second in {entry.bf16 * 1e12 for entry in PEAKS.values()}
+def test_every_platform_file_is_valid_and_has_its_own_name(name: str) -> None:
+    platform_settings = platforms.load_platform_settings(name)
+    assert platform_settings.name == name and platform_settings.launch
+    processes = count_processes_per_node(platform_settings.launch)
+    assert processes == platform_settings.devices
+    if platform_settings.device and platform_settings.peak_flops_per_second:
+        assert platform_settings.peak_flops_per_second in {entry.bf16 * 1e12 for entry in PEAKS.values()}
 
 
-def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
+def test_lumi_cpu_masks_bind_each_die_to_seven_of_its_cores() -> None:
     launch = platform_files.load_platform("lumi")["launch"]
     masks = [int(mask, 16) for mask in launch.split("mask_cpu:")[1].split(",")]
     assert len(masks) == 8 and all(mask.bit_count() == 7 for mask in masks)
@@ -71,7 +71,7 @@ def test_the_masks_of_lumi_bind_each_die_to_seven_cores_of_its_own() -> None:
     assert not any(union >> core & 1 for core in range(0, 64, 8))
 
 
-def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_platform_variables_are_set_only_if_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "rocm")
     monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
@@ -85,7 +85,7 @@ def test_variables_of_the_platform_are_set_where_they_are_not(monkeypatch: pytes
         rendezvous.check_devices("lumi", 16, {})
 
 
-def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_on_a_gpu_platform_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     rendezvous.check_devices(None, 1, {})
     rendezvous.check_devices("local", 2, {})
     monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 0)
@@ -98,14 +98,14 @@ def test_no_gpu_where_one_is_asked_for_is_one_sentence(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_the_cpu_computes_through_gloo() -> None:
+def test_cpu_without_a_gpu_uses_gloo() -> None:
     assert (
         rendezvous.choose_device(3) == ("gloo", torch.device("cpu"))
         and rendezvous.get_device_name(torch.device("cpu")) == "CPU"
     )
 
 
-def test_what_a_cpus_tensors_free_is_used_again() -> None:
+def test_freed_cpu_tensors_are_reused() -> None:
     program = """
 import resource, sys, torch
 from pipeline.pretrain.processes import rendezvous, launch_command
@@ -127,7 +127,7 @@ print(faults() - before)
     assert kept < mapped / 4
 
 
-def test_a_platform_may_name_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_platform_may_configure_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 4)
     assert rendezvous.choose_device(5) == ("nccl", torch.device("cuda", 1))
     monkeypatch.setenv(rendezvous.COLLECTIVES, "ucc")

@@ -40,12 +40,12 @@ def drawn(folder: Path) -> list[int]:
     return [line["data_step"] for line in metrics.read_metrics(folder / "milestone/metrics.jsonl") if "loss" in line]
 
 
-def test_a_warning_that_comes_before_the_processes_have_started_ends_as_asked(
+def test_slurm_warning_before_startup_ends_as_stopped(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     srun = tmp_path / "bin/srun"
     srun.parent.mkdir()
-    srun.write_text(f"#!/bin/sh\nexit {128 + SIGUSR1}\n")  # as srun ends where its tasks die of that signal
+    srun.write_text(f"#!/bin/sh\nexit {128 + SIGUSR1}\n")  # as srun ends if its tasks die of that signal
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(srun.parent), prepend=":")
     with pytest.raises(Stopped, match=r"as asked \(Slurm's warning came before the processes had started\)"):
@@ -56,7 +56,7 @@ SPIKES = {"window": 8, "loss_deviations": 0.5, "gradient_norm_deviations": 0}
 
 
 @pytest.mark.slow
-def test_a_continued_training_leaves_out_the_same_batches(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
+def test_continued_training_skips_the_same_batches(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     training = {"steps": 30, "stability": SPIKES}
     counts = train(settings(last_step=30, **training), tokens, tmp_path / "whole")
     skipped = counts["skipped_data_steps"]
@@ -70,9 +70,7 @@ def test_a_continued_training_leaves_out_the_same_batches(settings: Make, tokens
 
 
 @pytest.mark.slow
-def test_a_rewind_gives_what_a_training_without_those_batches_gives(
-    settings: Make, tokens: Tokens, tmp_path: Path
-) -> None:
+def test_rewind_equals_a_training_without_those_batches(settings: Make, tokens: Tokens, tmp_path: Path) -> None:
     rewinding = {"window": 8, "loss_deviations": 0, "gradient_norm_deviations": 10, "bad_step": "rewind"}
     chosen = settings(last_step=30, steps=30, stability=rewinding, checkpoint_every=10)
     counts = train(chosen, tokens, tmp_path / "rewound")
@@ -88,7 +86,7 @@ def test_a_rewind_gives_what_a_training_without_those_batches_gives(
 
 
 @pytest.mark.slow
-def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: Path) -> None:
+def test_rejected_step_changes_nothing(settings: Make, tmp_path: Path) -> None:
     cases = [("fsdp", "full_shard", "fp32"), ("fsdp", "no_shard", "bf16"), ("deepspeed", "zero0", "fp32")]
     cases += [("deepspeed", *rest) for rest in (("zero1", "fp32"), ("zero2", "bf16"))]
     cases += [("deepspeed", "zero3", precision) for precision in ("fp32", "bf16")]
@@ -106,13 +104,13 @@ def test_a_step_that_is_not_accepted_changes_nothing(settings: Make, tmp_path: P
     (tmp_path / "given").write_text(json.dumps({**given, "found": str(tmp_path / "found")}))
     words = build_command(TWO, "tests.pretrain.refusals", [str(tmp_path / "given")])
     subprocess.run(words, cwd=ROOT, check=True)
-    found = json.loads((tmp_path / "found").read_text())
-    assert found == {name: {"same": True, "finite": [False, True] * 4} for name in made}
+    result = json.loads((tmp_path / "found").read_text())
+    assert result == {name: {"same": True, "finite": [False, True] * 4} for name in made}
 
 
-@pytest.mark.thorough  # a hang is found by the clock, and a busy machine hangs
-def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> None:
-    chosen = chaos.small(40, "full_shard", 8.0)  # more than the blows need, who sees a step late
+@pytest.mark.thorough  # a hang is detected by the clock, and a busy machine hangs
+def test_training_killed_five_times_loses_nothing(tokens: Tokens, tmp_path: Path) -> None:
+    chosen = chaos.small(40, "full_shard", 8.0)  # more than the faults need, because a step is seen late
     chaos.Training(chosen, tokens, tmp_path / "undisturbed", TWO).finish()
     planned = [
         chaos.Blow("rank", SIGKILL, 6, 0.0),
@@ -127,12 +125,12 @@ def test_killed_five_times_it_loses_nothing(tokens: Tokens, tmp_path: Path) -> N
     assert "did not answer: restarting" in messages  # the stopped one
     assert "no progress for 8 s" in messages and "exit code" in messages and "was asked to stop" in messages
     assert "Thread 0x" in messages and list((tmp_path / "storm/scratch/logs").iterdir())
-    whole, found = (chaos.result(tmp_path / name) for name in ("undisturbed", "storm"))
-    assert found == whole and found["data_steps"] == list(range(40))
+    whole, result = (chaos.result(tmp_path / name) for name in ("undisturbed", "storm"))
+    assert result == whole and result["data_steps"] == list(range(40))
 
 
 @pytest.mark.slow
-def test_without_progress_it_gives_up_and_what_is_refused_is_not_tried_again(
+def test_training_without_progress_gives_up_and_refusals_are_not_retried(
     settings: Make, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "WORKER", "this")  # Python's own poem: it ends without an outcome
@@ -181,7 +179,7 @@ HANGS = {
 
 
 @pytest.mark.parametrize("statement", HANGS)
-def test_a_hung_process_leaves_its_stacks_and_ends(statement: str, tmp_path: Path) -> None:
+def test_hung_process_dumps_its_stacks_and_ends(statement: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", WATCHED + statement, str(tmp_path)]
     assert subprocess.run(words, cwd=ROOT, capture_output=True, timeout=120).returncode == HANGS[statement]
     (path,) = (tmp_path / "logs").glob("stacks-*")
@@ -196,17 +194,17 @@ print([thread.name for thread in threading.enumerate()])
 """
 
 
-def test_a_watchdog_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+def test_stopped_watchdog_leaves_nothing(tmp_path: Path) -> None:
     words = [sys.executable, "-c", WATCHED + STOPPED, str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "no dump will come\n['MainThread']\n"), done.stderr
     assert not list((tmp_path / "logs").iterdir())
 
 
-def test_stacks_of_a_process_that_ends_while_one_looks_are_none(tmp_path: Path) -> None:
+def test_stack_dump_of_an_exiting_process_is_ignored(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    (logs / "stacks-1-0.txt").symlink_to(tmp_path / "gone")  # listed, and no longer there
+    (logs / "stacks-1-0.txt").symlink_to(tmp_path / "gone")  # listed but missing
     (logs / "stacks-1-1.txt").touch()
     (logs / "stacks-1-2.txt").write_text("a stack")
     assert list_hung_stacks(tmp_path, "1") == [logs / "stacks-1-2.txt"]
@@ -235,10 +233,10 @@ except DiskFull as error:
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
+def test_full_disk_loses_new_checkpoints_but_not_the_old_one_or_the_training(
     settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:
-    """A checkpoint takes 540 kB and asks for 16 MiB more: the file system has room for one, not for two."""
+    """A checkpoint takes 540 kB and requires 16 MiB more: the file system has space for one, not for two."""
     disk = tmp_path / "disk"
     disk.mkdir()
     given = {"disk": str(disk), "out": str(tmp_path), "tokens": {name: str(path) for name, path in tokens.items()}}
@@ -253,8 +251,8 @@ def test_a_full_disk_costs_checkpoints_but_neither_the_old_one_nor_the_training(
     if done.returncode == 99 or "unshare:" in done.stderr:
         is_lacking("no file system can be mounted here")
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found").read_text())
-    assert found["kept"] == {"3": ["rank-00000.safetensors", "state.json"]}
-    assert found["counts"]["failed_checkpoints"] == 2 and found["counts"]["steps"] == 10
+    result = json.loads((tmp_path / "found").read_text())
+    assert result["kept"] == {"3": ["rank-00000.safetensors", "state.json"]}
+    assert result["counts"]["failed_checkpoints"] == 2 and result["counts"]["steps"] == 10
     assert done.stderr.count("free space there; earlier checkpoints are intact; the training continues without it") == 4
-    assert found["error"].endswith("free space there; earlier checkpoints are intact; start again then")
+    assert result["error"].endswith("free space there; earlier checkpoints are intact; start again then")

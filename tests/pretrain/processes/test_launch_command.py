@@ -1,4 +1,4 @@
-"""How many processes a launch command starts, and what it becomes."""
+"""The number of processes of a launch command, and its final form."""
 
 import sys
 
@@ -27,17 +27,19 @@ from pipeline.pretrain.processes.launch_command import build_command, count_proc
         ("numactl --interleave=all", {}, "none", 1),
     ],
 )
-def test_world_size(launch: str | None, environment: dict[str, str], kind: str, processes: int) -> None:
+def test_world_size_from_the_launch_command(
+    launch: str | None, environment: dict[str, str], kind: str, processes: int
+) -> None:
     assert (launcher_name(launch), count_processes(launch, environment)) == (kind, processes)
 
 
 @pytest.mark.parametrize("launch", ["torchrun --nproc-per-node=gpu", "torchrun --nnodes=1:4", "srun", "srun -n x"])
-def test_an_unknown_number_of_processes_is_refused(launch: str) -> None:
+def test_unknown_number_of_processes_is_refused(launch: str) -> None:
     with pytest.raises(InputError, match="write it as a whole number"):
         count_processes(launch, {})
 
 
-def test_the_command_runs_the_module_with_this_python() -> None:
+def test_command_runs_the_module_with_this_python() -> None:
     python = sys.executable
     assert build_command(None, "a.b", ["x y"]) == [python, "-m", "a.b", "x y"]
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "a.b", "x"]

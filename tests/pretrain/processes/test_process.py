@@ -1,4 +1,4 @@
-"""What a training process says at its end."""
+"""The exit message of a training process."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from pipeline.pretrain.processes.trainer import _write_outcome
 
 
-def test_on_a_full_disk_the_end_of_a_process_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_at_process_exit_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = tmp_path / "outcome.json"
     (tmp_path / "outcome.json-0").symlink_to("/dev/full")
     _write_outcome(outcome, 0, {"status": "finished"})

@@ -1,4 +1,4 @@
-"""Where the processes of a training meet: the first node of Slurm's list, without Slurm, and its address."""
+"""The rendezvous of a training: the first node of Slurm's list, without Slurm, and its address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline.pretrain.processes import launch_command, rendezvous
         ("n[2-3]-[5-6],n1", "n2-5"),
     ],
 )
-def test_the_first_node_of_a_list_is_the_first_that_is_written(nodes: str, first: str) -> None:
+def test_first_node_of_a_list_is_the_first_one_written(nodes: str, first: str) -> None:
     assert rendezvous.find_first_node(nodes) == first
 
 
@@ -37,7 +37,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(path: Path) -> None:
+def test_address_is_the_host_name_with_the_platform_suffix_if_it_resolves(path: Path) -> None:
     assert rendezvous.find_address("localhost", {}) == "localhost"
     here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
     environment: dict[str, str] = {}
@@ -50,7 +50,7 @@ def test_the_address_is_the_name_with_the_platform_s_suffix_where_it_resolves(pa
     assert rendezvous.find_address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
 
 
-def test_slurm_is_asked_for_an_address_where_a_name_has_none_and_slurm_is_there(path: Path) -> None:
+def test_slurm_resolves_an_unresolvable_host_name(path: Path) -> None:
     scontrol = path / "scontrol"
     scontrol.write_text(f'#!{sys.executable}\nprint("NodeName=node7.invalid NodeAddr=10.0.0.7 Port=1")\n')
     scontrol.chmod(0o755)
@@ -60,7 +60,7 @@ def test_slurm_is_asked_for_an_address_where_a_name_has_none_and_slurm_is_there(
         rendezvous.find_address("node7.invalid", {})
 
 
-def test_without_slurm_a_name_without_an_address_is_one_sentence_and_master_addr_the_way_out(path: Path) -> None:
+def test_unresolvable_host_without_slurm_error_suggests_master_addr(path: Path) -> None:
     task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
     task |= {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NODELIST": "node[7-8].invalid"}
     with pytest.raises(
@@ -68,11 +68,11 @@ def test_without_slurm_a_name_without_an_address_is_one_sentence_and_master_addr
         match=r"node7.invalid, has no address here \(.*\): write MASTER_ADDR into",
     ):
         rendezvous.make_slurm_environment(task)
-    told = rendezvous.make_slurm_environment({**task, "MASTER_ADDR": "10.1.2.3"})
-    assert (told["MASTER_ADDR"], told["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")
+    environment = rendezvous.make_slurm_environment({**task, "MASTER_ADDR": "10.1.2.3"})
+    assert (environment["MASTER_ADDR"], environment["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")
 
 
-def test_the_numbers_of_a_process_are_those_of_its_task_in_slurm() -> None:
+def test_process_ranks_come_from_the_slurm_task() -> None:
     task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
     task |= {"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "MASTER_ADDR": "10.1.2.3"}
     numbers = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
@@ -80,10 +80,10 @@ def test_the_numbers_of_a_process_are_those_of_its_task_in_slurm() -> None:
 
 
 @pytest.mark.parametrize(("seen", "number"), [(1, "0"), (4, "3")])
-def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
+def test_deepspeed_gets_the_device_index_if_one_device_is_visible(
     seen: int, number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DeepSpeed takes device LOCAL_RANK, which is not there where a scheduler shows each process one device."""
+    """DeepSpeed uses device LOCAL_RANK, which does not exist if a scheduler shows each process one device."""
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: seen)
@@ -93,7 +93,7 @@ def test_deepspeed_is_told_the_device_where_a_process_sees_its_own_alone(
     assert os.environ["LOCAL_RANK"] == number
 
 
-def test_a_process_without_a_launcher_takes_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_a_launcher_uses_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)  # of a shell in an allocation
     monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 4)

@@ -1,4 +1,4 @@
-"""The bill of materials names models, texts, licenses and energy, and is as complete as others measure it."""
+"""The bill of materials lists models, texts, licenses and energy, with the measured completeness of other tools."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CARD = {
     "limitations": "it is small",
     "bias_measures": "none",
 }
-# The measure of OWASP's AIBOM generator (`field_registry.json`, 2026): of each category the share of its fields that
-# are present, times its weight. A field counts if a property has its name, also behind `spdx:`, or at its place here.
+# The measure of OWASP's AIBOM generator (`field_registry.json`, 2026): for each category the share of its fields that
+# are present, times its weight. A field counts if a property has its name, also after `spdx:`, or in its position here.
 CATEGORIES: dict[str, tuple[int, list[str]]] = {
     "required": (20, ["bomFormat", "specVersion", "serialNumber", "version"]),
     "metadata": (20, ["primaryPurpose", "suppliedBy", "standardCompliance", "domain", "autonomyType"]),
@@ -38,7 +38,7 @@ CATEGORIES: dict[str, tuple[int, list[str]]] = {
 }
 IMPORTANT = ["licenses", "purl", "description", "datasets", "ethicalConsiderations", "environmentalConsiderations"]
 IMPORTANT += ["hyperparameter", "technicalLimitations", "safetyRiskAssessment", "intendedUse", "modelArchitecture"]
-SHAPE = 11  # fields of the card that only count where they are present
+SHAPE = 11  # card fields that count only if present
 
 
 def bill(run_folder: Run, **disclosed: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def completeness(content: dict[str, Any]) -> float:
     present = {entry["name"].removeprefix("spdx:") for entry in properties if entry["value"]}
     present |= {*content, *component, *card["modelParameters"], *card["considerations"]}
     present |= {entry["type"] for entry in component["externalReferences"]}
-    present |= {"distribution"} & ({"distribution"} if "website" in present else present)  # a page of the model will do
+    present |= {"distribution"} & ({"distribution"} if "website" in present else present)  # a model page suffices
     present |= {"safetyRiskAssessment"} if "ethicalConsiderations" in present else set()
     shape = len(card.get("properties", []))
     assert shape <= SHAPE
@@ -68,7 +68,7 @@ def completeness(content: dict[str, Any]) -> float:
 def fill_example(run_folder: Run) -> Run:
     update = {"contact": "teksten@voorbeeld.nl", "provider_url": "https://voorbeeld.nl"}
     run_folder.settings = run_folder.settings.model_copy(update=update)
-    for step in ("250", "500"):  # what the shards of a whole run add
+    for step in ("250", "500"):  # added by the shards of a complete run
         name = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(name)
         record["inputs"].append({"name": "index", "path": "tokens/main/index.json", "sha256": "1" * 64, "bytes": 1})
@@ -80,13 +80,13 @@ def fill_example(run_folder: Run) -> Run:
     return run_folder
 
 
-def test_a_bill_where_everything_is_stated_has_90_of_100_of_the_measure(stated: Run) -> None:
+def test_bill_with_all_statements_scores_90_of_100(stated: Run) -> None:
     content = bill(stated, **STATED, **CARD)
-    assert completeness(content) == pytest.approx(91.4)  # what the generator's own code says of this bill, and of:
+    assert completeness(content) == pytest.approx(91.4)  # the scores of the generator's own code for this bill:
     assert completeness(bill(stated)) == pytest.approx(70.5)
 
 
-def test_the_model_has_its_texts_hashes_energy_and_license(stated: Run) -> None:
+def test_model_component_has_texts_hashes_energy_and_license(stated: Run) -> None:
     content = bill(stated, **STATED, **CARD)
     by_reference = {component["bom-ref"]: component for component in content["components"]}
     model = by_reference["model/base"]
@@ -98,8 +98,8 @@ def test_the_model_has_its_texts_hashes_energy_and_license(stated: Run) -> None:
     properties = {entry["name"]: entry["value"] for entry in model["properties"]}
     assert energy["activity"] == "training"
     assert energy["activityEnergyCost"]["value"] == pytest.approx(float(properties["spdx:energyQuantity"]), abs=1e-8)
-    account = stated.read("report/energy.json")
-    assert 0 < energy["activityEnergyCost"]["value"] * 3.6e6 < account["total"]["joules"]
+    accounting = stated.read("report/energy.json")
+    assert 0 < energy["activityEnergyCost"]["value"] * 3.6e6 < accounting["total"]["joules"]
     assert "6ND, 2048000 tokens" in properties["spdx:informationAboutTraining"]
     assert model["modelCard"]["modelParameters"]["datasets"] == [{"ref": "corpus/main"}]
     depends = {one["ref"]: one["dependsOn"] for one in content["dependencies"]}
@@ -111,17 +111,17 @@ def properties_of(component: dict[str, Any]) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in component["properties"]}
 
 
-def test_a_model_has_the_personal_data_of_its_own_corpora(stated: Run) -> None:
+def test_model_has_the_personal_data_of_its_own_corpora(stated: Run) -> None:
     other = stated.read("corpus/main/statistics.json")
     stated.write("corpus/other/statistics.json", {**other, "corpus": "other", "personal_data": {"bsn": 99}})
     content = bill(stated)
     assert "corpus/other" in {component["bom-ref"] for component in content["components"]}
-    found = properties_of(content["components"][0])
-    assert found["polder:personalDataReplaced"] == "main: 12 email; main: 0 iban"
-    assert found["spdx:useSensitivePersonalInformation"] == "noAssertion", "a presence, of which no record says"
+    result = properties_of(content["components"][0])
+    assert result["polder:personalDataReplaced"] == "main: 12 email; main: 0 iban"
+    assert result["spdx:useSensitivePersonalInformation"] == "noAssertion", "a presence, which no record states"
 
 
-def test_what_no_record_and_no_statement_says_is_left_out(stated: Run) -> None:
+def test_unknown_properties_are_omitted(stated: Run) -> None:
     model = bill(stated)["components"][0]
     assert "spdx:domain" not in properties_of(model)
     parameters = model["modelCard"]["modelParameters"]
@@ -142,20 +142,22 @@ def test_what_no_record_and_no_statement_says_is_left_out(stated: Run) -> None:
     assert properties_of(model)["spdx:domain"] == "laws"
 
 
-def test_energy_has_its_label_interval_and_significant_digits(stated: Run) -> None:
+def test_energy_has_label_interval_and_significant_digits(stated: Run) -> None:
     model = bill(stated)["components"][0]
     (energy,) = model["modelCard"]["considerations"]["environmentalConsiderations"]["energyConsumptions"]
-    found = properties_of(model)
-    low, value, high = (float(found[name]) for name in ("polder:energyLow", "spdx:energyQuantity", "polder:energyHigh"))
-    assert 0 < low < value < high and found["polder:energyLabel"] == "90 % measured, 10 % estimated"
-    assert properties_of(energy) == {name: text for name, text in found.items() if name.startswith("polder:energy")}
+    result = properties_of(model)
+    low, value, high = (
+        float(result[name]) for name in ("polder:energyLow", "spdx:energyQuantity", "polder:energyHigh")
+    )
+    assert 0 < low < value < high and result["polder:energyLabel"] == "90 % measured, 10 % estimated"
+    assert properties_of(energy) == {name: text for name, text in result.items() if name.startswith("polder:energy")}
     assert energy["activityEnergyCost"]["value"] == value
     assert format_kilowatt_hours(0.0123456 * 3.6e6) == "0.012", "two digits"
-    assert format_kilowatt_hours(1.26e-7 * 3.6e6) == "0.00000013", "no exponent, which SPDX does not allow"
+    assert format_kilowatt_hours(1.26e-7 * 3.6e6) == "0.00000013", "no exponent, which SPDX forbids"
     assert format_kilowatt_hours(1234 * 3.6e6) == "1200"
 
 
-def test_a_source_says_nothing_of_what_is_not_stated(stated: Run) -> None:
+def test_source_description_omits_unstated_properties(stated: Run) -> None:
     def describe() -> str:
         components = {component["bom-ref"]: component for component in bill(stated)["components"]}
         text: str = components["source/tales"]["data"][0].get("description", "")
@@ -171,14 +173,14 @@ def test_a_source_says_nothing_of_what_is_not_stated(stated: Run) -> None:
     assert "description" not in tales
 
 
-def test_a_model_without_weights_has_no_version(stated: Run) -> None:
+def test_model_without_weights_has_no_version(stated: Run) -> None:
     assert bill(stated)["components"][0]["version"] == "3" * 16
     (stated.root / "provenance/records/pretrain.export.base.json").unlink()
     model = bill(stated)["components"][0]
     assert "version" not in model and model["purl"] == "pkg:generic/tiny/base"
 
 
-def test_a_source_has_its_license_holder_and_sizes(stated: Run) -> None:
+def test_source_has_license_holder_and_sizes(stated: Run) -> None:
     components = {component["bom-ref"]: component for component in bill(stated)["components"]}
     laws = components["source/laws"]
     assert laws["licenses"] == [{"expression": "CC0-1.0"}] and laws["type"] == "data"
@@ -187,10 +189,10 @@ def test_a_source_has_its_license_holder_and_sizes(stated: Run) -> None:
     assert data["governance"]["owners"] == [{"organization": {"name": "Kingdom of the Netherlands"}}]
     properties = {entry["name"]: entry["value"] for entry in laws["properties"]}
     assert properties == {"polder:bytes": "3000000", "polder:documents": "1026", "polder:tokens": "0"}
-    assert "contents" not in components["source/tales"]["data"][0], "javascript: is no address"
+    assert "contents" not in components["source/tales"]["data"][0], "javascript: is not a URL"
 
 
-def test_a_license_in_words_is_a_name_and_several_hold_together(stated: Run) -> None:
+def test_free_text_license_is_a_name_and_several_licenses_are_joined(stated: Run) -> None:
     assert bill(stated, model_license="ask us first")["components"][0]["licenses"] == [
         {"license": {"name": "ask us first"}}
     ]
@@ -199,7 +201,7 @@ def test_a_license_in_words_is_a_name_and_several_hold_together(stated: Run) -> 
     assert _licenses(["mit OR CC0-1.0", "cc-by-4.0"]) == [{"expression": "(MIT OR CC0-1.0) AND CC-BY-4.0"}]
 
 
-def test_what_a_model_began_with_is_a_component_that_it_depends_on(stated: Run) -> None:
+def test_pretrained_base_model_is_a_dependency_component(stated: Run) -> None:
     taken = Pretrained(folder="{data}/models/Large", license="Apache-2.0", url="https://example.org/large")
     stated.settings = stated.settings.model_copy(update={"pretrained": {"base": taken}})
     content = bill(stated)
@@ -209,7 +211,7 @@ def test_what_a_model_began_with_is_a_component_that_it_depends_on(stated: Run) 
     assert {"ref": "model/base", "dependsOn": ["corpus/main", "pretrained/base"]} in content["dependencies"]
 
 
-def test_the_same_run_gives_the_same_bill_and_other_weights_another_serial_number(stated: Run) -> None:
+def test_same_run_gives_the_same_bill_and_other_weights_another_serial_number(stated: Run) -> None:
     first = bill(stated)
     assert bill(stated) == first
     record = stated.read("provenance/records/pretrain.export.base.json")

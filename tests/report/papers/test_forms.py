@@ -1,4 +1,4 @@
-"""The forms of the papers name only answers and tables that there are."""
+"""The forms of the papers name only existing answers and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatemen
 from pipeline.report.translator import translator
 
 
-def test_each_computed_answer_and_each_statement_of_a_provider_is_in_a_form() -> None:
+def test_every_computed_answer_and_provider_statement_is_in_a_form() -> None:
     sections = [section for form in read_forms().values() for section in form.sections.values()]
     named = {name for section in sections for name in section.points.values()}
     assert named >= ANSWERS
@@ -26,21 +26,21 @@ def test_each_computed_answer_and_each_statement_of_a_provider_is_in_a_form() ->
 @pytest.mark.parametrize(
     "name", ["disclosure.other", "disclosure.license_evidence", "run.seed", "sources.other-public"]
 )
-def test_an_answer_that_there_is_not_is_refused(name: str) -> None:
+def test_unknown_answer_is_refused(name: str) -> None:
     assert not is_answer(name)
     with pytest.raises(ValidationError, match=f"Contact: {name} is no known answer"):
         SectionForm(title="General", points={"Contact": name})
 
 
 @pytest.mark.parametrize(("rows", "is_known"), [("sources.crawled", True), ("sources.none", False), ("names", False)])
-def test_a_table_that_there_is_not_is_refused(rows: str, is_known: bool) -> None:
+def test_unknown_table_is_refused(rows: str, is_known: bool) -> None:
     assert is_table(rows) is is_known
     if not is_known:
         with pytest.raises(ValidationError, match=f"Every one: {rows} is no known answer"):
             SectionForm(title="General", points={}, tables={"Every one": rows})
 
 
-def test_a_corpus_of_which_nothing_is_said_leaves_no_mark_in_a_sentence() -> None:
+def test_corpus_without_personal_data_is_omitted_from_the_sentence() -> None:
     corpora = [{"name": "a", "personal_data": [("email", 2)]}, {"name": "b", "personal_data": []}]
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": corpora}
     answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [], translator("en"))
@@ -49,7 +49,7 @@ def test_a_corpus_of_which_nothing_is_said_leaves_no_mark_in_a_sentence() -> Non
     assert answers.answer("personal_data").text == "none found by a pattern, or not searched for"
 
 
-def test_operations_of_a_model_that_began_elsewhere_are_told_without_those_before() -> None:
+def test_compute_of_an_imported_model_excludes_its_earlier_training() -> None:
     model: Any = SimpleNamespace(name="own", tokens=10, branch_of=None, began_with={"name": "other"}, flops=float)
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": []}
     answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [model], translator("en"))
@@ -58,7 +58,7 @@ def test_operations_of_a_model_that_began_elsewhere_are_told_without_those_befor
     assert str(answers.answer("compute").text).endswith("; 10 tokens")
 
 
-def test_official_languages_of_the_union_are_those_of_its_list() -> None:
+def test_official_eu_languages_equal_the_official_list() -> None:
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": [{"name": "a", "languages": [("fy", {}), ("nl", {})]}]}
     answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [], translator("en"))
     assert answers.answer("union_languages").text == "Dutch (nl)"

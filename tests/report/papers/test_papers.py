@@ -1,4 +1,4 @@
-"""The papers say what records and provider say, in both languages and all formats, and name what is not stated."""
+"""The papers contain statements of records and provider, in both languages and all formats, and list missing ones."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def paper(folder: Path, name: str, language: str = "en") -> dict[str, Any]:
 
 def answer(folder: Path, name: str, title: str, language: str = "en") -> dict[str, Any]:
     parts = paper(folder, name, language)["sections"]
-    (found,) = [point for part in parts for point in part["points"] if point["title"] == title]
-    told: dict[str, Any] = found["answer"]
-    return told
+    (result,) = [point for part in parts for point in part["points"] if point["title"] == title]
+    found_answer: dict[str, Any] = result["answer"]
+    return found_answer
 
 
 def table(folder: Path, name: str, title: str) -> list[list[str]]:
-    (found,) = [
+    (result,) = [
         table for part in paper(folder, name)["sections"] for table in part["tables"] if table["title"] == title
     ]
-    rows: list[list[str]] = found["rows"]
+    rows: list[list[str]] = result["rows"]
     return rows
 
 
-def test_each_paper_is_there_in_every_language_and_format(run_folder: Run) -> None:
+def test_each_paper_exists_in_every_language_and_format(run_folder: Run) -> None:
     folder = written(run_folder)
     expected = {
         f"{name}.{language}.{kind}"
@@ -69,7 +69,7 @@ def test_each_paper_is_there_in_every_language_and_format(run_folder: Run) -> No
             assert page.count("<dt>") == content["points"] and page.count('class="open"') == len(content["not_stated"])
 
 
-def test_text_from_data_and_provider_is_text_on_every_page(run_folder: Run) -> None:
+def test_text_from_data_and_provider_is_escaped_on_every_page(run_folder: Run) -> None:
     folder = written(
         run_folder, intended_use=HOSTILE, removal="<img src=x onerror=alert(1)>", content_types="{name} {0}"
     )
@@ -80,7 +80,7 @@ def test_text_from_data_and_provider_is_text_on_every_page(run_folder: Run) -> N
     assert answer(folder, "training-content-summary", "Kinds of text")["text"] == "{name} {0}"
 
 
-def test_figures_are_those_of_the_records(run_folder: Run) -> None:
+def test_figures_equal_the_records(run_folder: Run) -> None:
     folder, name = written(run_folder), "model-documentation-form"
     # 500 steps of 4096 tokens; 6 × 3,412,224 × 2,048,000 operations, of 10^23; two segments of 1230 s.
     compute = answer(folder, name, "Amount of computation")["text"]
@@ -98,7 +98,7 @@ def test_figures_are_those_of_the_records(run_folder: Run) -> None:
     assert amount in answer(folder, name, "Number of data points")["text"]
 
 
-def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divide_it_by(run_folder: Run) -> None:
+def test_learning_rate_of_another_width_is_shown_with_its_divisor(run_folder: Run) -> None:
     title, form = "Design of the training and what it optimises", "model-documentation-form"
     assert "maximal update" not in answer(written(run_folder), form, title)["text"]
     for step in ("250", "500"):
@@ -106,15 +106,15 @@ def test_a_rate_that_was_found_at_another_width_is_told_with_what_matrices_divid
         record = run_folder.read(name)
         record["settings"]["architecture"] |= {"width": 1024, "base_width": 256}
         run_folder.write(name, record)
-    told = answer(written(run_folder), form, title)["text"]
-    assert "learning rate 0.003" in told
-    assert told.endswith(
+    text = answer(written(run_folder), form, title)["text"]
+    assert "learning rate 0.003" in text
+    assert text.endswith(
         "learning rate for width 256, divided by 1,024 / 256 for matrices (maximal update parametrization, Yang et al. "
         "2022)"
     )
 
 
-def test_a_model_that_began_with_another_one_says_so_and_of_which_license(run_folder: Run) -> None:
+def test_pretrained_base_model_is_named_with_its_license(run_folder: Run) -> None:
     title, form = "Depends on another model", "model-documentation-form"
     assert "training began with random numbers" in answer(written(run_folder), form, title)["text"]
     taken = Pretrained(folder="{data}/models/<b>Large</b>", license="Apache-2.0", url="https://example.org/large")
@@ -128,27 +128,27 @@ def test_a_model_that_began_with_another_one_says_so_and_of_which_license(run_fo
     related = [(one["relationshipType"], one["to"]) for one in elements if one["type"] == "Relationship"]
     assert ("descendantOf", [base["spdxId"]]) in related
     (document,) = [element for element in elements if element["type"] == "SpdxDocument"]
-    assert base["spdxId"] not in document["rootElement"], "it is not what this run hands over"
+    assert base["spdxId"] not in document["rootElement"], "not the result that this run delivers"
 
 
-def test_the_optimizer_and_a_z_loss_are_told_as_they_were(run_folder: Run) -> None:
+def test_optimizer_and_z_loss_are_described(run_folder: Run) -> None:
     title, form = "Design of the training and what it optimises", "model-documentation-form"
-    told = answer(written(run_folder), form, title)["text"]
-    assert "(cross-entropy) with AdamW: learning rate" in told and "z-loss" not in told and "other sizes" not in told
+    text = answer(written(run_folder), form, title)["text"]
+    assert "(cross-entropy) with AdamW: learning rate" in text and "z-loss" not in text and "other sizes" not in text
     for step in ("250", "500"):
         name = f"provenance/records/pretrain.segment.base.{step}.json"
         record = run_folder.read(name)
         changed = {"optimizer": "muon", "z_loss": 0.0001, "load_balancing_loss": 0.01}
         record["settings"]["training"] |= {**changed, "ramp": [{"to_step": 3, "batch_size": 2}]}
         run_folder.write(name, record)
-    told = answer(written(run_folder), form, title)["text"]
-    assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in told
-    assert "; the first 3 steps have batches or sequences of other sizes" in told
-    assert "; the gradients include a z-loss of weight 0.0001" in told
-    assert "; the gradients include a load-balancing loss of weight 0.01" in told, told
+    text = answer(written(run_folder), form, title)["text"]
+    assert "with Muon for the matrices of the blocks and AdamW for the rest: learning rate" in text
+    assert "; the first 3 steps have batches or sequences of other sizes" in text
+    assert "; the gradients include a z-loss of weight 0.0001" in text
+    assert "; the gradients include a load-balancing loss of weight 0.01" in text, text
 
 
-def test_of_experts_compute_is_that_of_the_parameters_that_a_token_uses(run_folder: Run) -> None:
+def test_compute_of_an_expert_model_counts_active_parameters(run_folder: Run) -> None:
     form = "model-documentation-form"
     title = "Amount of computation"
     before = answer(written(run_folder), form, title)["text"]
@@ -164,11 +164,11 @@ def test_of_experts_compute_is_that_of_the_parameters_that_a_token_uses(run_fold
     assert 4 * small == pytest.approx(large, rel=0.01)
 
 
-def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folder: Run) -> None:
+def test_energy_has_two_significant_digits_interval_and_label(run_folder: Run) -> None:
     folder = written(run_folder)
-    account = run_folder.read("report/energy.json")["total"]
+    total = run_folder.read("report/energy.json")["total"]
     text = answer(folder, "model-documentation-form", "Energy of training")["text"]
-    value, low, high = (float(f"{account[key] / 3.6e9:.1e}") for key in ("joules", "low_joules", "high_joules"))
+    value, low, high = (float(f"{total[key] / 3.6e9:.1e}") for key in ("joules", "low_joules", "high_joules"))
     whole = text.split("the whole run, including lost attempts and idle nodes: ")[1]
     assert [float(number) for number in re.findall(r"\d[\d.]*(?:e-\d+)?", whole.replace("95 %", ""))[:3]] == [
         value,
@@ -180,7 +180,7 @@ def test_energy_has_two_significant_figures_its_interval_and_its_label(run_folde
     assert "0,00072 MWh (95 %-interval 0,00068 tot 0,00076; 89 % gemeten, 11 % geschat)" in dutch
 
 
-def test_what_the_provider_states_is_said_in_the_language_where_it_is_given(run_folder: Run) -> None:
+def test_provider_statement_is_shown_in_its_language(run_folder: Run) -> None:
     folder = written(
         run_folder, intended_use={"en": "for libraries", "nl": "voor bibliotheken"}, distribution="per post"
     )
@@ -191,18 +191,18 @@ def test_what_the_provider_states_is_said_in_the_language_where_it_is_given(run_
         assert answer(folder, "technical-documentation", title, language)["text"] == "per post"
 
 
-def test_the_self_assessment_counts_what_each_paper_rests_on(run_folder: Run) -> None:
+def test_self_assessment_counts_the_origins_of_each_paper(run_folder: Run) -> None:
     folder = written(run_folder, legal_basis="Article 6(1)(e)")
     for place, name in enumerate(DOCUMENT_NAMES[:3]):
         content = paper(folder, name)
         points = [point["answer"] for part in content["sections"] for point in part["points"]]
         stated = sum(point["key"] is not None and point["text"] is not None for point in points)
         missing = sum(point["text"] is None for point in points)
-        told = paper(folder, "self-assessment")["sections"][place]["points"][0]["answer"]["text"]
+        text = paper(folder, "self-assessment")["sections"][place]["points"][0]["answer"]["text"]
         recorded = len(points) - stated - missing
         counted = f"{recorded} answered from records, {stated} stated by the provider, {missing} not stated"
-        assert told == f"{len(points)} points: {counted}"
-        assert all(point["origin"] or point["key"] for point in points), "every point says what it is from"
+        assert text == f"{len(points)} points: {counted}"
+        assert all(point["origin"] or point["key"] for point in points), "every point names its origin"
         rows = paper(folder, "self-assessment")["sections"][place]["tables"][0]["rows"]
         assert sum(row[2] == "not stated" for row in rows) == missing and len(rows) == len(points)
 
@@ -219,7 +219,7 @@ def test_the_self_assessment_counts_what_each_paper_rests_on(run_folder: Run) ->
         ("license", None, "synthetic", "2.5"),
     ],
 )
-def test_each_source_stands_in_one_section_by_its_rights_or_as_stated(
+def test_each_source_is_listed_in_one_section_by_rights_or_statement(
     run_folder: Run, basis: str, url: str | None, stated: str | None, section: str
 ) -> None:
     manifest = run_folder.read("sources/tales/manifest.json")
@@ -233,7 +233,7 @@ def test_each_source_stands_in_one_section_by_its_rights_or_as_stated(
     assert where == [section]
 
 
-def test_public_data_sets_above_the_template_s_share_are_named_apart(run_folder: Run) -> None:
+def test_public_data_sets_above_the_template_share_are_listed_separately(run_folder: Run) -> None:
     manifest = run_folder.read("sources/tales/manifest.json")
     manifest["source"]["rights"]["url"] = "https://verhalen.nl/"
     for size, large in ((92_783, False), (92_784, True)):  # of 3,092,784 bytes 3 % are 92,783.5
@@ -245,7 +245,7 @@ def test_public_data_sets_above_the_template_s_share_are_named_apart(run_folder:
         assert [row[0] for row in rows] == (["laws", "tales"] if large else ["laws"])
 
 
-def test_without_public_data_sets_the_table_of_the_large_ones_is_empty(run_folder: Run) -> None:
+def test_large_data_sets_table_is_empty_without_public_data_sets(run_folder: Run) -> None:
     folder = written(run_folder, data_categories={"tales": "licensed", "laws": "licensed"})
     name, title = "training-content-summary", "Large ones: more than 3 % of the bytes of all public data sets"
     assert table(folder, name, title) == []
@@ -253,7 +253,7 @@ def test_without_public_data_sets_the_table_of_the_large_ones_is_empty(run_folde
     assert "Licensed data sets" in titles and not titles & {"The others", "Crawled sources", "Synthetic sources"}
 
 
-def test_the_largest_domains_of_crawled_sources_are_named(run_folder: Run) -> None:
+def test_largest_domains_of_crawled_sources_are_listed(run_folder: Run) -> None:
     largest = [[f"{number}.nl", 2, 1000 - number] for number in range(3)]
     domains = {"tales": {"domains": 21, "largest": largest}, "laws": {"domains": 1, "largest": [["wet.nl", 9, 9000]]}}
     run_folder.write("corpus/main/dataset.json", {"corpus": "main", "domains": domains})
@@ -261,8 +261,8 @@ def test_the_largest_domains_of_crawled_sources_are_named(run_folder: Run) -> No
     folder = written(run_folder, data_categories={"tales": "crawled"})
     rows = table(folder, "training-content-summary", title)
     assert rows == [["0.nl", "2", "1,000"], ["1.nl", "2", "999"], ["2.nl", "2", "998"]]  # a tenth of 21, rounded up
-    told = answer(folder, "training-content-summary", "Most relevant domains")["text"]
-    assert told.startswith("3 of 21 domains")
+    text = answer(folder, "training-content-summary", "Most relevant domains")["text"]
+    assert text.startswith("3 of 21 domains")
     folder = written(run_folder, data_categories={"tales": "crawled"}, small_provider=True)
     assert len(table(folder, "training-content-summary", title)) == 2  # a twentieth of 21, rounded up
     assert (
@@ -271,18 +271,18 @@ def test_the_largest_domains_of_crawled_sources_are_named(run_folder: Run) -> No
     )
 
 
-def test_lists_of_the_provider_are_told_and_an_empty_one_is_an_answer(run_folder: Run) -> None:
+def test_provider_lists_are_shown_and_an_empty_list_is_an_answer(run_folder: Run) -> None:
     day = datetime.date(2026, 5, 4)
     spin = Crawler(name="Spin", purpose="laws", behavior="asks first", first_day=day, last_day=day)
     title = "Crawlers, their purpose, behavior and period"
     folder = written(run_folder, crawlers=[spin])
-    told = "Spin, 05/2026 to 05/2026: laws; asks first"
-    assert answer(folder, "training-content-summary", title)["text"] == told
+    text = "Spin, 05/2026 to 05/2026: laws; asks first"
+    assert answer(folder, "training-content-summary", title)["text"] == text
     folder = written(run_folder, crawlers=[])
     assert answer(folder, "training-content-summary", DUTCH[title], "nl")["text"] == "geen"
 
 
-def test_a_run_without_models_still_has_its_papers(run_folder: Run) -> None:
+def test_run_without_models_has_papers(run_folder: Run) -> None:
     from pipeline.report.page import run
 
     arguments = run_folder.arguments(without=("models", "evaluation", "tokenizer", "tokens"))
@@ -291,7 +291,7 @@ def test_a_run_without_models_still_has_its_papers(run_folder: Run) -> None:
     assert text == "no model was trained"
 
 
-def test_a_source_has_its_version_or_the_day_on_which_it_was_read(run_folder: Run) -> None:
+def test_source_has_its_version_or_reading_date(run_folder: Run) -> None:
     manifest = run_folder.read("sources/laws/manifest.json")
     title = "Large ones: more than 3 % of the bytes of all public data sets"
     assert table(written(run_folder), "training-content-summary", title)[0][6] == "read on 2026-03-01"

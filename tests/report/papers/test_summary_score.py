@@ -1,4 +1,4 @@
-"""A key that is stated raises the score of the summary by what was said; nothing is lost where all is stated."""
+"""A stated key raises the summary score by the announced gain; nothing is lost if all is stated."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def set_version(run_folder: Run, revision: str | None, source: str = "laws") -> 
     run_folder.write(f"sources/{source}/manifest.json", manifest)
 
 
-def test_nothing_is_lost_where_everything_is_stated_in_plain_words(contact: Run, tmp_path: Path) -> None:
+def test_complete_plain_summary_has_the_full_score(contact: Run, tmp_path: Path) -> None:
     full = score(contact, tmp_path, **STATED)
     assert [entry.advice for entry in full.improvements] == []
     assert (full.percent("transparency"), full.percent("usefulness")) == (100, 100)
@@ -81,9 +81,7 @@ def test_nothing_is_lost_where_everything_is_stated_in_plain_words(contact: Run,
 
 
 @pytest.mark.parametrize("left_out", sorted(STATED))
-def test_a_key_that_is_left_out_costs_what_stating_it_is_said_to_gain(
-    contact: Run, tmp_path: Path, left_out: str
-) -> None:
+def test_missing_key_costs_the_score_that_its_advice_promises(contact: Run, tmp_path: Path, left_out: str) -> None:
     less = score(contact, tmp_path, **{key: value for key, value in STATED.items() if key != left_out})
     assert {entry.key for entry in less.improvements} == {f"disclosure.{left_out}"}
     for group in ("transparency", "usefulness"):
@@ -109,38 +107,36 @@ def test_a_key_that_is_left_out_costs_what_stating_it_is_said_to_gain(
         ("summary_notices", "With other hashes, on the page.", "does not explain hashes"),
     ],
 )
-def test_what_a_reader_who_is_no_engineer_cannot_read_is_named(
-    contact: Run, tmp_path: Path, key: str, text: str, advice: str
-) -> None:
-    found = score(contact, tmp_path, **{**STATED, key: text})
-    assert found.improvements and all(entry.key == f"disclosure.{key}" for entry in found.improvements)
-    assert advice in found.improvements[0].advice
-    assert found.percent("usefulness") < 100 == found.percent("transparency")
+def test_technical_wording_is_named(contact: Run, tmp_path: Path, key: str, text: str, advice: str) -> None:
+    result = score(contact, tmp_path, **{**STATED, key: text})
+    assert result.improvements and all(entry.key == f"disclosure.{key}" for entry in result.improvements)
+    assert advice in result.improvements[0].advice
+    assert result.percent("usefulness") < 100 == result.percent("transparency")
 
 
-def test_measures_that_say_nothing_of_robots_txt_are_not_all_measures(contact: Run, tmp_path: Path) -> None:
-    found = score(contact, tmp_path, **{**STATED, "reservations": "Every opt-out is obeyed."})
-    (entry,) = found.improvements
+def test_measures_without_robots_txt_are_incomplete(contact: Run, tmp_path: Path) -> None:
+    result = score(contact, tmp_path, **{**STATED, "reservations": "Every opt-out is obeyed."})
+    (entry,) = result.improvements
     assert entry.advice == "also say how robots.txt is respected (robots.txt)" and entry.metrics == ("F3.1.b.1",)
-    assert entry.gain == {"usefulness": pytest.approx(100 - found.percent("usefulness"))}
+    assert entry.gain == {"usefulness": pytest.approx(100 - result.percent("usefulness"))}
 
 
-def test_criteria_of_a_category_count_only_where_it_is_used(contact: Run, tmp_path: Path) -> None:
+def test_category_criteria_count_only_if_the_category_is_used(contact: Run, tmp_path: Path) -> None:
     crawled = score(contact, tmp_path, **STATED, data_categories={"tales": "crawled"})
     assert crawled.possible["Crawled and scraped data", "clarity"] == 129, "as the rubric counts without comments"
     lost = {metric for entry in crawled.improvements for metric in entry.metrics}
-    assert {"F2.3.b.1", "F2.3.h.1"} <= lost, "crawlers and domains of what was crawled are missing"
+    assert {"F2.3.b.1", "F2.3.h.1"} <= lost, "crawlers and domains of crawled data are missing"
     assert score(contact, tmp_path, **STATED).possible["Crawled and scraped data", "clarity"] == 0
 
 
-def test_each_metric_is_in_one_criterion() -> None:
+def test_each_metric_belongs_to_one_criterion() -> None:
     metrics = Counter(
         metric for part in read_criteria().sections.values() for one in part.criteria for metric in one.of
     )
     assert len(metrics) == 207 and max(metrics.values()) == 1
 
 
-def test_texts_that_nobody_stated_are_not_understood(contact: Run, tmp_path: Path) -> None:
+def test_default_texts_score_as_not_understandable(contact: Run, tmp_path: Path) -> None:
     bare = score(contact, tmp_path)
     lost = {metric for entry in bare.improvements for metric in entry.metrics}
     assert {"D4", "F2.1.d.8", "F3.2.a.2"} <= lost and bare.reached["The document", "comprehension"] == 0
@@ -150,12 +146,12 @@ def test_texts_that_nobody_stated_are_not_understood(contact: Run, tmp_path: Pat
     advice = {entry.key: entry.advice for entry in bare.improvements}
     assert advice["disclosure"].startswith("state a text of your own, so that the summary is understood")
     dated = score(contact, tmp_path, summary_version="1.0", latest_data="2026-02-03", continuous_training="no")
-    assert dated.reached["The document", "comprehension"] == 0, "a version, a date and a no are no texts"
+    assert dated.reached["The document", "comprehension"] == 0, "a version, a date and a no are not texts"
     one = score(contact, tmp_path, content_types="laws and tales")
-    assert one.reached["The document", "comprehension"] == 6, "of what is stated, all is understood"
+    assert one.reached["The document", "comprehension"] == 6, "all stated texts are understood"
 
 
-def test_large_data_sets_must_have_addresses_and_versions(contact: Run, tmp_path: Path) -> None:
+def test_large_data_sets_need_urls_and_versions(contact: Run, tmp_path: Path) -> None:
     set_version(contact, None)
     unversioned = score(contact, tmp_path, **STATED)
     (entry,) = unversioned.improvements
@@ -176,7 +172,7 @@ def test_large_data_sets_must_have_addresses_and_versions(contact: Run, tmp_path
     assert lost["F2.1.c.5"].endswith(": laws, tales") and "F2.1.c.1" not in lost
 
 
-def test_a_criterion_of_an_unknown_answer_or_of_nothing_is_refused() -> None:
+def test_criterion_with_an_unknown_answer_or_no_effect_is_refused() -> None:
     with pytest.raises(ValueError, match=r"D1: the summary has no table sources\.large"):
         Criterion(of=["D1"], weights={"clarity": 1}, table="sources.large", column="Address")
     with pytest.raises(ValueError, match=r"D1: the summary has no answer disclosure\.limitations"):
@@ -185,7 +181,7 @@ def test_a_criterion_of_an_unknown_answer_or_of_nothing_is_refused() -> None:
         Criterion(of=["D1"], weights={"clarity": 1}, asks="a thing")
 
 
-def test_the_command_prints_the_scores_and_what_raises_them(
+def test_command_prints_scores_and_improvements(
     contact: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     less = score(contact, tmp_path, **{**STATED, "removal": None})
@@ -199,7 +195,7 @@ def test_the_command_prints_the_scores_and_what_raises_them(
     assert content["scores"]["usefulness"] == less.percent("usefulness") and len(content["improvements"]) == 1
 
 
-def test_a_run_without_a_summary_or_with_one_of_another_version_is_refused(run_folder: Run, tmp_path: Path) -> None:
+def test_run_without_a_current_summary_is_refused(run_folder: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"training-content-summary\.en\.json is missing: finish the run first"):
         score_summary(tmp_path)
     score(run_folder, tmp_path)
@@ -219,7 +215,7 @@ def test_a_run_without_a_summary_or_with_one_of_another_version_is_refused(run_f
             score_summary(tmp_path)
 
 
-def test_a_damaged_summary_is_refused_with_the_way_out(run_folder: Run, tmp_path: Path) -> None:
+def test_damaged_summary_is_refused_with_a_remedy(run_folder: Run, tmp_path: Path) -> None:
     score(run_folder, tmp_path)
     path = tmp_path / "report/papers/training-content-summary.en.json"
     whole = path.read_bytes()
@@ -229,7 +225,7 @@ def test_a_damaged_summary_is_refused_with_the_way_out(run_folder: Run, tmp_path
             score_summary(tmp_path)
 
 
-def test_the_largest_gain_is_first(run_folder: Run, tmp_path: Path) -> None:
+def test_largest_gain_is_first(run_folder: Run, tmp_path: Path) -> None:
     gains = [sum(entry.gain.values()) for entry in score(run_folder, tmp_path).improvements]
     assert gains == sorted(gains, reverse=True) and len(gains) > 20
 
@@ -237,10 +233,10 @@ def test_the_largest_gain_is_first(run_folder: Run, tmp_path: Path) -> None:
 def test_each_source_of_a_category_must_be_described(contact: Run, tmp_path: Path) -> None:
     set_version(contact, "b" * 40, "tales")
     half = {"laws": STATED["source_descriptions"]["laws"]}
-    found = score(contact, tmp_path, **{**STATED, "source_descriptions": half}, data_categories={"tales": "public"})
-    assert {entry.key for entry in found.improvements} == {"disclosure.source_descriptions"}
+    result = score(contact, tmp_path, **{**STATED, "source_descriptions": half}, data_categories={"tales": "public"})
+    assert {entry.key for entry in result.improvements} == {"disclosure.source_descriptions"}
 
 
-def test_a_word_is_explained_once(contact: Run, tmp_path: Path) -> None:
+def test_term_needs_one_explanation(contact: Run, tmp_path: Path) -> None:
     changes = {"summary_changes": "a hash (a short name of a text) of each text", "removal": "By its hash."}
     assert score(contact, tmp_path, **{**STATED, **changes}).improvements == []

@@ -1,4 +1,4 @@
-"""What an allocation runs, where it runs without Slurm: its own jobs, once each."""
+"""An allocation without Slurm runs its own jobs, once each."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def run(path: Path, sha256: str, *avoided: str) -> subprocess.CompletedProcess[s
 
 
 def task(folder: Path, name: str, then: str = "true", **environment: str) -> AllocationTask:
-    """Return a task that notes each of its runs."""
+    """Return a task that records each execution."""
     return AllocationTask(name, f'echo "${{WHAT:-}}" >> {folder}/{name}; {then}', [], environment, [f"{name}.out"])
 
 
 def runs(folder: Path, name: str) -> list[str]:
-    """Return what a task has noted."""
+    """Return the records of a task."""
     return (folder / name).read_text().splitlines()
 
 
-def test_each_job_runs_with_its_own_environment_and_its_end_is_written_down(tmp_path: Path) -> None:
+def test_each_job_runs_in_its_environment_and_its_exit_code_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     done = run(path, allocation_runner.write_allocation(path, [task(tmp_path, "a", WHAT="é 'x'"), task(tmp_path, "b")]))
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def test_each_job_runs_with_its_own_environment_and_its_end_is_written_down(tmp_
     assert allocation_runner.list_finished_outputs(tmp_path) == ["a.out", "b.out"]
 
 
-def test_put_back_into_the_queue_it_runs_only_what_is_not_done(tmp_path: Path) -> None:
+def test_requeued_allocation_runs_only_unfinished_jobs(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     sha256 = allocation_runner.write_allocation(
         path, [task(tmp_path, "a"), task(tmp_path, "b", f"[ $(wc -l < {tmp_path}/b) = 2 ]")]
@@ -50,7 +50,7 @@ def test_put_back_into_the_queue_it_runs_only_what_is_not_done(tmp_path: Path) -
     assert (len(runs(tmp_path, "a")), len(runs(tmp_path, "b"))) == (1, 2)
 
 
-def test_the_end_of_a_job_that_was_killed_is_that_of_a_shell(tmp_path: Path) -> None:
+def test_exit_code_of_a_killed_job_is_that_of_a_shell(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     assert run(path, allocation_runner.write_allocation(path, [task(tmp_path, "a", "kill -9 $$")])).returncode == 137
 
@@ -59,14 +59,14 @@ def test_the_end_of_a_job_that_was_killed_is_that_of_a_shell(tmp_path: Path) -> 
     ("srun", "command", "cause"),
     [(["no-such-srun"], "true", "No such file or directory"), ([], f": {'x' * 140_000}", "Argument list too long")],
 )
-def test_a_job_that_cannot_be_started_has_failed(tmp_path: Path, srun: list[str], command: str, cause: str) -> None:
+def test_job_that_cannot_be_started_has_failed(tmp_path: Path, srun: list[str], command: str, cause: str) -> None:
     path = tmp_path / "1.json"
     done = run(path, allocation_runner.write_allocation(path, [AllocationTask("a", command, srun)]))
     assert done.returncode == 126 and allocation_runner.read_exit_codes(path) == {0: 126}
     assert f"cannot be started: {cause}" in done.stderr and len(done.stderr) < 200
 
 
-def test_an_error_of_the_program_itself_is_no_success(tmp_path: Path) -> None:
+def test_internal_error_is_not_a_success(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a"), task(tmp_path, "b", NAME=1)])  # type: ignore[arg-type]
     done = run(path, sha256)
@@ -76,16 +76,14 @@ def test_an_error_of_the_program_itself_is_no_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "avoided", "shown"), [(1, "1 4", 3), (2, "1 2", 3), (4, "1 2", 4), (0, "1 2", 0)])
-def test_no_exit_code_is_one_with_which_slurm_starts_a_job_again(
-    tmp_path: Path, code: int, avoided: str, shown: int
-) -> None:
+def test_exit_codes_that_slurm_requeues_are_avoided(tmp_path: Path, code: int, avoided: str, shown: int) -> None:
     path = tmp_path / "1.json"
     sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a", f"exit {code}")])
     assert run(path, sha256, *avoided.split()).returncode == shown
     assert allocation_runner.read_exit_codes(path) == {0: code}
 
 
-def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> None:
+def test_allocation_file_changed_after_submission_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     sha256 = allocation_runner.write_allocation(path, [task(tmp_path, "a")])
     path.write_text(path.read_text().replace("true", "rm -rf x"))
@@ -93,7 +91,7 @@ def test_a_file_that_is_not_what_was_submitted_is_refused(tmp_path: Path) -> Non
     assert done.returncode == 2 and "has changed since its submission" in done.stderr and not (tmp_path / "a").exists()
 
 
-def test_a_file_that_was_cut_off_has_no_outputs(tmp_path: Path) -> None:
+def test_truncated_allocation_file_has_no_outputs(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     allocation_runner.write_allocation(path, [task(tmp_path, "a")])
     path.write_text(path.read_text()[:9])  # its snakemake was killed, so nothing was submitted
@@ -101,13 +99,13 @@ def test_a_file_that_was_cut_off_has_no_outputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", ["1", "1 ", "", "x 0"])
-def test_a_line_that_was_cut_off_is_no_end(cut: str, tmp_path: Path) -> None:
+def test_truncated_line_is_not_an_exit_code(cut: str, tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     allocation_runner.exit_codes_file(path).write_text(f"0 0\n{cut}")
     assert allocation_runner.read_exit_codes(path) == {0: 0}
 
 
-def test_its_start_imports_nothing_but_the_standard_library() -> None:
+def test_allocation_runner_imports_only_the_standard_library() -> None:
     listed = (
         "import sys; import pipeline.slurm.executor.allocation_runner; print(*{n.split('.')[0] for n in sys.modules})"
     )

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster costs the job that it happens to, at most, and never the run."""
+"""A cluster fault affects at most the job that it hits, and never the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.slurm.training import SlurmTraining
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-# Each rule counts its tries; the first try of most of them does not end well.
+# Each rule counts its attempts; the first attempt of most of them fails.
 WORKFLOW = """
 from pathlib import Path
 from pipeline.slurm import executor_registration
@@ -76,7 +76,7 @@ rule patient:
 
 
 class Storm:
-    """A run of that workflow with the project's own profile, while the cluster falls apart and comes back."""
+    """A run of that workflow with the project's own profile, while the cluster fails and recovers."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.folder = folder
@@ -126,25 +126,25 @@ def storm(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Storm:
 
 
 @pytest.mark.thorough
-def test_the_run_is_complete(storm: Storm) -> None:
+def test_run_completes(storm: Storm) -> None:
     assert storm.code == 0, storm.log
     assert len(list(storm.folder.glob("*.done"))) == 5
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("rule", "state"), [("over_time", "TIMEOUT"), ("over_memory", ""), ("cancelled", "CANCELLED")])
-def test_a_job_that_failed_is_tried_again_with_more(storm: Storm, rule: str, state: str) -> None:
+def test_failed_job_is_retried_with_more_resources(storm: Storm, rule: str, state: str) -> None:
     assert (storm.tries(rule), storm.submissions(rule)) == (2, 2)
     assert state in storm.log
 
 
 @pytest.mark.thorough
-def test_a_job_whose_node_died_waits_in_the_queue_again_and_has_not_failed(storm: Storm) -> None:
+def test_job_on_a_dead_node_is_requeued_and_has_not_failed(storm: Storm) -> None:
     assert (storm.tries("node_down"), storm.submissions("node_down")) == (2, 1)
 
 
 @pytest.mark.thorough
-def test_while_controller_and_database_are_away_jobs_run_on(storm: Storm) -> None:
+def test_jobs_continue_while_controller_and_database_are_down(storm: Storm) -> None:
     assert (storm.tries("patient"), storm.submissions("patient")) == (1, 1)
 
 
@@ -153,21 +153,19 @@ def held_jobs(cluster: Cluster, name: str, number: int) -> list[str]:
     return [cluster.ask("sbatch", "--parsable", "--hold", *words) for _ in range(number)]
 
 
-def test_jobs_that_time_alone_does_not_start_are_told_at_once_and_together(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocked_jobs_are_reported_immediately_and_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = held_jobs(cluster, "never", 1)
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
-    said: list[str] = []
-    waiting = WaitMonitor(0.0, said.append)
+    messages: list[str] = []
+    waiting = WaitMonitor(0.0, messages.append)
     waiting.update(slurm_commands.query_jobs(["never"]) or {})
-    assert said == [f"job {first} (rule_patient) waits for its start: held: scontrol release {first} (JobHeldUser)"]
+    assert messages == [f"job {first} (rule_patient) waits for its start: held: scontrol release {first} (JobHeldUser)"]
     more = held_jobs(cluster, "never", 5)
-    together = WaitMonitor(60.0, said.append)
+    together = WaitMonitor(60.0, messages.append)
     for _ in range(2):
         together.update(slurm_commands.query_jobs(["never"]) or {})
     numbers = [first, *more]
-    assert said[1:] == [
+    assert messages[1:] == [
         f"6 jobs wait for their start ({', '.join(numbers[:4])} and 2 more): held: scontrol release "
         f"{','.join(numbers)} (JobHeldUser)"
     ]
@@ -177,37 +175,37 @@ def queue_of(reasons: list[str]) -> dict[str, QueuedJob]:
     return {str(number): QueuedJob("PENDING", reason, f"rule_{number}") for number, reason in enumerate(reasons, 1)}
 
 
-def test_jobs_whose_turn_comes_are_told_once_when_they_wait_too_long() -> None:
-    said: list[str] = []
-    waiting = WaitMonitor(60.0, said.append)
+def test_queued_jobs_are_reported_once_after_a_long_wait() -> None:
+    messages: list[str] = []
+    waiting = WaitMonitor(60.0, messages.append)
     waiting.update(queue_of(["Priority", "Resources", "None"]))
-    assert said == [], "they have only begun to wait"
+    assert messages == [], "they have only begun to wait"
     waiting.seconds = 0.0
     for _ in range(2):
         waiting.update(queue_of(["Priority", "Resources", "Resources"]))
-    first, second = said
+    first, second = messages
     assert first.startswith(
         "job 1 (rule_1) waits for its start, 0 minutes now: other jobs come first (Priority); wait,"
     )
     assert second.startswith("2 jobs wait for their start (2, 3), 0 minutes now: other jobs have the nodes (Resources)")
     waiting.update({"1": QueuedJob("RUNNING", "None", "rule_1")})
     waiting.update(queue_of(["Priority"]))
-    assert said[2:] == [first], "it is in the queue once more"
+    assert messages[2:] == [first], "it is queued again"
 
 
-def test_a_reason_is_told_once_whatever_nodes_slurm_names() -> None:
-    said: list[str] = []
-    waiting = WaitMonitor(60.0, said.append)
+def test_pending_reason_is_reported_once_for_all_nodes() -> None:
+    messages: list[str] = []
+    waiting = WaitMonitor(60.0, messages.append)
     waiting.update(queue_of(["ReqNodeNotAvail, UnavailableNodes:node2", "PartitionDown"]))
     waiting.update(queue_of(["ReqNodeNotAvail, UnavailableNodes:node[2-3]", "PartitionDown", "PartitionDown"]))
     why = "nodes that are needed are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)"
-    assert said == [
+    assert messages == [
         f"job 1 (rule_1) waits for its start: {why}",
         "job 2 (rule_2) waits for its start: the partition is down (PartitionDown)",
     ]
 
 
-def test_a_full_scratch_costs_checkpoints_and_not_the_training(
+def test_full_scratch_loses_checkpoints_but_not_the_training(
     cluster: Cluster,
     tokens: dict[str, Path],  # noqa: F811
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""An interrupt leaves no job in the queue, whatever is under way."""
+"""An interrupt leaves no job in the queue, at any moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.slurm.executor.test_slurm_executor import SLOW, start
 @pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupt_cancels_the_job_that_is_being_submitted_too(cluster: Cluster, tmp_path: Path, jobs: int) -> None:
+def test_interrupt_cancels_the_job_being_submitted(cluster: Cluster, tmp_path: Path, jobs: int) -> None:
     (tmp_path / "bin").mkdir()
     sbatch, calls, answers = tmp_path / "bin/sbatch", tmp_path / "calls", tmp_path / "answers"
     waits = f"[ $(wc -l < {calls}) -lt {jobs} ] || until [ -e {answers} ]; do sleep 0.1; done"
@@ -36,7 +36,7 @@ def test_an_interrupt_cancels_the_job_that_is_being_submitted_too(cluster: Clust
 
 
 @pytest.mark.slurm
-def test_an_interrupt_cancels_a_job_that_slurm_takes_later_than_it_seemed(cluster: Cluster, tmp_path: Path) -> None:
+def test_interrupt_cancels_a_job_that_slurm_accepts_late(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     sbatch, later = tmp_path / "bin/sbatch", tmp_path / "script"
     submits = f'(sleep 1; exec {cluster.folder}/bin/sbatch "$@" < {later}) > {later}.said 2>&1 &'
@@ -56,9 +56,7 @@ def test_an_interrupt_cancels_a_job_that_slurm_takes_later_than_it_seemed(cluste
 
 
 @pytest.mark.slurm
-def test_a_second_interrupt_does_not_wait_and_the_jobs_that_are_submitted_are_cancelled_by_the_first(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_second_interrupt_exits_at_once_and_the_first_cancels_submitted_jobs(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     sbatch, calls = tmp_path / "bin/sbatch", tmp_path / "calls"
     waits = f"[ $(wc -l < {calls}) -lt 2 ] || exec sleep 600"

@@ -1,4 +1,4 @@
-"""Which jobs share a job of Slurm, and that each may use what it asked for."""
+"""Which jobs share a Slurm job, and that each may use its requested resources."""
 
 import sys
 from dataclasses import replace
@@ -25,28 +25,28 @@ from tests.slurm.executor.test_slurm_executor import REGISTERED, start
 ONE_CORE = ResourceRequest("genoa", 1, 1000, 60, 24, 43008)
 
 
-def test_jobs_of_one_core_fill_the_smallest_allocation():
+def test_single_core_jobs_fill_the_smallest_allocation():
     assert [len(group) for group in pack_jobs([ONE_CORE] * 50)] == [24, 24, 2]
 
 
-def test_memory_fills_an_allocation_as_well_as_cores():
+def test_memory_and_cores_fill_an_allocation():
     assert [len(group) for group in pack_jobs([replace(ONE_CORE, memory_megabytes=4000)] * 20)] == [10, 10]
 
 
-def test_other_partitions_other_times_and_who_asks_for_it_stay_apart():
+def test_jobs_with_other_partitions_or_times_are_not_packed_together():
     long, other = replace(ONE_CORE, minutes=60 * MAX_MINUTES_RATIO + 1), replace(ONE_CORE, partition="rome")
     alone, unknown = replace(ONE_CORE, alone=True), replace(ONE_CORE, allocation_cpus=None)
     jobs = [ONE_CORE, long, other, alone, alone, unknown, unknown, ONE_CORE]
     assert pack_jobs(jobs) == [[0, 7], [1], [2], [3], [4], [5], [6]]
 
 
-def test_jobs_of_one_account_and_qos_lie_together():
+def test_jobs_with_the_same_account_and_qos_are_packed_together():
     mine, other = (replace(ONE_CORE, options=(account, "long")) for account in ("ajs@cpu", "ajs@h100"))
     assert pack_jobs([mine, other, ONE_CORE, mine, other]) == [[0, 3], [1, 4], [2]]
 
 
 @pytest.mark.parametrize("option", ["slurm_account", "qos", "constraint", "reservation", "slurm_extra"])
-def test_jobs_whose_options_of_sbatch_differ_stay_apart(option: str) -> None:
+def test_jobs_with_different_sbatch_options_are_not_packed_together(option: str) -> None:
     small = {"slurm_partition": "cpu", "cpus_per_task": 1, "mem_mb": 1000, "runtime": 60}
     small |= {"allocation_cpus": 24, "allocation_mem_mb": 43008}
     one, other = ({**small, option: value} for value in ("first", "second"))
@@ -74,27 +74,25 @@ def prepared(**resources: object) -> PreparedJob:
         ([{"mem_mb": 8000, "gres": "gpu:1", "cpus_per_task": 20}], 20),
     ],
 )
-def test_where_memory_follows_the_cores_a_job_gets_cores_and_names_no_memory(
-    jobs: list[dict[str, object]], cpus: int
-) -> None:
+def test_job_requests_cores_instead_of_memory_if_memory_follows_cores(jobs: list[dict[str, object]], cpus: int) -> None:
     site = {"allocation_cpus": 1, "allocation_mem_mb": 2000, "cpu_mem_mb": 2000}
-    found = allocation_resources([prepared(**job, **site) for job in jobs])
-    assert found["cpus_per_task"] == cpus
-    words = sbatch_options(found)
+    result = allocation_resources([prepared(**job, **site) for job in jobs])
+    assert result["cpus_per_task"] == cpus
+    words = sbatch_options(result)
     assert f"--cpus-per-task={cpus}" in words and not any(word.startswith("--mem") for word in words)
     elsewhere = allocation_resources([prepared(**job) for job in jobs])
     assert f"--mem={sum(int(str(job['mem_mb'])) for job in jobs)}" in sbatch_options(elsewhere)
 
 
-def test_jobs_of_like_times_lie_together():
+def test_jobs_with_similar_times_are_packed_together():
     short, long = replace(ONE_CORE, cpus=12, minutes=30), replace(ONE_CORE, cpus=12, minutes=100)
     assert pack_jobs([short, long, short, long]) == [[0, 2], [1, 3]]
 
 
-def test_what_a_large_job_is_billed_for_and_leaves_free_is_used():
+def test_unused_billed_resources_of_a_large_job_are_filled():
     large = replace(ONE_CORE, memory_megabytes=100_000)  # three allocations: 72 cores
     groups = pack_jobs([large] + [ONE_CORE] * 40)
-    assert groups[0] == list(range(30)) and [len(group) for group in groups] == [30, 11]  # 29 GB beside it
+    assert groups[0] == list(range(30)) and [len(group) for group in groups] == [30, 11]  # 29 GB next to it
 
 
 requests = st.builds(
@@ -111,7 +109,7 @@ requests = st.builds(
 
 
 @given(st.lists(requests, max_size=40))
-def test_every_job_has_one_place_and_no_group_is_billed_for_more_than_its_largest_job_would_be(jobs):
+def test_every_job_is_packed_once_and_no_group_costs_more_than_its_largest_job(jobs):
     groups = pack_jobs(jobs)
     assert sorted(number for group in groups for number in group) == list(range(len(jobs)))
     for group in (group for group in groups if len(group) > 1):
@@ -156,7 +154,7 @@ time.sleep(4)  # Slurm looks every second
 @pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.parametrize("packed", [True, False])
-def test_where_memory_follows_the_cores_a_job_may_use_all_that_it_asked_for(
+def test_job_may_use_all_requested_memory_if_memory_follows_cores(
     cluster: Cluster, tmp_path: Path, packed: bool
 ) -> None:
     (tmp_path / "hold").write_text(HOLD)
@@ -164,9 +162,9 @@ def test_where_memory_follows_the_cores_a_job_may_use_all_that_it_asked_for(
     workflow = HOLDING if packed else HOLDING.replace("allocation_cpus=4, allocation_mem_mb=800, ", "")
     run, log = start(cluster, tmp_path, workflow, options=("--retries=0",), HOLD=str(tmp_path / "hold"))
     assert run.wait(420) == 0, log.read_text()
-    found = {name: (tmp_path / f"{name}.done").read_text().split() for name in ("1", "2", "alone")}
-    assert {cpus for _, cpus in found.values()} == {"1"}, "a batch has as many processes as it asked for cores"
-    assert len({job for job, _ in found.values()}) == (2 if packed else 3)
+    results = {name: (tmp_path / f"{name}.done").read_text().split() for name in ("1", "2", "alone")}
+    assert {cpus for _, cpus in results.values()} == {"1"}, "a batch has as many processes as requested cores"
+    assert len({job for job, _ in results.values()}) == (2 if packed else 3)
     fields = ["--noheader", "--parsable2", "--allocations", "--format=AllocCPUS"]
-    counts = {name: cluster.ask("sacct", f"--jobs={job}", *fields) for name, (job, _) in found.items()}
+    counts = {name: cluster.ask("sacct", f"--jobs={job}", *fields) for name, (job, _) in results.items()}
     assert counts == {"1": "4" if packed else "2", "2": "4" if packed else "2", "alone": "3"}

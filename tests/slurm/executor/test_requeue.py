@@ -1,4 +1,4 @@
-"""An ordinary job that is preempted is put back by Slurm and goes on; it has not failed."""
+"""A preempted ordinary job is requeued by Slurm and continues; it has not failed."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ class Fingerprint:
         self.job = submit(cluster, folder, [task], "--partition=cpu", "--exclusive", f"--output={self.log}")
 
     def attempts(self) -> list[str]:
-        """Return how each attempt ended, the first one first."""
+        """Return the status of each attempt in order."""
         files = sorted((self.run / "provenance/attempts").glob("[!.]*.json"))
         return [json.loads(file.read_text())["status"] for file in files]
 
 
 @pytest.mark.versions
-def test_an_ordinary_step_that_is_preempted_waits_in_the_queue_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_preempted_step_is_requeued(cluster: Cluster, tmp_path: Path) -> None:
     fingerprint = Fingerprint(cluster, tmp_path)
     wait_until(lambda: fingerprint.attempts() == ["running"], "the step runs")
     high = ("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null")
     cluster.ask(*high, f"--wrap=until [ -f {fingerprint.raw} ]; do sleep 0.1; done")  # the step waits until then
     wait_until(
-        # Slurm may start it once more before the other job has both nodes, and then asks it again.
+        # Slurm may start it again before the other job has both nodes, and then requests its requeue again.
         lambda: "stopped" in fingerprint.attempts(),
         "it stops when it is asked to",
         seen=lambda: (fingerprint.attempts(), fingerprint.log.read_text(), cluster.ask("squeue", "--all")),
     )
-    with suppress(OSError):  # where no thread waits for the pipe any more, none must be let go
+    with suppress(OSError):  # if no thread waits for the pipe any more, none must be released
         os.close(os.open(fingerprint.raw, os.O_WRONLY | os.O_NONBLOCK))
     fingerprint.raw.unlink()
     fingerprint.raw.write_text("Artikel 1")
@@ -88,11 +88,11 @@ RUNS = "echo JobId=1 JobState=RUNNING Restarts=0"
         (f"mkdir late && exit 1; {RUNS}", "true", True),
         (f"mkdir late && {RUNS} || echo JobId=1 JobState=PENDING Restarts=1", "exit 1", True),  # not answered, but done
         ("echo JobId=1 JobState=CANCELLED Restarts=0", "true", False),
-        ("echo JobId=1 JobState=RUNNING Restarts=1", "true", False),  # it runs elsewhere by now
+        ("echo JobId=1 JobState=RUNNING Restarts=1", "true", False),  # it already runs elsewhere
         ("exit 1", "true", False),
     ],
 )
-def test_a_controller_that_does_not_answer_is_asked_again(
+def test_unresponsive_controller_is_queried_again(
     show: str, requeue_it: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scontrol = tmp_path / "scontrol"

@@ -1,4 +1,4 @@
-"""A job that is tried again asks for more of what it lacked, and of nothing else."""
+"""A retried job requests more of the resource that it lacked, and of nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.slurm.executor.job_requests import RequestGrowth
         (("memory", "failed"), RequestGrowth(memory=2)),
     ],
 )
-def test_a_retry_grows_by_its_causes(
+def test_retry_requests_grow_by_cause(
     causes: Sequence[Cause], growth: RequestGrowth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_requests, "_causes", {"rule_corpus_filter_wildcards_main_laws": Counter()})
@@ -31,11 +31,11 @@ def test_a_retry_grows_by_its_causes(
         job_requests.record_failure(job_requests.job_name("corpus_filter", ["main", "laws"]), cause)
     assert job_requests.compute_request_growth("corpus_filter", ["main", "laws"], len(causes) + 1) == growth
     assert job_requests.compute_request_growth("corpus_filter", ["main", "letters"], 2) == RequestGrowth(), (
-        "another job is another matter"
+        "another job is independent"
     )
 
 
-def test_a_first_attempt_asks_for_what_the_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_attempt_requests_the_resources_of_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_requests, "_causes", {"rule_plan_estimate": Counter({"memory": 3})})
     assert job_requests.compute_request_growth("plan_estimate", [], 1) == RequestGrowth()
     assert job_requests.compute_request_growth("plan_estimate", [], 2) == RequestGrowth(memory=8)

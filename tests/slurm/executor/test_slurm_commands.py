@@ -1,4 +1,4 @@
-"""What Slurm's commands print, and where they cannot be started."""
+"""Output of Slurm's commands, and commands that cannot be started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.slurm.executor import slurm_commands
 
 
 def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
-    """Let shell scripts stand for these commands."""
+    """Replace these commands by shell scripts."""
     for name, text in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -25,7 +25,7 @@ def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **progr
 
 
 @pytest.mark.parametrize(
-    ("said", "outcome"),
+    ("message", "outcome"),
     [
         ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates", "full"),
         ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job viol", "full"),
@@ -46,25 +46,23 @@ def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **progr
         ("", "refused"),
     ],
 )
-def test_what_sbatch_says_is_a_limit_or_a_silence_or_a_refusal(said: str, outcome: str) -> None:
-    assert slurm_commands.parse_sbatch_answer(1, "", said).outcome == outcome
+def test_sbatch_message_is_a_limit_a_timeout_or_a_refusal(message: str, outcome: str) -> None:
+    assert slurm_commands.parse_sbatch_answer(1, "", message).outcome == outcome
 
 
-def test_the_exit_codes_with_which_slurm_starts_a_job_again_are_known() -> None:
+def test_exit_codes_that_slurm_requeues_are_parsed() -> None:
     usual = "RequeueExit             = (null)\nRequeueExitHold         = (null)\n"
     assert slurm_commands.parse_requeued_codes(usual) == []
     odd = usual.replace("(null)", "1,130-132", 1).replace("(null)", "3")
     assert slurm_commands.parse_requeued_codes(odd) == [1, 3, 130, 131, 132]
 
 
-def test_a_site_may_print_what_is_no_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_output_may_contain_invalid_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_first_on_the_path(tmp_path, monkeypatch, sbatch="printf 'projet \\351puis\\351\\n' >&2; echo 4711")
     assert slurm_commands.submit_batch([], "true", tmp_path) == slurm_commands.SubmissionAnswer("taken", "4711")
 
 
-def test_where_no_process_can_be_started_now_slurm_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slurm_is_queried_again_if_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -75,7 +73,7 @@ def test_where_no_process_can_be_started_now_slurm_is_asked_again(
         sacct.query_sacct(["this-start"], datetime.now(UTC))
 
 
-def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
+def test_job_number_is_parsed_from_sbatch_output() -> None:
     assert slurm_commands.parse_sbatch_answer(
         0, "Welcome to Snellius\n4711;loopback\n", ""
     ) == slurm_commands.SubmissionAnswer("taken", "4711")
@@ -86,7 +84,7 @@ def test_the_number_of_a_job_is_found_in_what_sbatch_prints() -> None:
     assert slurm_commands.parse_sbatch_answer(0, "Welcome\n", "").outcome == "refused"
 
 
-def test_a_comment_that_somebody_changed_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edited_comment_does_not_change_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = "1|COMPLETED|None|rule_a|b\n2|RUNNING|None|rule_a\nb\u2028c\n3|PENDING|Priority|\n"
     put_first_on_the_path(tmp_path, monkeypatch, squeue=f"printf '%s' '{printed}'")
     known = slurm_commands.query_jobs(["this-start"]) or {}

@@ -1,4 +1,4 @@
-"""Jobs run the same whatever variables of Slurm a user's shell or an outer job brings."""
+"""Jobs run equally under any Slurm variables of a user's shell or an outer job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.slurm.executor.slurm_environment import clean_environment, list_ig
 from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.executor.test_slurm_executor import REGISTERED, ROOT, start
 
-# A job that Slurm starts, two small ones that share an allocation, and one that calls srun by itself.
+# A job started by Slurm, two small ones that share an allocation, and one that calls srun itself.
 JOBS = (
     REGISTERED
     + """
@@ -39,7 +39,7 @@ rule mpi:
 """
 )
 RESULTS = {"1": "kept cpu polder", "2": "kept cpu polder", "alone": "kept cpu polder 1", "mpi": "kept 0 2\nkept 1 2"}
-# sbatch(1), srun(1) and squeue(1), INPUT ENVIRONMENT VARIABLES: each set to what would break the jobs or hide them.
+# sbatch(1), srun(1) and squeue(1), INPUT ENVIRONMENT VARIABLES: each set to a value that would break or hide jobs.
 ODD = {
     **{"SBATCH_ACCOUNT": "nobody", "SBATCH_ARRAY_INX": "1-3", "SBATCH_CONSTRAINT": "nowhere", "SBATCH_EXCLUSIVE": ""},
     **{"SBATCH_EXPORT": "NONE", "SBATCH_GRES": "gpu:9", "SBATCH_JOB_NAME": "mine", "SBATCH_MEM_PER_NODE": "900000"},
@@ -72,7 +72,7 @@ def results(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slurm
-def test_variables_of_the_shell_choose_no_option_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
+def test_shell_variables_do_not_change_job_options(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, JOBS, MINE="kept", **ODD)
     wait_until(lambda: run.poll() is not None, "the run ends", 420)
     assert run.returncode == 0, log.read_text()
@@ -82,7 +82,7 @@ def test_variables_of_the_shell_choose_no_option_of_a_job(cluster: Cluster, tmp_
 
 
 @pytest.mark.slurm
-def test_a_run_inside_a_batch_job_submits_jobs_of_their_own(cluster: Cluster, tmp_path: Path) -> None:
+def test_run_inside_a_batch_job_submits_its_own_jobs(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(JOBS)
     (tmp_path / "slurm").symlink_to(ROOT / "workflow/profiles/slurm")
     run = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--seconds-between-status-checks=1"]
@@ -93,13 +93,11 @@ def test_a_run_inside_a_batch_job_submits_jobs_of_their_own(cluster: Cluster, tm
     wait_until(lambda: cluster.state(outer) in ("COMPLETED", "FAILED", ""), "the outer job ends", 420)
     assert cluster.state(outer) == "COMPLETED", (tmp_path / "log").read_text()
     assert results(tmp_path) == RESULTS
-    assert "not used for jobs" not in (tmp_path / "log").read_text(), "what Slurm sets itself is nobody's choice"
+    assert "not used for jobs" not in (tmp_path / "log").read_text(), "variables set by Slurm are not a user choice"
 
 
 @pytest.mark.slurm
-def test_what_sbatch_would_answer_is_asked_without_a_submission(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sbatch_answer_is_tested_without_a_submission(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     before = cluster.jobs()
     assert slurm_commands.judge_batch(["--partition=cpu", "--time=1"]).outcome == "taken"
@@ -109,13 +107,13 @@ def test_what_sbatch_would_answer_is_asked_without_a_submission(
     assert cluster.jobs() == before
 
 
-def test_where_slurm_is_and_who_the_user_is_stay() -> None:
+def test_slurm_location_and_user_variables_are_kept() -> None:
     own = {"PATH": "/bin", "SLURM_CONF": "/etc/x", "SLURM_JWT": "token", "SLURMS": "3", "OMP_NUM_THREADS": "2"}
     assert clean_environment({**own, **ODD}) == own
     assert clean_environment() == clean_environment(os.environ)
 
 
-def test_inside_a_job_only_what_a_person_set_is_named() -> None:
+def test_only_user_set_options_are_named_inside_a_job() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SRUN_DEBUG": "3", "SBATCH_QOS": "long", "SLURM_CONF": "/x"}
     assert list_ignored_options(inside) == ["SBATCH_QOS"]
     del inside["SLURM_JOB_ID"]

@@ -1,4 +1,4 @@
-"""What the executor does with jobs, whatever Slurm answers: a job runs once, its end is seen, a limit is no failure."""
+"""The executor and Slurm's answers: a job runs once, its end is seen, a limit is not a failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ executor_registration.register_executor(Slurm(account="polder"), Path("results")
 onstart:
     executor_registration.record_slurm_invocation(workflow, Path("results"))
 """
-# The local rule lets the controller stand still or die, so that sbatch gives up on the job after it.
+# The local rule suspends or kills the controller, so sbatch gives up on the job after it.
 FROZEN = (
     REGISTERED
     + """
@@ -58,7 +58,7 @@ rule freeze:
     shell: "kill -$SIGNAL $CONTROLLER; touch {output}"
 """
 )
-# Six jobs of one core where four cores are billed; of one the first try fails, one refuses its input.
+# Six jobs of one core with a minimum bill of four cores; one fails at its first attempt, one refuses its input.
 MANY = (
     REGISTERED
     + """
@@ -80,7 +80,7 @@ rule refused:
     shell: "echo >> refused.tries; exit 2"
 """
 )
-# Three jobs whose steps never start, one that says why it fails, and one that says it to Slurm alone.
+# Three jobs whose steps never start, one that prints why it fails, and one with the reason only in Slurm.
 SILENT = (
     REGISTERED
     + """
@@ -131,7 +131,7 @@ def start(
     options: tuple[str, ...] = (),
     **environment: str,
 ) -> tuple[subprocess.Popen[bytes], Path]:
-    """Start a workflow with the project's profile; return its process and what it prints."""
+    """Start a workflow with the project's profile; return its process and its output."""
     (folder / "Snakefile").write_text(workflow)
     shutil.copytree(ROOT / "workflow/profiles/slurm", folder / "slurm")
     quick = ["--seconds-between-status-checks=1", f"--latency-wait={latency_seconds}"]
@@ -150,7 +150,7 @@ def start(
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(("number", "submissions"), [("STOP", 1), pytest.param("KILL", 2, marks=pytest.mark.slow)])
-def test_a_job_that_sbatch_got_no_answer_for_and_squeue_soon_forgot_runs_once(
+def test_job_with_a_lost_sbatch_answer_runs_once(
     number: str, submissions: int, cluster: Cluster, tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -195,14 +195,14 @@ def many(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tries(folder: Path, name: str) -> list[list[str]]:
-    """Return what each try of a job has written: allocation, cores of its step, threads, cores of its allocation."""
+    """Return the output of each attempt of a job: allocation, cores of its step, threads, cores of its allocation."""
     return [line.split() for line in (folder / f"{name}.tries").read_text().splitlines()]
 
 
 @pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_small_jobs_share_the_smallest_allocation_that_is_billed(many: Path) -> None:
+def test_small_jobs_share_the_smallest_billed_allocation(many: Path) -> None:
     first = [tries(many, str(number))[0] for number in range(6)]
     assert len({job for job, *_ in first}) == 2, (many / "log").read_text()
     assert all(shape == ["1", "1", "4"] for _, *shape in first)
@@ -211,7 +211,7 @@ def test_small_jobs_share_the_smallest_allocation_that_is_billed(many: Path) -> 
 @pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -> None:
+def test_only_the_failed_job_of_an_allocation_is_retried(many: Path) -> None:
     assert [len(tries(many, str(number))) for number in range(6)] == [1, 1, 2, 1, 1, 1], (many / "log").read_text()
     assert all((many / f"{number}.done").exists() for number in range(6))
 
@@ -219,7 +219,7 @@ def test_of_an_allocation_the_job_that_failed_alone_is_tried_again(many: Path) -
 @pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
+def test_job_that_refuses_its_input_is_not_retried(many: Path) -> None:
     log = (many / "log").read_text()
     assert len(tries(many, "refused")) == 1 and "The step refused its inputs, and is not retried" in log
     assert "Trying to restart job" in log, "another one was"
@@ -228,19 +228,19 @@ def test_a_job_that_refuses_its_input_is_not_tried_again(many: Path) -> None:
 @pytest.mark.versions
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_a_limit_on_submissions_is_waited_for_and_told_once(many: Path) -> None:
+def test_submission_limit_is_awaited_and_reported_once(many: Path) -> None:
     log = (many / "log").read_text()
     assert log.count("Slurm's limits do not admit") == 1 and "AssocMaxSubmitJobLimit" in log
 
 
 def submitted(folder: Path, *numbers: int, size: int = 1) -> list[SubmittedJobInfo]:
-    """Return jobs of these numbers of Slurm with the files of their allocations."""
+    """Return jobs with these Slurm numbers and the files of their allocations."""
     files = {number: {"path": folder / f"{number}.json", "size": size} for number in numbers}
     return [SubmittedJobInfo(None, external_jobid=str(number), aux=aux) for number, aux in files.items()]
 
 
 def executor_of(folder: Path, accounted: dict[str, JobEnd] | None) -> SlurmExecutor:
-    """Return an executor without threads whose accounting answers so, or does not answer."""
+    """Return an executor without threads with this accounting answer, or none."""
 
     def query_accounting(names: list[str], since: datetime) -> dict[str, JobEnd]:
         if accounted is None:
@@ -255,9 +255,7 @@ def executor_of(folder: Path, accounted: dict[str, JobEnd] | None) -> SlurmExecu
     return executor
 
 
-def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_being_signalled_or_suspended_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = ["1|SIGNALING|None|rule_a", "2|STOPPED|None|rule_b", "3|EXPEDITING|None|rule_c", "4|COMPLETED|None|rule_d"]
     put_first_on_the_path(tmp_path, monkeypatch, squeue="".join(f'[ "$1" = --all ] && echo "{row}"\n' for row in rows))
     executor = executor_of(
@@ -278,7 +276,7 @@ def test_a_job_that_is_just_being_signalled_or_stands_still_is_not_over(
         ("0 0\n1 0\n", {"7": JobEnd("RUNNING", False, "failed")}, None),
     ],
 )
-def test_a_job_that_slurm_has_forgotten_has_the_state_of_the_accounting_or_of_its_own_file(
+def test_state_of_a_forgotten_job_comes_from_accounting_or_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, accounted: dict[str, JobEnd] | None, state: str | None
 ) -> None:
     put_first_on_the_path(tmp_path, monkeypatch, squeue="true")
@@ -292,19 +290,19 @@ def test_a_job_that_slurm_has_forgotten_has_the_state_of_the_accounting_or_of_it
 
 
 @pytest.mark.slurm
-def test_the_image_of_snakemake_itself_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_image_of_snakemake_itself_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, MANY, options=("--sdm", "apptainer"))
     assert run.wait(300) != 0 and "--sdm apptainer does not go with --profile slurm" in log.read_text()
     assert not cluster.jobs() and not [*tmp_path.glob("*.tries")]
 
 
 @pytest.mark.parametrize("name", [*KNOWN_VERSIONS])
-def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(of: str) -> str:
+def test_unsupported_snakemake_version_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def installed(of: str) -> str:
         return "99.0.1" if of == name else f"{KNOWN_VERSIONS[of]}.0"
 
     check_versions({of: f"{version}.7" for of, version in KNOWN_VERSIONS.items()}.__getitem__)
-    monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (found,))
+    monkeypatch.setattr(snakemake_private.check_versions, "__defaults__", (installed,))
     words = f"{name} is 99.0.1, but the executor for Slurm supports .*: install envs"
     with pytest.raises(InputError, match=words):
         executor_registration.register_executor(Slurm(), Path("results"), "")
@@ -312,7 +310,7 @@ def test_another_snakemake_than_the_known_one_is_refused(name: str, monkeypatch:
 
 @pytest.mark.versions
 @pytest.mark.slurm
-def test_what_slurm_says_of_a_job_whose_log_is_empty_is_shown_once_per_cause(cluster: Cluster, tmp_path: Path) -> None:
+def test_slurm_reason_for_an_empty_log_is_shown_once_per_cause(cluster: Cluster, tmp_path: Path) -> None:
     run, log = start(cluster, tmp_path, SILENT, options=("--retries=1",))
     wait_until(lambda: run.poll() is not None, "the run ends", 420)
     text = log.read_text()
@@ -323,7 +321,7 @@ def test_what_slurm_says_of_a_job_whose_log_is_empty_is_shown_once_per_cause(clu
 
 @pytest.mark.versions
 @pytest.mark.slurm
-def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_with_qos_and_account_share_an_allocation(cluster: Cluster, tmp_path: Path) -> None:
     options = 'slurm_account="polder", qos="normal", slurm_extra="--exclude=node2"'
     packed = MANY.replace('slurm_partition="cpu", allocation', f'slurm_partition="cpu", {options}, allocation')
     run, _ = start(
@@ -346,7 +344,7 @@ def test_jobs_with_a_qos_and_an_account_share_an_allocation(cluster: Cluster, tm
 
 @pytest.mark.versions
 @pytest.mark.slurm
-def test_a_step_fails_once_where_slurm_starts_jobs_with_its_exit_code_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_step_fails_once_even_if_slurm_requeues_its_exit_code(cluster: Cluster, tmp_path: Path) -> None:
     workflow = SLOW.replace("JOBS", "1").replace("sleep 300", "echo >> tries; exit 77")
     run, log = start(cluster, tmp_path, workflow, options=("--retries=0",))
     assert run.wait(120) != 0 and "ended as FAILED, exit code 77" in log.read_text()
@@ -354,9 +352,9 @@ def test_a_step_fails_once_where_slurm_starts_jobs_with_its_exit_code_again(clus
 
 
 @pytest.mark.slurm
-def test_a_job_that_may_have_been_submitted_is_not_submitted_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_possibly_submitted_job_is_not_submitted_again(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / ".snakemake").mkdir()
-    (tmp_path / ".snakemake/allocations").touch()  # an error that nobody foresaw
+    (tmp_path / ".snakemake/allocations").touch()  # an unexpected error
     run, log = start(cluster, tmp_path, SLOW.replace("JOBS", "1"))
     assert run.wait(120) != 0
     assert log.read_text().count("it could not be submitted: ") == 1 and "Trying to restart" not in log.read_text()
@@ -364,7 +362,7 @@ def test_a_job_that_may_have_been_submitted_is_not_submitted_again(cluster: Clus
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(("name", "sign"), [("50%j", "%"), ("a\\b", "\\")])
-def test_a_folder_with_signs_that_slurm_replaces_is_refused(
+def test_folder_with_slurm_replacement_patterns_is_refused(
     cluster: Cluster, tmp_path: Path, name: str, sign: str
 ) -> None:
     (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""What the executor uses of Snakemake beyond the interface of its plugins is in the version that is installed."""
+"""Private Snakemake names used by the executor exist in the installed version."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ USED = [
 
 
 def has(owner: type, name: str) -> bool:
-    """Return whether objects of a class have an attribute: its own, or one that its code sets."""
+    """Return whether objects of a class have an attribute: its own, or one set in its code."""
     return hasattr(owner, name) or any(f"self.{name} = " in inspect.getsource(one) for one in owner.__mro__[:-1])
 
 
 @pytest.mark.parametrize(("module", "owner", "name"), USED)
-def test_what_is_used_of_snakemake_is_there(module: str, owner: str, name: str) -> None:
+def test_private_snakemake_names_exist(module: str, owner: str, name: str) -> None:
     assert has(getattr(importlib.import_module(module), owner), name), (
         f"snakemake {metadata.version('snakemake')} has no {owner}.{name}, as {KNOWN_VERSIONS['snakemake']} had: see "
         "what took its place, and mend pipeline/slurm/executor/snakemake_private.py"
     )
 
 
-def test_the_version_that_is_installed_is_known() -> None:
+def test_installed_snakemake_version_is_supported() -> None:
     check_versions()
-    assert not has(pytest.MonkeyPatch, "nothing"), "a name that is gone is missed"
+    assert not has(pytest.MonkeyPatch, "nothing"), "a missing name is detected"
