@@ -17,6 +17,20 @@ from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.corpus.text.pretoken_table import Integers, Numbers
 from pipeline.corpus.text.word_splitting import LETTER, MARKS
 
+RUNNING_WORDS, RUNNING_STOP_WORD_SHARE = 5, 0.15
+"""The least number of words of a line of running text, and the least share of stop words in them."""
+_LONGEST_CODE_LINE = 300
+_WORD = re.compile(r"[^\W\d_]+")
+_CODE_LINE = re.compile(
+    r"""
+    (?:[ ]{4}|\t)\s*[^\s|>*+\d!?A-Z-]                  # a block of code: no item, row of a table or sentence
+    | \s*(?:-[ ])?["']?[\w$.@/-]+["']?\s*:(?:\s|$)      # a field of YAML or JSON
+    | \s*(?:\#|//|/\*|<|@|"{3}|from\s\S+\simport\s)   # a comment, a heading, a tag or an import
+    | .*(?:[{}(\[=;]$ | \w\( | ["']\s*: | ["'][,\])]+$ | \s[-+=!<>:|&]*=[>=]*\s | ->)
+    """,
+    re.VERBOSE,
+)
+
 
 class ProseMeasures(DocumentMeasures[Quality]):
     """Measures of Gopher's quality rules; words include punctuation unless stated otherwise."""
@@ -99,6 +113,19 @@ class ProseMeasures(DocumentMeasures[Quality]):
         written = {form for word in self.rules.stop_words for form in (word, word.capitalize(), word.upper())}
         return self.words.count_occurrences(written) / max(1, self.alphabetic_word_count)
 
+    def running_word_share(self) -> float:
+        """Return the share of the words that are in lines of running text: not of code, fields, menus or links."""
+        stop_words = frozenset(self.rules.stop_words)
+        total = running = 0
+        for line in self.lines:
+            line = line.rstrip(" \\")  # a backslash breaks a line of Markdown
+            words = _WORD.findall(line.lower())
+            total += len(words)
+            stop_word_count = sum(word in stop_words for word in words)
+            if len(words) >= RUNNING_WORDS and stop_word_count >= RUNNING_STOP_WORD_SHARE * len(words):
+                running += len(words) * (len(line) > _LONGEST_CODE_LINE or not _CODE_LINE.match(line))
+        return running / max(1, total)
+
 
 class GopherQuality(MeasureBlock[Quality]):
     """Removes documents that are not ordinary prose.
@@ -122,6 +149,7 @@ class GopherQuality(MeasureBlock[Quality]):
         FilterRule("few_alphabetic_words", ProseMeasures.alphabetic_word_share, least="alphabetic_words"),
         FilterRule("few_stop_words", ProseMeasures.stop_word_count, least="minimum_stop_words"),
         FilterRule("small_stop_word_share", ProseMeasures.stop_word_share, least="stop_word_share"),
+        FilterRule("little_running_text", ProseMeasures.running_word_share, least="running_words"),
     )
 
 

@@ -71,9 +71,10 @@ _QUALITY: dict[Genre, dict[str, Any]] = {
     "laws": {"stop_word_share": 0.2, "alphabetic_words": 0.65, "symbol_ratio": None},  # forms have dotted lines
     # Verse of before 1800 spells most function words otherwise.
     "drama": {"stop_word_share": 0.15, "ellipsis_lines": None},
-    # Manuals contain lists of commands and tables of fields; _MENUS removes menus by their lines.
+    # Manuals contain lists of commands and tables of fields, but running text too; menus, data and code do not.
     "documentation": {
         "stop_word_share": 0.06,
+        "running_words": 0.1,
         "alphabetic_words": 0.5,
         "code_characters": 0.04,
         "minimum_words": 30,
@@ -113,8 +114,6 @@ _REPETITION: dict[Genre, dict[str, Any]] = {
 _REPETITION["historical"] = _REPETITION["web"]  # short items of newspapers, and refrains
 _HISTORICAL_MINIMUM_SCORE = 0.4
 """Models of languages know modern spelling; the share of function words tells other languages apart."""
-# At most one line in 200 of the measured menus ends a sentence.
-_MENUS = FineWeb(punctuated_lines=0.01, short_lines=None, duplicate_line_characters=None, new_lines=None)
 
 
 def _genre_language_rules(genre: Genre, language: str) -> LanguageRules:
@@ -131,7 +130,6 @@ def _genre_language_rules(genre: Genre, language: str) -> LanguageRules:
         words="lexical",
         repetition=Repetition.model_validate({"within_words": 200} | _REPETITION[genre]),
         quality=Quality.model_validate(quality | _QUALITY[genre]),
-        fineweb=_MENUS if genre == "documentation" else None,
     )
 
 

@@ -70,6 +70,11 @@ class Quality(Settings):
         description="least share of stop words, in any case, among the words with a letter; `stop_words` must contain "
         "all function words of the language, as in the presets of genres",
     )
+    running_words: float | None = Field(
+        default=None,
+        description="least share of the words in lines of running text: five words and more, 15 % of them stop words, "
+        "and neither code nor a field",
+    )
 
     @model_validator(mode="after")
     def _enough_stop_words(self) -> Quality:

@@ -54,6 +54,57 @@ def test_code_is_detected_by_its_characters() -> None:
         assert ProseMeasures(text, Quality(), "plain", "nl").code_character_share() == expected
 
 
+RUNNING = (
+    "Open the page of the customer",
+    "- Open the page of the customer,",
+    "    Open the page of the customer",
+    "    - open the page of the customer",
+    "| Name | The name of the customer, as on the invoice |",
+    "**Description:** The name that is shown to others.\\",
+    "open(the) page " * 21,
+)
+OTHER_LINES = (
+    "Open the page of it"[:-3],  # four words
+    "Open page, enter customer name, print, send, the",  # one stop word in eight
+    "    open the page of the customer",
+    "\topen the page of the customer",
+    "description: the name of the customer",
+    '- "the.name": the name of the customer',
+    "# open the page of the customer",
+    "// open the page of the customer",
+    "<p>the name of the customer</p>",
+    '"""Return the name of the customer',
+    "from the.page import the, a, name",
+    "if the name of a customer {",
+    "open the page of the customer;",
+    "the page of the open(customer) is",
+    'the name of the "customer" : is',
+    "'the name of the customer',",
+    "the name = the customer of a",
+    "the name of the customer -> a name",
+)
+
+
+@pytest.mark.parametrize("line", RUNNING + OTHER_LINES)
+def test_running_text_is_distinguished_from_code_and_fields(line: str) -> None:
+    rules = Quality(stop_words=["the", "of", "is", "a", "to", "that", "as", "on"])
+    assert ProseMeasures(line, rules, "lexical", "en").running_word_share() == (line in RUNNING)
+
+
+def test_documentation_keeps_lists_without_full_stops_and_removes_data(texts: dict[str, str]) -> None:
+    sentences = texts["nl_bakker"].split(". ")
+    assert _keeps("documentation", "\n".join(f"1. {line.rstrip('.')}" for line in sentences), "nl")
+    data = "\n".join(f"zin_{place}: {line}" for place, line in enumerate(sentences))
+    assert not _keeps("documentation", data, "nl")
+    assert _keeps("web", data, "nl")
+    text = "de bakker van het dorp" + "\nbrood: 1 gulden, koek: 2 gulden, taart" * 9  # 5 of 50 words
+    for share, expected in ((0.1, True), (0.101, (False, "little_running_text"))):
+        rules = Quality(minimum_words=None, alphabetic_words=None, minimum_stop_words=0, running_words=share)
+        rules = rules.model_copy(update={"stop_words": ["de", "van", "het"]})
+        document = Document(text=text, id="", metadata={"language": "nl"})
+        assert GopherQuality({"nl": rules}, None, {"nl": "lexical"}).filter(document) == expected
+
+
 @pytest.mark.parametrize("genre", GENRES)
 def test_genre_keeps_prose_and_removes_menus_code_and_number_tables(genre: str, texts: dict[str, str]) -> None:
     blocks: list[Any] = rule_blocks(GENRES[genre])
@@ -129,7 +180,7 @@ def test_documented_genre_thresholds_equal_the_code() -> None:
                 "duplicate 5-grams to 10-grams": f"{n_grams[5]} to {n_grams[10]}",
             }
             assert results == {name: message[name][place] for name in results}, genre
-            assert (rules.fineweb is not None and rules.fineweb.punctuated_lines) == (genre == "documentation" and 0.01)
+            assert (quality.running_words, rules.fineweb) == (0.1 if genre == "documentation" else None, None)
 
 
 @pytest.mark.parametrize("genre", GENRES)

@@ -80,7 +80,7 @@ NO_PARAGRAPHS = {
     "duplicate_paragraphs": None,
     "duplicate_paragraph_characters": None,
 }
-OFF = {"within_words": None}, {"stop_word_share": None, "code_characters": None}
+OFF = {"within_words": None}, {"stop_word_share": None, "code_characters": None, "running_words": None}
 
 
 def published(
