@@ -82,7 +82,7 @@ def test_every_suite_is_scored_as_by_plain_lm_eval(
 
     known = KNOWN_SUITES[name]
     # For a group, such as the 84 of blimp_nl, the first task.
-    known = known.model_copy(update={"tasks": [next(iter(_expand_task(one)))["task"] for one in known.tasks]})
+    known = known.model_copy(update={"tasks": [next(iter(_expand_task(one)))[1]["task"] for one in known.tasks]})
     suite = Suite.model_validate({**known.model_dump(), "data": known.data and known.data.format(data=data)})
     settings = SuiteSettings.model_validate(suite.model_dump())
 
