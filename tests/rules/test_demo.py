@@ -41,7 +41,7 @@ SHORTER = [
 
 
 @pytest.fixture(scope="module")
-def demo(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:  # after it nothing is compiled
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("demo") / "polder")
     project.train_alone()
     project.run(*SHORTER, configuration="config/config.yaml")

@@ -173,18 +173,8 @@ RUN: dict[str, tuple[Callable[[Project], object], str, dict[str, int]]] = {
 }
 
 
-# The first is code of a step whose output stays as it was, and the second another text of a unit.
-THOROUGH = {
-    "the tokenizer's code",
-    "that documents of a source have their own license, which decides what is allowed in",
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "edit",
-    [pytest.param(name, marks=[pytest.mark.thorough] * (name in THOROUGH), id=name.replace(" ", "-")) for name in RUN],
-)
+@pytest.mark.parametrize("edit", RUN, ids=lambda name: name.replace(" ", "-"))
 def test_run_executes_exactly_the_affected_jobs(project: Project, edit: str) -> None:
     change, target, expected = RUN[edit]
     project.train_alone()

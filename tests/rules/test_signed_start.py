@@ -52,7 +52,7 @@ def pinned(project: Project, message: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["p256", pytest.param("ed25519", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
 def test_invocation_with_a_key_is_signed(project: Project, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sign(project, algorithm, monkeypatch)
     output = project.run("--forcerun", "report_page")

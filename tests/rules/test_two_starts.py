@@ -63,9 +63,7 @@ def test_second_invocation_from_another_checkout_is_refused_without_changes(tmp_
     assert not (project.results / layout.RUN_LOCK).exists()
 
 
-@pytest.mark.parametrize(
-    "moment", ["its own lock", pytest.param("Snakemake's lock", marks=pytest.mark.thorough), "a step"]
-)
+@pytest.mark.parametrize("moment", ["its own lock", "Snakemake's lock", "a step"])
 def test_run_killed_at_any_moment_resumes_without_unlock(tmp_path: Path, moment: str) -> None:
     project = new_project(tmp_path / "polder")
     project.keep_sources("nl_gids")

@@ -114,7 +114,7 @@ def test_damaged_suffix_array_is_rebuilt_and_absent_ones_are_not_mentioned(proje
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["corpus", pytest.param("report", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("target", ["corpus", "report"])
 def test_single_stage_detects_changes_forgotten_by_snakemake(project: Project, target: str) -> None:
     shutil.rmtree(project.path(".snakemake"))
     rewrite_in(project, "pipeline/corpus/statistics.py")
