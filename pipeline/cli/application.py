@@ -84,6 +84,10 @@ def main(arguments: list[str]) -> int:
             app(["--help"], prog_name="polder", standalone_mode=False)
             return 2
         return int(app(arguments, prog_name="polder", standalone_mode=False) or 0)
+    except SystemExit as error:  # so Typer ends where nobody reads what is printed any more
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
     except TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "polder"

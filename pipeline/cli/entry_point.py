@@ -14,6 +14,7 @@ from pipeline.core import disk_space
 from pipeline.core.errors import EXIT_DISK_FULL, EXIT_TEMPORARY_FAILURE, InputError, Stopped
 from pipeline.core.formatting import escape_standard_output
 
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 RULE_COMMANDS = {
     ("accounting",): ("pipeline.slurm.accounting", "update_accounting"),
     ("provenance", "attest"): ("pipeline.provenance.evidence_attestation", "attest_evidence"),
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
     """Run a command or a step and return the exit code.
 
     With one sentence: 2 for a mistake of the user; 74 where a disk is full and 75 where the step was asked to stop:
-    started again, it continues.
+    started again, it continues. 141, without a sentence, where nobody reads what is printed.
     """
     try:
         with escape_standard_output(sys.stdout):
@@ -68,7 +69,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_TEMPORARY_FAILURE
     except BrokenPipeError:  # whoever reads what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return EXIT_BROKEN_PIPE
     except Exception as error:
         if not disk_space.is_disk_full(error):
             raise

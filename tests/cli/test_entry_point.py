@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +32,17 @@ def test_rule_job_does_not_import_the_command_line(words: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
     assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["verify", "--help"], ["schema"]])
+def test_closed_output_ends_a_command_without_a_traceback(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([sys.executable, "-m", "pipeline", *words], stdout=writer, stderr=subprocess.PIPE)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_commands_called_by_rules_exist() -> None:

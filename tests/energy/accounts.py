@@ -70,8 +70,8 @@ def attribute(jobs: Sequence[MeteredJob], external: Sequence[ExternalReading], m
     return Account(**vars(attribute_run(jobs, external, model)))
 
 
-def made(*jobs: MeteredJob, books: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> Account:
-    result = attribute(jobs, books, model)
+def made(*jobs: MeteredJob, external_readings: tuple[ExternalReading, ...] = (), model: PowerModel = MODEL) -> Account:
+    result = attribute(jobs, external_readings, model)
     parts = [result.idle(), result.of_fate("snakemake"), *map(result.of_step, {one.step for one in jobs})]
     assert EnergyAmount.sum(parts).joules == pytest.approx(result.total().joules)
     times = [entry for node in result.attributions for entry in result.timeline(node)]

@@ -81,7 +81,7 @@ def between(timeline: list[dict[str, Any]], started: float, ended: float) -> flo
 
 
 def make_accounting(
-    jobs: list[MeteredJob], books: object, models: object, reader: RunReader, series: IntensitySeries | None
+    jobs: list[MeteredJob], external_readings: object, models: object, reader: RunReader, series: IntensitySeries | None
 ) -> dict[str, Any]:
     """Return the accounting of some jobs, each with the figures above."""
     parts, nodes, timeline = {}, {}, []

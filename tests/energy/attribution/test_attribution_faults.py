@@ -139,7 +139,7 @@ def test_duplicate_reading_in_a_line_counts_once() -> None:
 
 def test_duplicate_or_reversed_external_reading_is_reported() -> None:
     once = external_reading(0, 10, reading("node", 1000, meter="ear", method="power"))
-    result = made(job("a", line(0, 10, 20), slurm="7"), books=(once, once, external_reading(9, 3)))
+    result = made(job("a", line(0, 10, 20), slurm="7"), external_readings=(once, once, external_reading(9, 3)))
     assert result.total().joules == pytest.approx(1000)
     assert problem(result, "external reading", "twice") and problem(result, "external reading", "ends before it starts")
 
@@ -186,7 +186,7 @@ def test_physically_impossible_reading_is_not_measured() -> None:
     result = made(job("a", line(0, 10, 20, reading("node", 1e12))))
     assert result.total().measured == 0 and problem(result, "100,000,000,000 W", "more than any node draws")
     absurd = external_reading(0, 10, reading("node", 1e10, meter="ear", method="power"))
-    result = made(job("a", line(0, 10, 20), slurm="7"), books=(absurd,))
+    result = made(job("a", line(0, 10, 20), slurm="7"), external_readings=(absurd,))
     assert result.total().measured == 0 and problem(result, "more than any node draws")
     result = made(job("a", line(0, 10, 20, reading("node", 1000), reading("package", 1e10, part="package-0"))))
     assert result.total().measured == pytest.approx(1000)
@@ -209,7 +209,7 @@ def test_two_stated_readings_do_not_count_as_measured() -> None:
 
 def test_external_reading_of_a_foreign_job_is_ignored() -> None:
     foreign = external_reading(0, 10, reading("node", 90_000, meter="ear", method="power"), slurm="999")
-    result = made(job("a", line(0, 10, 8), slurm="1"), books=(foreign,))
+    result = made(job("a", line(0, 10, 8), slurm="1"), external_readings=(foreign,))
     assert result.total().measured == 0 and problem(result, "999", "left out")
 
 

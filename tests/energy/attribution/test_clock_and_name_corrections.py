@@ -34,7 +34,9 @@ def test_hosts_without_boot_id_are_separate_and_a_rebooted_host_is_matched() -> 
 def test_external_readings_under_a_machine_alias_belong_to_the_machine() -> None:
     a = line(0, 10, 20, node="m1", boot_id="b")
     lines = (job("a", a, slurm="7"), job("b", line(0, 10, 0, node="n1", boot_id="b")))
-    result = made(*lines, books=(external_reading(0, 10, reading("node", 1500, meter="ear", method="power")),))
+    result = made(
+        *lines, external_readings=(external_reading(0, 10, reading("node", 1500, meter="ear", method="power")),)
+    )
     assert result.total().measured == pytest.approx(1500) and [*result.as_json()["nodes"]] == ["m1"]
 
 
@@ -63,28 +65,30 @@ def test_synchronized_clock_drift_is_not_a_clock_change() -> None:
 
 def test_job_startup_seen_only_by_external_meters_belongs_to_the_job() -> None:
     a = job("a", line(10, 20, 20, reading("node", 1000)), slurm="7")
-    result = made(a, books=(external_reading(4, 20, reading("node", 1600, meter="ear", method="power")),))
+    result = made(a, external_readings=(external_reading(4, 20, reading("node", 1600, meter="ear", method="power")),))
     assert result.of_job("a").measured == pytest.approx(1600) and result.seconds == 16
 
 
 def test_attempt_requeued_before_its_first_line_has_its_external_reading() -> None:
     ear = [reading("node", joules, meter="ear", method="power") for joules in (300, 1000)]
     jobs = (job("a1", fate="lost", slurm="7"), job("a2", line(100, 110, 20), slurm="7"))
-    result = made(*jobs, books=(external_reading(0, 3, ear[0]), external_reading(100, 110, ear[1])))
+    result = made(*jobs, external_readings=(external_reading(0, 3, ear[0]), external_reading(100, 110, ear[1])))
     assert result.of_job("a1").joules == pytest.approx(300) and result.of_job("a2").joules == pytest.approx(1000)
 
 
 def test_meter_without_job_ids_counts_during_the_run() -> None:
     pdu = reading("node", 100_000, meter="pdu", method="power")
     result = made(
-        job("a", line(100, 110, 20), slurm="7"), books=(external_reading(0, 1000, pdu, slurm=None, whole=None),)
+        job("a", line(100, 110, 20), slurm="7"),
+        external_readings=(external_reading(0, 1000, pdu, slurm=None, whole=None),),
     )
     assert result.total().measured == pytest.approx(1000) and result.seconds == 10
 
 
 def test_external_readings_of_foreign_jobs_are_ignored_and_reported() -> None:
     result = made(
-        job("a", line(0, 10, 20), slurm="7"), books=(external_reading(20, 30, reading("node", 5), slurm="9"),)
+        job("a", line(0, 10, 20), slurm="7"),
+        external_readings=(external_reading(20, 30, reading("node", 5), slurm="9"),),
     )
     assert result.seconds == 10 and problem(result, "Slurm job 9", "left out")
 

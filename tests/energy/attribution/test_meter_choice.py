@@ -72,14 +72,14 @@ def test_errors_of_opposite_signs_do_not_cancel() -> None:
     mean = external_reading(
         0, 3600, reading("node", sum(one.readings[0].joules for one in ramp), meter="ear", method="power")
     )
-    assert made(job("a", *ramp, slurm="7"), books=(mean,)).problems == []
+    assert made(job("a", *ramp, slurm="7"), external_readings=(mean,)).problems == []
 
 
 def test_mean_power_next_to_a_finer_meter_covers_the_remaining_time() -> None:
     """100 W for half an hour, 300 W for another: both meters are exact, and they do not differ."""
     lines = [line(0, 1800, 10), *(line(at, at + 60, 1, reading("node", 18_000)) for at in range(1800, 3600, 60))]
     mean = external_reading(0, 3600, reading("node", 720_000, meter="ear", method="power"))
-    result = made(job("a", *lines, slurm="7"), books=(mean,))
+    result = made(job("a", *lines, slurm="7"), external_readings=(mean,))
     assert result.total().measured == pytest.approx(720_000) and result.problems == []
     assert result.joules_between(["a"], np.array([0.0]), np.array([1800.0])) == pytest.approx([180_000])
 
@@ -88,7 +88,7 @@ def test_mean_power_next_to_a_finer_meter_covers_the_remaining_time() -> None:
 def test_remaining_energy_next_to_a_partial_meter_has_only_its_own_error(off: float) -> None:
     fine = line(10, 1000, 10, reading("node", 99_000 * off))
     mean = external_reading(0, 1000, reading("node", 100_000, meter="ear", method="power"))
-    result = made(job("a", line(0, 10, 1), fine, slurm="7"), books=(mean,))
+    result = made(job("a", line(0, 10, 1), fine, slurm="7"), external_readings=(mean,))
     assert result.total().measured == pytest.approx(99_000 * off + 1000), "10 s of 100 W"
 
 
@@ -117,7 +117,7 @@ def test_stated_reading_is_measured_only_if_a_second_meter_agrees() -> None:
     def total(ear: float, ended: float = 19.8) -> EnergyAmount:
         slurm = reading("package", 400, meter="slurm", label="stated", plugin="acct_gather_energy/rapl")
         a = job("a", line(0, ended, 2 * ended, reading("package", ear, meter="ear", method="power")), slurm="7")
-        return made(a, books=(external_reading(0, 20, slurm),)).total()
+        return made(a, external_readings=(external_reading(0, 20, slurm),)).total()
 
     agreed, differs, short = total(405), total(600), total(205, 10)
     # the rest of 20 W for the last 0.2 s

@@ -64,12 +64,14 @@ def test_jobs_that_begin_inside_another_interval_are_not_foreign() -> None:
 
 def test_whole_node_reading_of_a_partial_node_job_is_contaminated() -> None:
     a = job("a", line(10, 20, 20, node_cpu_seconds=80, job_processors=5), slurm="7")
-    result = made(a, books=(external_reading(5, 20, reading("node", 9000, meter="ear", method="power"), whole=False),))
+    result = made(
+        a, external_readings=(external_reading(5, 20, reading("node", 9000, meter="ear", method="power"), whole=False),)
+    )
     assert result.total().joules == result.total().estimated == pytest.approx(15 * 70)
 
 
 def test_duplicated_ear_row_of_a_second_job_is_not_doubled() -> None:
     row = reading("node", 1000, meter="ear", method="power")
     jobs = [job(name, line(0, 10, 10, node_cpu_seconds=20), slurm=slurm) for name, slurm in (("a", "7"), ("b", "8"))]
-    result = made(*jobs, books=(external_reading(0, 10, row), external_reading(0, 10, row, slurm="8")))
+    result = made(*jobs, external_readings=(external_reading(0, 10, row), external_reading(0, 10, row, slurm="8")))
     assert result.total().joules == pytest.approx(1000) and result.of_job("b").joules == pytest.approx(500)
