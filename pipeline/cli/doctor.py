@@ -67,7 +67,7 @@ def _python_upgrade_advice() -> str:
 
 def _check_packages(lock: str) -> Iterator[Finding]:
     try:
-        problems = [*find_environment_problems(lock, None)]
+        problems = [*find_environment_problems(lock, None, deep=False)]
     except InputError as error:
         yield Finding("packages", False, str(error), "name a lock of envs/ with --lock")
         return

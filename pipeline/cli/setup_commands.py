@@ -174,15 +174,16 @@ def new_platform_file(name: Name, account: Account = None) -> None:
         print(f"Your accounts: {'; '.join(accounts)}")
 
 
-@command(commands, PANEL, "Compare with the lock", "polder environment --lock cuda")
+@command(commands, PANEL, "Compare with the lock", "polder environment --deep")
 def environment(
     lock: Annotated[str, typer.Option(metavar="NAME", help="The lock envs/NAME.lock: run.environment.")] = "cpu",
     platform: Annotated[str | None, typer.Option(metavar="NAME", help="Allow this platform's own_versions.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Compare every installed file with its RECORD.")] = False,
 ) -> None:
     """Compare the installed packages with a lock; exit with 1 if they differ."""
     from pipeline.job.package_environments import find_environment_problems, list_unlocked_packages
 
-    differences = list(find_environment_problems(lock, platform))
+    differences = list(find_environment_problems(lock, platform, deep))
     print("\n".join(differences) if differences else f"What is installed is what envs/{lock}.lock says.")
     if extra := list_unlocked_packages(lock):
         print(f"Not in the lock, and counted only where a step imports it: {', '.join(extra)}", file=sys.stderr)

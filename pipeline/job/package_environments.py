@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
 import json
 import os
 import platform as python
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.core import platform_files
@@ -108,11 +112,40 @@ def job_environment(step: str, lock: str) -> Environment:
     return step_environment(step, lock)
 
 
-def find_environment_problems(lock: str, platform: str | None) -> Iterator[str]:
+def find_modified_files(folder: Path) -> Iterator[str]:
+    """Yield a sentence for each modified file of a distribution, and for an editable install.
+
+    Every file that RECORD has a hash of is read. `folder` is the distribution's metadata.
+    """
+    name = installed.canonical(folder.name.split("-")[0])
+    link = folder / "direct_url.json"
+    if link.is_file() and json.loads(link.read_text(encoding="utf-8")).get("dir_info", {}).get("editable"):
+        yield f"{name} is an editable install: its code is that of a folder, whatever its version says"
+    try:
+        rows = list(csv.reader((folder / "RECORD").read_text(encoding="utf-8").splitlines()))
+    except OSError:
+        yield f"{name} has no RECORD: its files cannot be compared with what was installed"
+        return
+    for path, recorded, *_ in rows:
+        algorithm, _, expected = recorded.partition("=")
+        if not expected or "__pycache__/" in path:
+            continue
+        try:
+            with (folder.parent / path).open("rb") as stream:
+                digest = hashlib.file_digest(stream, algorithm).digest()
+        except OSError:
+            yield f"{name}: {path} is gone"
+            continue
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != expected:
+            yield f"{name}: {path} was changed after it was installed"
+
+
+def find_environment_problems(lock: str, platform: str | None, deep: bool) -> Iterator[str]:
     """Yield a sentence for each distribution that differs from the lock, by name.
 
     Args:
         platform: whose file may allow others; none allows none.
+        deep: whether all files of all installed distributions are read and compared with what was installed.
 
     Raises:
         InputError: there is no such lock or platform.
@@ -122,6 +155,9 @@ def find_environment_problems(lock: str, platform: str | None) -> Iterator[str]:
         one = installed.compare_with_lock(lock, name)
         if one and (one.installed is None or name not in map(installed.canonical, own)):
             yield one.sentence("the run", lock, platform)
+    for name, folder in sorted(installed.metadata_folders().items()) if deep else ():
+        if name != PROJECT:
+            yield from find_modified_files(folder)
 
 
 def list_unlocked_packages(lock: str) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipeline.cli.application import main
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.job import batch, installed, package_environments, reach, versions
@@ -137,6 +139,24 @@ def test_platform_allows_its_listed_packages_but_no_missing_one(
     forget()
     with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
         package_environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
+
+
+def test_deep_reports_changed_and_missing_files_and_editable_installs(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, version in (("alpha", "1.0"), ("beta", "3.0"), ("gamma", "4.0"), ("torch", "2.13.0")):
+        folder = install(site, name, version)
+    assert main(["environment", "--lock", "toy", "--deep"]) == 0
+    (site / "alpha.py").write_text("x = 3\n")
+    (site / "beta.py").unlink()
+    (folder / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
+    forget()
+    assert main(["environment", "--lock", "toy"]) == 0
+    capsys.readouterr()
+    assert main(["environment", "--lock", "toy", "--deep"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "alpha: alpha.py was changed after it was installed" and lines[1] == "beta: beta.py is gone"
+    assert lines[2].startswith("torch is an editable install") and len(lines) == 3
 
 
 def test_step_with_a_wrong_package_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
