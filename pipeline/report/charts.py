@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, pairwise
 
 from markupsafe import Markup
 
@@ -174,7 +174,14 @@ def draw_stacked_bar(parts: list[tuple[str, str, float]], whole: float, gettext:
 
 
 Edges = Mapping[str, set[str]]  # from each step to those that read what it wrote
-BOX_WIDTH, BOX_HEIGHT, BOX_GAP, ROW_GAP = 168, 38, 16, 24  # of a box, and the gaps between boxes and rows
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP, ROW_GAP = (
+    168,
+    38,
+    16,
+    24,
+)  # a box's width and height, and the gaps between boxes and rows
+PASSING_WIDTH = 4  # half the width of an arrow that passes between boxes
+SWEEPS = 4  # how often the rows are put in order, by the rows above and below them
 BOX_CHARACTERS = 22  # that fit in a box
 
 
@@ -213,14 +220,61 @@ def _is_reachable(graph: Edges, start: str, end: str) -> bool:
 
 
 def arrange_rows(graph: Edges) -> list[list[str]]:
-    """Return the steps row by row, each below all that it reads from and near the mean of these in its row."""
-    writers = {step: [writer for writer in graph if step in graph[writer]] for step in graph}
-    rows: list[list[str]] = []
-    places: dict[str, float] = {}  # from 0 to 1
-    while row := [one for one in graph if one not in places and all(writer in places for writer in writers[one])]:
-        row.sort(key=lambda step: sum(places[writer] for writer in writers[step]) / max(len(writers[step]), 1))
-        rows.append(row)
-        places |= {step: (number + 0.5) / len(row) for number, step in enumerate(row)}
+    """Return the steps row by row, each below all that it reads from; an arrow that passes a row has a place in it.
+
+    A place is named `WRITER>READER`, which is no step.
+    """
+    depth: dict[str, int] = {}
+
+    def step_depth(step: str) -> int:
+        if step not in depth:
+            depth[step] = max((step_depth(writer) + 1 for writer in graph if step in graph[writer]), default=0)
+        return depth[step]
+
+    rows: list[list[str]] = [[] for _ in range(max(map(step_depth, sorted(graph)), default=-1) + 1)]
+    for step in graph:
+        rows[depth[step]].append(step)
+    for writer, readers in graph.items():
+        for reader in sorted(readers):
+            for row in range(depth[writer] + 1, depth[reader]):
+                rows[row].append(f"{writer}>{reader}")
+    return _reduce_crossings(rows, graph)
+
+
+def _edge_paths(graph: Edges, rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return each arrow as the places that it passes, from its writer to its reader."""
+    row_places = [{*row} for row in rows]
+    return [
+        [writer, *(f"{writer}>{reader}" for row in row_places if f"{writer}>{reader}" in row), reader]
+        for writer, readers in graph.items()
+        for reader in sorted(readers)
+    ]
+
+
+def _reduce_crossings(rows: list[list[str]], graph: Edges) -> list[list[str]]:
+    """Return the rows with each place near the mean of those that it is joined to, so that few arrows cross."""
+    joined: dict[tuple[int, str], list[tuple[int, str]]] = {}
+    row_of = {step: index for index, row in enumerate(rows) for step in row if step in graph}
+    for way in _edge_paths(graph, rows):
+        placed = [(row_of[way[0]] + index, place) for index, place in enumerate(way)]
+        for above, below in pairwise(placed):
+            joined.setdefault(above, []).append(below)
+            joined.setdefault(below, []).append(above)
+    for sweep in range(2 * SWEEPS):
+        down = sweep % 2 == 0
+        order = range(1, len(rows)) if down else range(len(rows) - 2, -1, -1)
+        for index in order:
+            other = index - 1 if down else index + 1
+            at = {name: place for place, name in enumerate(rows[other])}
+            width = max(len(rows[other]), 1)
+
+            def mean(
+                name: str, index: int = index, other: int = other, width: int = width, at: Mapping[str, int] = at
+            ) -> float:
+                near = [(at[place] + 0.5) / width for row, place in joined.get((index, name), []) if row == other]
+                return sum(near) / len(near) if near else 0.5
+
+            rows[index].sort(key=mean)
     return rows
 
 
@@ -231,21 +285,33 @@ def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str],
         return Markup("")
     jobs = Counter(record.step for record in records)
     rows = arrange_rows(graph)
-    width = max(map(len, rows)) * (BOX_WIDTH + BOX_GAP) - BOX_GAP + 8
-    height = len(rows) * (BOX_HEIGHT + ROW_GAP) - ROW_GAP + 8
-    places = {  # the middle of a box from the left, and its top
-        step: (width / 2 + (number - (len(row) - 1) / 2) * (BOX_WIDTH + BOX_GAP), 4 + index * (BOX_HEIGHT + ROW_GAP))
-        for index, row in enumerate(rows)
-        for number, step in enumerate(row)
-    }
+    widths = [
+        sum((BOX_WIDTH if name in graph else 2 * PASSING_WIDTH) + BOX_GAP for name in row) - BOX_GAP for row in rows
+    ]
+    width, height = max(widths) + 8, len(rows) * (BOX_HEIGHT + ROW_GAP) - ROW_GAP + 8
+    middle: dict[tuple[int, str], float] = {}
+    top = {step: 4 + index * (BOX_HEIGHT + ROW_GAP) for index, row in enumerate(rows) for step in row if step in graph}
+    for index, row in enumerate(rows):
+        x = (width - widths[index]) / 2
+        for name in row:
+            wide = BOX_WIDTH if name in graph else 2 * PASSING_WIDTH
+            middle[index, name] = x + wide / 2
+            x += wide + BOX_GAP
     parts = []
-    for writer, readers in graph.items():
-        for (x, y), (end, below) in ((places[writer], places[reader]) for reader in sorted(readers)):
-            y += BOX_HEIGHT
-            way = f"M{x:.1f} {y}C{x:.1f} {y + ROW_GAP / 2} {end:.1f} {below - ROW_GAP / 2} {end:.1f} {below}"
-            parts.append(html_element("path", class_="arrow", d=way))
-            parts.append(html_element("path", class_="head", d=f"M{end:.1f} {below}l-4 -6h8z"))
-    for step, (x, y) in places.items():  # over arrows that pass behind them
+    for way in _edge_paths(graph, rows):
+        first = top[way[0]] // (BOX_HEIGHT + ROW_GAP)
+        xs = [middle[first + index, place] for index, place in enumerate(way)]
+        path = ""
+        for index, (start, end) in enumerate(pairwise(xs)):
+            y = top[way[0]] + BOX_HEIGHT + index * (BOX_HEIGHT + ROW_GAP)
+            path += (
+                f"M{start:.1f} {y}C{start:.1f} {y + ROW_GAP / 2} {end:.1f} {y + ROW_GAP / 2} {end:.1f} {y + ROW_GAP}"
+            )
+            path += f"V{y + ROW_GAP + BOX_HEIGHT}" if index < len(xs) - 2 else ""
+        parts.append(html_element("path", class_="arrow", d=path))
+        parts.append(html_element("path", class_="head", d=f"M{xs[-1]:.1f} {top[way[-1]]}l-4 -6h8z"))
+    for step, y in top.items():
+        x = middle[y // (BOX_HEIGHT + ROW_GAP), step]
         name, count = truncate_text(step, BOX_CHARACTERS), count_jobs(jobs[step])
         parts.append(
             html_element(

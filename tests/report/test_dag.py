@@ -30,14 +30,12 @@ def test_transitive_edges_are_omitted() -> None:
     assert find_step_edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
 
 
-def test_step_is_below_all_its_inputs_and_near_them() -> None:
+def test_step_is_below_all_its_inputs_and_long_arrows_pass_no_box() -> None:
     graph = {"a": {"b", "x"}, "b": {"c"}, "c": {"d"}, "x": {"d"}, "d": set()}
     result = arrange_rows(graph)
     depth = {step: index for index, row in enumerate(result) for step in row}
     assert all(depth[writer] < depth[reader] for writer, readers in graph.items() for reader in readers)
-    assert result == [["a"], ["b", "x"], ["c"], ["d"]]
-    crossed = {"a": {"d"}, "b": {"c"}, "c": set(), "d": set()}
-    assert arrange_rows(crossed) == [["a", "b"], ["d", "c"]]
+    assert "x>d" in result[2] and [len(row) for row in result] == [1, 2, 2, 1]
 
 
 def test_cyclic_steps_do_not_hang() -> None:
