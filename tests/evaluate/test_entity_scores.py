@@ -30,6 +30,7 @@ def test_sentence_json_has_each_name_and_joins_its_tokens() -> None:
     [
         (' {"persoon": ["Jan de Boer"]} en meer {', "b-per i-per i-per o o o o b-per"),
         ('{"locatie": ["Sneek", 3], "persoon": "Jan", "boot": ["naar"]}', "o o o o o b-loc o o"),
+        ('{"locatie": ["Snee"]}', "o o o o o b-loc o o"),
         ('{"persoon": ["Boer naar"]}', "o o b-per o o o o o"),
         ('{"locatie": ["de"], "persoon": ["Jan de"]}', "b-per b-loc o o o o o b-per"),
         ("Jan de Boer", "o o o o o o o o"),

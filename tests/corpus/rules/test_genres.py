@@ -57,6 +57,7 @@ def test_code_is_detected_by_its_characters() -> None:
 RUNNING = (
     "Open the page of the customer",
     "- Open the page of the customer,",
+    "OPEN THE PAGE OF THE CUSTOMER",
     "    Open the page of the customer",
     "    - open the page of the customer",
     "| Name | The name of the customer, as on the invoice |",
@@ -77,6 +78,7 @@ OTHER_LINES = (
     "from the.page import the, a, name",
     "if the name of a customer {",
     "open the page of the customer;",
+    "open the page of the customer;\\",
     "the page of the open(customer) is",
     'the name of the "customer" : is',
     "'the name of the customer',",
