@@ -165,7 +165,7 @@ def test_data_step_reports_a_full_disk_and_continues_after_space_is_freed(
         chosen = FilterSettings.model_validate({**rules, "source": "words"}).model_dump_json()
         inputs = {"unit": [chain.folder / "words.units/0.json"], "files": [chain.folder / "raw/words/a.jsonl"]}
         outputs = {name: f"corpus/main/{name}/words.0.parquet" for name in ("documents", "removed")}
-        result = tried(tmp_path, 20, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
+        result = tried(tmp_path, 24, step, chosen, inputs, outputs, "--private", str(tmp_path / "private"))
     sentence = check(result)
     assert f"error: {tmp_path}/disk/results/test" in sentence and "is full, or its quota is used up" in sentence
     assert all(path.startswith(ATTEMPT) for path in result.left), "only the attempt is left"
