@@ -75,14 +75,14 @@ quick: $(VENV)/installed-$(LOCK)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --quick --numprocesses 2 --dist loadfile
 
-# On this machine's Slurm; the tests marked versions also on that of POLDER_OTHER_SLURM, a folder that
-# `python -m tests.slurm.other_version FOLDER` makes.
+# On this machine's Slurm; the tests marked versions also on that of POLDER_OTHER_RELEASE, a folder that
+# `python -m tests.other_release FOLDER` makes.
 test-slurm: test-this-slurm test-other-slurm
 SLURM_TESTS = $(BIN)/python -m pytest tests/slurm --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test-this-slurm:
 	@$(SLURM_TESTS) -m "$(MARKS)"
 test-other-slurm:
-	@$(if $(POLDER_OTHER_SLURM),POLDER_SLURM=$(POLDER_OTHER_SLURM) $(SLURM_TESTS) -m "versions and $(MARKS)")
+	@$(if $(POLDER_OTHER_RELEASE),POLDER_SLURM=$(POLDER_OTHER_RELEASE) $(SLURM_TESTS) -m "versions and $(MARKS)")
 
 # The tests that import what was edited since the last commit, directly or not; none of a whole run.
 test-changed: $(VENV)/installed-$(LOCK)

@@ -40,7 +40,7 @@ DIALECT = re.compile(
 PROGRAMS = {
     *("polder", "snakemake", "python", "python3", "pip", "make", "git", "sh", "cp", "ls", "mkdir", "rm", "cd"),
     *("source", "export", "ssh", "module", "singularity", "apptainer", "tmux", "rsync"),
-    *("tensorboard", "tail", "squeue", "model_signing", "find", "cosign", "in-toto-verify"),
+    *("tensorboard", "tail", "squeue", "model_signing", "find", "cosign", "in-toto-verify", "in-toto-golang"),
     *("sort", "xargs", "sha256sum", ".venv/bin/python", ".venv/bin/snakemake", "pytest"),
 }  # fmt: skip
 

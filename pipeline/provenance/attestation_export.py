@@ -1,7 +1,8 @@
 """Hand over a signed run's attestations in the files that others' verifiers read: Sigstore bundles, in-toto's layout.
 
-A bundle holds a line of the log as it is, so making it needs no key. A layout and its links say the same in the older
-format of in-toto, which `in-toto-verify` follows from job to job. They are signed anew, so they need the key.
+A bundle holds the statement and the signature of a line of the log, so making it needs no key. A layout and its links
+say the same in the older format of in-toto, which `in-toto-verify` and in-toto-golang follow from job to job. They are
+signed again, so they need the key.
 What only the log adds: the order of all attempts, failed ones included, meter readings, and that no line was removed.
 """
 
@@ -118,10 +119,12 @@ def list_job_attestations(run_directory: Path) -> list[JobAttestation]:
 
 def build_bundle(envelope: dict[str, Any]) -> dict[str, Any]:
     """Return an envelope as a Sigstore bundle 0.3 whose key the reader gives."""
+    (signature,) = envelope["signatures"]
     return {
         "mediaType": BUNDLE_TYPE,
-        "verificationMaterial": {"publicKey": {"hint": envelope["signatures"][0]["keyid"]}, "tlogEntries": []},
-        "dsseEnvelope": envelope,
+        "verificationMaterial": {"publicKey": {"hint": signature["keyid"]}, "tlogEntries": []},
+        # cosign skips a signature whose key identifier is not the one that cosign itself computes.
+        "dsseEnvelope": {**envelope, "signatures": [{"sig": signature["sig"]}]},
     }
 
 
@@ -164,15 +167,32 @@ def _material_rules(
     yield ["DISALLOW", "*"]
 
 
+def _key_identifier(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of a key as canonical JSON, which has line ends as they are."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).replace("\\n", "\n")
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
 def describe_key(key: PublicKey) -> dict[str, Any]:
     """Return a public key as in-toto has it; its identifier is the SHA-256 of the rest as canonical JSON."""
     if isinstance(key, Ed25519PublicKey):
         kind, scheme, public = "ed25519", "ed25519", key.public_bytes_raw().hex()
     else:
         kind, scheme, public = "ecdsa", "ecdsa-sha2-nistp256", public_key_pem(key).decode()
-    canonical = f'{{"keytype":"{kind}","keyval":{{"public":"{public}"}},"scheme":"{scheme}"}}'
-    identifier = hashlib.sha256(canonical.encode()).hexdigest()
-    return {"keyid": identifier, "keytype": kind, "scheme": scheme, "keyval": {"public": public}}
+    content = {"keytype": kind, "scheme": scheme, "keyval": {"public": public}}
+    return {"keyid": _key_identifier(content), **content}
+
+
+def _golang_key_identifier(key: PublicKey) -> str:
+    """Return the identifier that in-toto-golang computes of a key: with hash algorithms, without the last line end."""
+    described = describe_key(key)
+    content = {
+        "keytype": described["keytype"],
+        "scheme": described["scheme"],
+        "keyval": {"public": described["keyval"]["public"].rstrip("\n")},
+        "keyid_hash_algorithms": ["sha256", "sha512"],
+    }
+    return _key_identifier(content)
 
 
 def build_layout(run_directory: Path, jobs: list[JobAttestation], key: PublicKey) -> dict[str, Any]:
@@ -242,10 +262,12 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_signed(path: Path, content: dict[str, Any], key: PrivateKey) -> None:
-    """Write a layout or a link in its DSSE envelope."""
+    """Write a layout or a link in its DSSE envelope, signed under each implementation's identifier of the key."""
     payload = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
     signature = base64.b64encode(sign_message(key, pre_authentication_encoding(payload))).decode()
-    signatures = [{"keyid": describe_key(key.public_key())["keyid"], "sig": signature}]
+    public = key.public_key()
+    identifiers = (describe_key(public)["keyid"], _golang_key_identifier(public))
+    signatures = [{"keyid": identifier, "sig": signature} for identifier in identifiers]
     encoded = base64.b64encode(payload).decode()
     _write_json(path, {"payload": encoded, "payloadType": PAYLOAD_TYPE, "signatures": signatures})
 

@@ -42,16 +42,13 @@ def test_bundle_is_the_log_line_in_sigstore_format(run: RunBuilder, key: Path, t
     lines = [json.loads(line) for line in (run.folder / layout.ATTESTATION_LOG).read_text().splitlines()]
     bundles = {path.name: path for path in (tmp_path / "out/bundles").iterdir()}
     assert len(bundles) == done.jobs >= 9
-    public = signing_keys.load_public_key(key.with_name("key.pem.pub"))
     for path in bundles.values():
         bundle = Bundle.from_json(path.read_text())
         envelope = json.loads(path.read_text())["dsseEnvelope"]
-        assert envelope in lines
-        signed = attestation_log.pre_authentication_encoding(base64.b64decode(envelope["payload"]))
         (signature,) = bundle.dsse_envelope.signatures
-        assert signing_keys.verify_signature(public, base64.b64decode(envelope["signatures"][0]["sig"]), signed)
+        assert not signature.keyid, "cosign would compare it with an identifier of its own"
         hint = bundle.verification_material.public_key.hint
-        assert hint == signature.keyid == signing_keys.key_sha256(public)
+        assert {**envelope, "signatures": [{**envelope["signatures"][0], "keyid": hint}]} in lines
 
 
 def test_repeated_job_has_the_bundle_of_its_last_execution(run: RunBuilder, tmp_path: Path) -> None:

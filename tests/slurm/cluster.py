@@ -22,10 +22,10 @@ import psutil
 from filelock import FileLock, Timeout
 
 from tests.conftest import is_lacking
-from tests.slurm.other_version import CLIENTS, SLURM_DAEMONS
+from tests.other_release import CLIENTS, SLURM_DAEMONS
 
 DAEMONS = ("munged", "mariadbd", *SLURM_DAEMONS)
-OTHER_SLURM = os.environ.get("POLDER_SLURM")  # a folder made by `python -m tests.slurm.other_version`
+OTHER_SLURM = os.environ.get("POLDER_SLURM")  # a folder made by `python -m tests.other_release`
 SYSTEM_SEARCH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 SEARCH = f"{OTHER_SLURM}/bin:{SYSTEM_SEARCH}" if OTHER_SLURM else SYSTEM_SEARCH
 ACCOUNT = "polder"

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from tests.conftest import is_lacking
+from tests.other_release import CLIENTS
 from tests.slurm.cluster import DAEMONS, SYSTEM_SEARCH
-from tests.slurm.other_version import CLIENTS
 
 APPTAINER = """#!/bin/sh
 # apptainer exec [--nv] [--bind A,B] IMAGE COMMAND …

@@ -17,9 +17,9 @@ from pipeline.pretrain.processes.rendezvous import find_first_node
 from pipeline.slurm import accounting
 from pipeline.slurm.job_software import describe_image
 from tests.conftest import Project, new_project
+from tests.other_release import CLIENTS
 from tests.slurm import image
 from tests.slurm.cluster import Cluster
-from tests.slurm.other_version import CLIENTS
 
 LISTS = ["node1", "node[2-12]", "nid[005010-005012]", "a[1-2],b1", "cn-[001-002,13],a1", "n[1-2]-[3-4]"]
 

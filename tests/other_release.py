@@ -1,9 +1,10 @@
-"""Unpack the Slurm of another release of Debian into a folder, so that tests can run on it.
+"""Unpack Slurm and verifiers of attestations of another release of Debian into a folder, so that tests can run them.
 
-    python -m tests.slurm.other_version FOLDER [RELEASE]
+    python -m tests.other_release FOLDER [RELEASE]
 
-Then POLDER_SLURM=FOLDER lets `tests.slurm.cluster` take it. Nothing is installed: apt only downloads, with lists of its
-own, and Slurm's programs get the loader and the libraries of that release. Its jobs run as always on this machine.
+Then POLDER_SLURM=FOLDER lets `tests.slurm.cluster` take its Slurm, and POLDER_OTHER_RELEASE=FOLDER lets
+`tests/auditors` take its verifiers. Nothing is installed: apt only downloads, with lists of its own, and Slurm's
+programs get the loader and the libraries of that release. Its jobs run as always on this machine.
 The exit code is 75 if the packages cannot be downloaded.
 """
 
@@ -18,7 +19,8 @@ from pathlib import Path
 
 SLURM_DAEMONS = ("slurmdbd", "slurmctld", "slurmd")
 CLIENTS = ("srun", "sbatch", "salloc", "squeue", "scontrol", "sacct", "sinfo", "scancel", "sstat", "sacctmgr", "sprio")
-PACKAGES = ("slurmctld", "slurmd", "slurmdbd", "slurm-wlm-mysql-plugin", "slurm-client")
+VERIFIERS = ("cosign", "in-toto-golang")  # programs in Go, which need only libc, so that of this machine serves
+PACKAGES = ("slurmctld", "slurmd", "slurmdbd", "slurm-wlm-mysql-plugin", "slurm-client", *VERIFIERS)
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 CONFIGURATION = """
 Dir::State "{folder}/state";
@@ -55,7 +57,7 @@ def _download(folder: Path, release: str) -> list[Path]:
 
 
 def unpack(folder: Path, packages: list[Path]) -> None:
-    """Make `bin` with the programs of Slurm, and `plugins`.
+    """Make `bin` with the programs of Slurm and the verifiers, and `plugins`.
 
     Raises:
         CalledProcessError: a command failed and has printed why.
@@ -74,6 +76,8 @@ def unpack(folder: Path, packages: list[Path]) -> None:
         libraries = ["--force-rpath", "--set-rpath", f"{loader.parent}:{plugins}"]
         subprocess.run(["patchelf", "--set-interpreter", loader, *libraries, program], check=True)
         (folder / "bin" / name).symlink_to(program)
+    for name in VERIFIERS:
+        (folder / "bin" / name).symlink_to(root / "usr/bin" / name)
     for name in ("cache", "state"):
         shutil.rmtree(folder / name)
 
