@@ -18,10 +18,10 @@ $(VENV)/installed-$(LOCK): envs/$(LOCK).lock envs/setup.sh pyproject.toml
 install: $(VENV)/installed-$(LOCK)
 
 # The tools of others that the tests check records and papers with.
-$(VENV)-auditors/installed: tests/auditors/requirements.lock tests/auditors/score_readers.lock envs/setup.sh
+$(VENV)-auditors/installed: tests/auditors/requirements.lock tests/auditors/readers.lock envs/setup.sh
 	@PYTHON=$(PYTHON) sh envs/setup.sh $(VENV)-auditors tests/auditors/requirements.lock
 	@$(VENV)-auditors/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
-	    --requirement tests/auditors/score_readers.lock
+	    --requirement tests/auditors/readers.lock
 	@touch $@
 
 # The generator of the documentation site, which is not part of a run.

@@ -84,7 +84,8 @@ class CrateGraph:
             identifier = f"https://spdx.org/licenses/{license}"
         else:
             identifier = f"#license/{quote(license)}"
-        return self.add_entity(identifier, "CreativeWork", name=license, identifier=license)
+        address = identifier if "://" in identifier else None  # converters to records of Zenodo take it for a link
+        return self.add_entity(identifier, "CreativeWork", name=license, identifier=address)
 
     def add_organization(self, name: str | None, url: str | None, contact: str | None) -> str:
         """Add the organization that ran the pipeline, stated or not, and return its @id."""

@@ -26,7 +26,7 @@ def read() -> Read:
     """Reads a file with a tool of `.venv-auditors`: `read(tool, file)`."""
     packages = next(ROOT.glob(".venv-auditors/lib/python*/site-packages"), ROOT)
     if not (packages / "every_eval_ever").is_dir() or not (packages / "euroeval").is_dir():
-        is_lacking("the readers of scores are not installed: see tests/auditors/score_readers.lock")
+        is_lacking("the readers of scores are not installed: see tests/auditors/readers.lock")
 
     def run(tool: str, file: Path) -> Any:
         command = [sys.executable, READER, packages, tool, file]

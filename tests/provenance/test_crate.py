@@ -77,7 +77,7 @@ def test_sources_have_license_and_rights(finished: Path) -> None:
     graph = entities(finished)
     laws = graph["sources/laws/"]
     assert laws["license"] == {"@id": "https://spdx.org/licenses/CC0-1.0"}
-    assert graph["https://spdx.org/licenses/CC0-1.0"]["identifier"] == "CC0-1.0"
+    assert graph["https://spdx.org/licenses/CC0-1.0"]["name"] == "CC0-1.0"
     assert "public-domain" in laws["usageInfo"]
     raw = graph[laws["mentions"]["@id"]]
     assert raw["name"] == "laws/0.jsonl"
@@ -166,6 +166,8 @@ def test_licenses_have_spdx_identifiers_where_available(finished: Path, license:
     describe(finished, [], license=license)
     graph = entities(finished)
     assert graph["./"]["license"] == {"@id": identifier}
+    address = identifier if "://" in identifier else None
+    assert (graph[identifier]["name"], graph[identifier].get("identifier")) == (license, address)
     assert graph[identifier]["name"] == license
 
 
