@@ -34,6 +34,7 @@ from pipeline.core.attestation_log import (
 from pipeline.core.errors import InputError
 from pipeline.provenance import evidence_attestation
 from pipeline.provenance.evidence_attestation import record_changed_evidence
+from pipeline.provenance.inventory import SNAKEMAKE_MARK
 from pipeline.provenance.settings import Provenance
 
 PrintLine = Callable[[str], None]
@@ -176,7 +177,8 @@ def sign_models(run_directory: Path, key: Path) -> None:
             signature.parent.mkdir(exist_ok=True)
             partial = output_lease.temporary_output_path(signature)
             words = [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", str(key)]
-            words += ["--signature", str(partial), str(folder)]
+            # The signature lists what it leaves out: the model holds with Snakemake's mark, and in a copy without it.
+            words += ["--signature", str(partial), "--ignore-paths", str(folder / SNAKEMAKE_MARK), str(folder)]
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             if done.returncode:
                 partial.unlink(missing_ok=True)

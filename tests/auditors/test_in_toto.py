@@ -81,9 +81,13 @@ def test_model_signing_command_verifies_a_model(tmp_path: Path, monkeypatch: pyt
     for name in ("model.safetensors", "config.json"):
         (run / "models/base/final").mkdir(exist_ok=True)
         (run / "models/base/final" / name).write_text(name)
+    mark = run / "models/base/final/.snakemake_timestamp"
+    mark.touch()
     messages: list[str] = []
     assert signing.finish_signing(run, settings, messages.append) and len(messages) == 1
     assert verified(public, run) == 0
+    mark.unlink()
+    assert verified(public, run) == 0, "a copy has no such file"
     (run / "models/base/final/model.safetensors").write_text("other")
     assert verified(public, run) != 0
 
