@@ -24,7 +24,7 @@ import yaml
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.slurm.executor.job_requests import ResourceRequest, count_smallest_allocations, pack_jobs
 from pipeline.slurm.resources import StepResources
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 
 MEASURED_BYTES = 63.7e6
 BATCHES = {

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.checkpoints.checkpoint_worker import STRATEGIES, backend_of, train_step
 
@@ -70,7 +70,7 @@ def worker(folder: Path, role: str) -> None:
     """Be one process of a count: save, or load, under every strategy."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rendezvous.join_process_group("torchrun")
+    device_and_process_group.join_process_group("torchrun")
     results: list[Any] = []
     for strategy in STRATEGIES:
         if role == "save":

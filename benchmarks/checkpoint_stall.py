@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 
 WIDTH, VOCABULARY, LENGTH = 512, 8192, 512
@@ -55,7 +55,7 @@ def measure_stall(
     seconds: dict[str, list[float]] = {"synchronous": [], "stall": [], "passes": []}
     for step in range(1, rounds + 1):
         for number, side in enumerate(("synchronous", "stall")):
-            rendezvous.synchronize(device)
+            device_and_process_group.synchronize(device)
             dist.barrier()
             started = time.perf_counter()
             saver.save(2 * step + number, {})
@@ -64,7 +64,7 @@ def measure_stall(
             waited = time.perf_counter() - started
             started = time.perf_counter()
             backend.accumulate_gradients(batches)
-            rendezvous.synchronize(device)
+            device_and_process_group.synchronize(device)
             if side == "stall":
                 seconds["passes"].append(time.perf_counter() - started)
             started = time.perf_counter()
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rendezvous.join_process_group("torchrun")
+    device_and_process_group.join_process_group("torchrun")
     backend, settings = backend_of(arguments.megabytes)
     tokens = torch.arange(LENGTH).expand(1, -1)
     folder = arguments.folder / "stall"

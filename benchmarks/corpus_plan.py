@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.job_records import load_records
-from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, fit_cpu_rates
+from pipeline.forecast.corpus_size_and_time import BENCHMARK_RATES, fit_cpu_rates
 from pipeline.slurm.corpus_estimate import CorpusPlan
 
 

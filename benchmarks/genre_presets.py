@@ -31,12 +31,12 @@ from datatrove.data import Document
 
 from benchmarks.decontaminate import texts_of
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.genre_defaults import sample_texts
+from pipeline.config.estimated_genres import sample_texts
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules
-from pipeline.corpus.text.genre_identification import estimate_genre
 from pipeline.corpus.text.language_identification import load_identifier
+from pipeline.corpus.text.source_genre_estimate import estimate_genre
 from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.sources.settings import Source
 

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import read_git_state
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size_and_cost import flops_per_token, parameter_count
 from pipeline.pretrain.monitors.memory_estimate import TraceRequest, trace_memory
 from pipeline.pretrain.monitors.telemetry import peak_flops_per_second
 from pipeline.pretrain.settings import SegmentSettings

@@ -29,7 +29,7 @@ from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard
 from pipeline.pretrain.monitors.memory_estimate import is_out_of_memory
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 
 SECONDS_BETWEEN_READINGS = 0.1
@@ -162,7 +162,7 @@ class Power:
 def machine(device: torch.device) -> dict[str, Any]:
     """Return the names and versions of a device and what drives it."""
     driver = describe_machine().get("driver") if device.type == "cuda" else None
-    names = {"device": rendezvous.get_device_name(device), "driver": driver, "torch": torch.__version__}
+    names = {"device": device_and_process_group.get_device_name(device), "driver": driver, "torch": torch.__version__}
     return {**names, "cuda": torch.version.cuda, "rocm": torch.version.hip}
 
 
@@ -171,7 +171,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
     settings, vocabulary_size = SegmentSettings.model_validate(asked["settings"]), int(asked["vocabulary_size"])
     training = settings.training
     set_determinism(training.deterministic)
-    device = rendezvous.join_process_group("none")
+    device = device_and_process_group.join_process_group("none")
     results: dict[str, Any] = {"machine": machine(device)}
     shape = (training.batch_size, training.sequence_length + 1)
     seconds: list[float] = []
@@ -191,7 +191,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
                 batches = draw()
                 began = time.perf_counter()
                 loss = trainer.step(batches)  # its value waits for the device
-                rendezvous.synchronize(device)
+                device_and_process_group.synchronize(device)
                 seconds.append(time.perf_counter() - began)
         if asked["side"] == "checkpoint":
             with tempfile.TemporaryDirectory() as folder:

@@ -26,7 +26,7 @@ from pipeline.config.configuration import parse_configuration
 from pipeline.core.stored_files import FileStore
 from pipeline.layout import MANIFEST, RECORD, SOURCES_COMPLETE, UNIT_RECORDS
 from pipeline.sources.source_units import assign_unit
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS
 from pipeline.workflow.steps.declaration import Step
 

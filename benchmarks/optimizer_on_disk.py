@@ -21,7 +21,7 @@ import torch.distributed as dist
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 
 STRATEGIES = ("zero3_offload_optimizer", "zero3_optimizer_on_disk")
@@ -36,7 +36,7 @@ def gigabytes(kind: str) -> float:
 
 def train(strategy: str, layers: int, width: int, folder: Path) -> None:
     """Take steps and save, and print a line."""
-    device = rendezvous.join_process_group("none")
+    device = device_and_process_group.join_process_group("none")
     from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 
     training = {

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token
+from pipeline.model.size_and_cost import flops_per_token
 from pipeline.pretrain.monitors.memory_estimate import TraceRequest, estimate_bytes, trace_memory
 from pipeline.pretrain.parallel.process_layout import make_layout
 from pipeline.pretrain.settings import Training

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from pipeline.core.formatting import align_columns
+from pipeline.core.display_text import align_columns
 from tests.plan.published_steps import (
     FSDP,
     FSDP_LONG,

@@ -31,9 +31,9 @@ from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.parallel.process_groups import distribute_tasks
 from pipeline.tokens import shard
+from pipeline.tokens.memory_mapped_shards import BatchPlace, encode_batch_places
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import Sampling, ShardSettings
-from pipeline.tokens.shard_files import BatchPlace, encode_batch_places
 from pipeline.tokens.token_reader import TokenReader
 
 VOCABULARY = 128_256

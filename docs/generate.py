@@ -39,7 +39,7 @@ from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
 from pipeline.core.job_records import PLACE_FIELDS, Attempt, BatchRecord, Record, UnitRecords  # noqa: E402
 from pipeline.layout import PathTemplate  # noqa: E402
-from pipeline.workflow.dag import Dag  # noqa: E402
+from pipeline.workflow.job_parameters import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
 from pipeline.workflow.steps.declaration import Step  # noqa: E402
 

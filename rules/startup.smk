@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snakemake.logging import logger
 
-from pipeline.slurm import job_software, invocations
+from pipeline.slurm import job_software, invocations_and_leftover_jobs
 from pipeline.workflow import snakemake_output
 from pipeline.workflow.snakemake_internals import METADATA_FOLDER, SnakemakeWorkflow
 from pipeline.workflow.stale_records import StaleRecords
@@ -17,9 +17,9 @@ from pipeline.workflow.startup import (
 
 def settle(dead):
     """Wait for jobs of starts that were killed, and for those of other hosts."""
-    invocations.wait_for_killed_invocations(run.directory, logger.warning)
+    invocations_and_leftover_jobs.wait_for_killed_invocations(run.directory, logger.warning)
     if any(not holder.is_own_process for holder in dead):
-        invocations.wait_for_remote_steps(run.directory, logger.warning)
+        invocations_and_leftover_jobs.wait_for_remote_steps(run.directory, logger.warning)
 
 
 snakemake_workflow = SnakemakeWorkflow(workflow)

@@ -32,7 +32,7 @@ LAYERS = {
 # Modules that import one from a package above theirs.
 EXCEPTIONS = {
     "sources.manifest": ["opt_out.entries", "opt_out.lists"],  # a source manifest lists the entries of its opt-out list
-    "pretrain.monitors.telemetry": ["pretrain.processes.rendezvous"],
+    "pretrain.monitors.telemetry": ["pretrain.processes.device_and_process_group"],
     "pretrain.checkpoints.saver": ["pretrain.parallel.backend"],
 }
 

@@ -183,11 +183,11 @@ def test_no_other_module_hard_codes_a_path() -> None:
 
 # Each of these reads unarchived files: of running jobs, of steps without units, or before archiving.
 LISTS_SINGLE_FILES = {
-    "slurm/invocations.py",
-    "job/batch.py",
+    "slurm/invocations_and_leftover_jobs.py",
+    "job/job_entry_point.py",
     "forecast/calibration.py",
     "pretrain/training_follower.py",
-    "provenance/signing.py",
+    "provenance/run_signing_and_log_checkpoint.py",
     "opt_out/other_runs_fingerprint.py",
 }
 LISTING = re.compile(r"\b(RECORD|ATTEMPT)\.glob\(|\bREADINGS\b[^\n]*\.glob\(|for place in RECORD_PLACES")

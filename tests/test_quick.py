@@ -51,10 +51,10 @@ def test_quick_mode_skips_marked_tests_and_tests_of_a_complete_run() -> None:
 
 def test_change_selects_tests_that_import_it_directly_or_indirectly() -> None:
     here, batch, loader = (
-        ROOT / "tests" / name for name in ("test_quick.py", "job/test_batch.py", "cli/test_entry_point.py")
+        ROOT / "tests" / name for name in ("test_quick.py", "job/test_job_entry_point.py", "cli/test_entry_point.py")
     )
     files = [here, batch, loader]
-    assert concerned(files, [ROOT / "pipeline/job/batch.py"]) == {batch}
+    assert concerned(files, [ROOT / "pipeline/job/job_entry_point.py"]) == {batch}
     assert concerned(files, [ROOT / "pipeline/job/reach.py"]) == {here, batch}, "through tests/changed.py, or attempts"
     assert concerned(files, [batch]) == {batch}
     failures = ROOT / "tests/evaluate/test_task_failures.py"

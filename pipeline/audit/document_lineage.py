@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline import layout
-from pipeline.config.genre_defaults import add_estimated_genres
+from pipeline.config.estimated_genres import add_estimated_genres
+from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import escape_to_one_line
 from pipeline.core.job_records import Record, load_records
 from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_reasons import explain_removal

@@ -24,15 +24,15 @@ from typing import Any
 from pipeline import layout
 from pipeline.audit.rerun_inputs import RerunInputs, check_input
 from pipeline.core.attestation_log import read_log
-from pipeline.core.command_line_text import (
+from pipeline.core.errors import InputError
+from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import (
     DIGEST_PREFIX,
     command_option,
     command_options,
     settings_digest,
     settings_json,
 )
-from pipeline.core.errors import InputError
-from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Record, load_records
 from pipeline.job import versions
 from pipeline.job.job_execution import expand_paths, list_files

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from pipeline.audit.document_lineage import trace_document
 from pipeline.audit.training_documents import TrainingAudit
+from pipeline.core.display_text import pluralize
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import pluralize
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, load_records, map_producers
 from pipeline.core.unicode_normalization import normalize_nfc

@@ -32,9 +32,9 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every file, record and count of a run, and who vouches for them; exit with 1 if something is wrong."""
-    from pipeline.audit.external_evidence import compare_external_evidence
+    from pipeline.audit.raw_files_and_commits import compare_external_evidence
     from pipeline.audit.reproduce import rerun_summary_steps
-    from pipeline.core.formatting import escape_to_one_line
+    from pipeline.core.display_text import escape_to_one_line
     from pipeline.provenance.verify_run import TrustAnchors, verify_run
 
     verified = verify_run(run, TrustAnchors(crate_sha256, key, timestamp_certificates, log, log_checkpoint))
@@ -120,7 +120,7 @@ def reproduce(
     """Run steps again from their records: exit with 0 if all is identical, 1 if something differs, 2 if it failed."""
     from pipeline.audit.reproduce import RerunVerdict, choose_records
     from pipeline.audit.reproduce import reproduce as reproduce_record
-    from pipeline.core.command_line_text import compress_numbered_paths
+    from pipeline.core.job_command_lines import compress_numbered_paths
 
     chosen, not_drawn, drawn_with = choose_records(run, step, sample, seed)
     if drawn_with:

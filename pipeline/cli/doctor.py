@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pipeline.cli.snakemake_command import find_cache_variable
 from pipeline.core.errors import InputError
-from pipeline.job.package_environments import find_environment_problems
+from pipeline.job.environment_lock_comparison import find_environment_problems
 from pipeline.slurm.site_checks import check_commands, run_command
 
 NEEDED_BYTES = 6_000_000_000

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pipeline.core import disk_space
+from pipeline.core import full_disk_errors
+from pipeline.core.display_text import escape_standard_output
 from pipeline.core.errors import EXIT_DISK_FULL, EXIT_TEMPORARY_FAILURE, InputError, Stopped
-from pipeline.core.formatting import escape_standard_output
 
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 RULE_COMMANDS = {
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     """
     if any(word.startswith("--settings") for word in arguments):  # the call of a rule has them
         stop_on_sigterm()
-        return int(importlib.import_module("pipeline.job.batch").main(arguments))
+        return int(importlib.import_module("pipeline.job.job_entry_point").main(arguments))
     for words, (module, function) in RULE_COMMANDS.items():
         if arguments[:-1] == [*words] and not arguments[-1].startswith("-"):
             getattr(importlib.import_module(module), function)(Path(arguments[-1]))
@@ -71,13 +71,13 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except Exception as error:
-        if not disk_space.is_disk_full(error):
+        if not full_disk_errors.is_disk_full(error):
             raise
-        disk_space.print_error(str(disk_space.disk_full_error(error)))
+        full_disk_errors.print_error(str(full_disk_errors.disk_full_error(error)))
         return EXIT_DISK_FULL
 
 
 def start() -> int:
     """Run the command of this process and return the exit code."""
-    disk_space.ignore_full_log_disk()
+    full_disk_errors.ignore_full_log_disk()
     return main(sys.argv[1:])

@@ -29,7 +29,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """Print a column for each run, with settings that differ and figures, and a row for each model, cells included."""
-    from pipeline.core.formatting import escape_to_one_line
+    from pipeline.core.display_text import escape_to_one_line
     from pipeline.experiment.mlflow_export import export_runs, prepare_mlflow
     from pipeline.experiment.run_overview import INTERVAL_NOTE, find_runs, format_models, format_runs
 
@@ -81,9 +81,9 @@ def ladder(
     ] = None,
 ) -> None:
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
+    from pipeline.core.display_text import escape_to_one_line
     from pipeline.core.errors import InputError
-    from pipeline.core.formatting import escape_to_one_line
-    from pipeline.experiment.scaling_law_report import find_rungs, format_ladder
+    from pipeline.experiment.model_ladder import find_rungs, format_ladder
 
     rungs, left_out = find_rungs(results)
     try:
@@ -96,7 +96,7 @@ def ladder(
 @command(commands, PANEL, "Speed by devices", "polder scaling results")
 def scaling(results: ResultsFolder = Path("results")) -> None:
     """Print how speed and energy of the same training change with the number of devices: strong and weak scaling."""
-    from pipeline.core.formatting import escape_to_one_line
+    from pipeline.core.display_text import escape_to_one_line
     from pipeline.experiment.device_scaling import format_scaling, read_measurements
 
     print("\n".join(map(escape_to_one_line, format_scaling(list(read_measurements(results))))))
@@ -111,7 +111,7 @@ def items(
     output: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path("items.html"),
 ) -> None:
     """Write a page of evaluation items: the prompt, the model's answer, and the likelihood of each choice."""
-    from pipeline.audit.evaluated_items import write_items
+    from pipeline.audit.evaluation_item_page import write_items
 
     counts = write_items(run, model, step, raw, output)
     print(f"{output}: {counts['shown']} items, {counts['altered']} with another text than what was asked")
@@ -134,7 +134,7 @@ def scores(
     ] = None,
 ) -> None:
     """Write the scores of a checkpoint, with intervals, in the format of another tool."""
-    from pipeline.evaluate.score_files import write_scores
+    from pipeline.evaluate.score_export import write_scores
 
     path, left_out = write_scores(run, model, step, kind, output, name)
     print(path)

@@ -11,9 +11,9 @@ import typer
 from pipeline.cli.parameters import print_json
 from pipeline.config.configuration import Config
 from pipeline.config.configuration_file import load_configuration
-from pipeline.core.command_line_text import DATA_PLACEHOLDER
+from pipeline.core.display_text import align_columns, escape_to_one_line
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns, escape_to_one_line
+from pipeline.core.job_command_lines import DATA_PLACEHOLDER
 from pipeline.forecast.evaluation_share import add_evaluation_share
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (
@@ -29,7 +29,7 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.report.plan_page import write_plan_page
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
-from pipeline.workflow.raw_text_checks import describe_genre_defaults
+from pipeline.workflow.settings_contradicted_by_text import describe_genre_defaults
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import MemoryPlan, estimate_training_memory
 

@@ -146,10 +146,10 @@ def measure(
     """Measure rates of this node, in a job with all of its GPUs, and print them as lines for a platform's file."""
     import torch
 
-    from pipeline.pretrain.processes import rendezvous
+    from pipeline.pretrain.processes import device_and_process_group
     from pipeline.slurm.platform_measurement import measure_node
 
-    name = rendezvous.get_device_name(rendezvous.choose_device(0)[1])
+    name = device_and_process_group.get_device_name(device_and_process_group.choose_device(0)[1])
     print(f"# {name}, by polder platform measure, {datetime.date.today():%Y-%m-%d}, torch {torch.__version__}")
     print("# Single matrix products: a training reaches less, see docs/reference/platform-file.md.", flush=True)
     for key, value in measure_node(folder, seconds):
@@ -181,7 +181,7 @@ def environment(
     deep: Annotated[bool, typer.Option("--deep", help="Compare every installed file with its RECORD.")] = False,
 ) -> None:
     """Compare the installed packages with a lock; exit with 1 if they differ."""
-    from pipeline.job.package_environments import find_environment_problems, list_unlocked_packages
+    from pipeline.job.environment_lock_comparison import find_environment_problems, list_unlocked_packages
 
     differences = list(find_environment_problems(lock, platform, deep))
     print("\n".join(differences) if differences else f"What is installed is what envs/{lock}.lock says.")

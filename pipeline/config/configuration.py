@@ -12,17 +12,17 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
-from pipeline.config.genre_defaults import estimate_source_genre, find_older_defaults
-from pipeline.config.key_errors import format_validation_error, replace_deprecated_names
+from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
+from pipeline.config.key_errors_and_deprecations import format_validation_error, replace_deprecated_names
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check_retrain_models, check_sections
-from pipeline.core.command_line_text import path_hint, substitute_data_folder
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import path_hint, substitute_data_folder
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus
-from pipeline.corpus.text.genre_identification import GenreEstimate
+from pipeline.corpus.text.source_genre_estimate import GenreEstimate
 from pipeline.evaluate.settings import Suite
 from pipeline.experiment.cells import (
     CellContext,

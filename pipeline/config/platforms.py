@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.config.key_errors import format_validation_error
+from pipeline.config.key_errors_and_deprecations import format_validation_error
 from pipeline.core.errors import InputError
 from pipeline.core.platform_files import load_platform
 from pipeline.core.settings import Settings

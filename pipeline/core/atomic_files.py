@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path
+from pipeline.core.full_disk_errors import disk_full_error, is_disk_full, remove_path
 from pipeline.core.output_lease import temporary_output_path
 
 

@@ -18,10 +18,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.core.command_line_text import shorten_command
-from pipeline.core.disk_space import disk_full_error, is_disk_full
 from pipeline.core.errors import InputError
+from pipeline.core.full_disk_errors import disk_full_error, is_disk_full
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import shorten_command
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTESTATION_LOG

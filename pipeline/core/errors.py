@@ -5,7 +5,7 @@ import getpass
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.core.formatting import escape_to_one_line
+from pipeline.core.display_text import escape_to_one_line
 
 
 class InputError(Exception):

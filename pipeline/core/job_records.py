@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pipeline.core.atomic_files import write_json
-from pipeline.core.command_line_text import command_option, settings_digest, settings_json, shorten_command
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import command_option, settings_digest, settings_json, shorten_command
 from pipeline.core.json_values import parse_json, validate_fields
 from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCH_ARCHIVES, BATCHES, RECORD, RECORDS, UNIT_RECORDS

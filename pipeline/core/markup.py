@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from pipeline.core.formatting import NOT_ASCII, escape_invisible
+from pipeline.core.display_text import NOT_ASCII, escape_invisible
 
 NOT_STATED = "not stated"
 STYLE_SHEET = "markup.css"

@@ -24,7 +24,7 @@ from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
-from pipeline.sources.web_reservations import STATES_TDM, HostRules, WebReservations, is_reserved
+from pipeline.sources.web_reservation_rules import STATES_TDM, HostRules, WebReservations, is_reserved
 
 SHOWN_CHARACTERS = 200
 CACHED_LICENSES = 10_000  # different license texts

@@ -16,7 +16,7 @@ from scipy import stats
 
 from pipeline import layout
 from pipeline.core.confidence_intervals import proportion_interval
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.differences import add_corrected_p_values, compare_checkpoints
 from pipeline.evaluate.item_results import ItemAnswers, ItemKey
 from pipeline.evaluate.trivial_baseline_tests import holm_correction

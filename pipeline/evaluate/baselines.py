@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
+from pipeline.core.full_disk_errors import remove_path
 from pipeline.core.output_lease import Lease
 from pipeline.evaluate.item_results import write_items
 from pipeline.evaluate.settings import BaselineSettings
@@ -26,7 +26,7 @@ from pipeline.evaluate.suites import (
 )
 from pipeline.model.huggingface import read_architecture, read_end_token_ids, save_pretrained
 from pipeline.model.networks import initial_state
-from pipeline.pretrain import failed_training
+from pipeline.pretrain import failed_training_outcome
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
     Raises:
         InputError: as in `evaluate suites`.
     """
-    if settings.untrained_seed is not None and (ended := failed_training.read_failure(model[0])):
+    if settings.untrained_seed is not None and (ended := failed_training_outcome.read_failure(model[0])):
         return write_empty_results(settings.name, None, ended, results, answers)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.lm_eval_model import load_model

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import Field, ValidationError
 
-from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
+from pipeline.core.full_disk_errors import is_disk_full
 from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings

@@ -27,7 +27,7 @@ from pipeline.core.confidence_intervals import (
     ratio_interval,
     simulated_coverage,
 )
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.item_results import BITS, ItemKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
 from pipeline.evaluate.score_trends import find_trends

@@ -37,10 +37,10 @@ def _run_process(given: dict[str, Any], launcher: str, outcome: Path) -> int:
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     import torch.distributed as dist
 
-    from pipeline.pretrain.processes import rendezvous
+    from pipeline.pretrain.processes import device_and_process_group
 
     try:
-        device = rendezvous.join_process_group(launcher, platform)
+        device = device_and_process_group.join_process_group(launcher, platform)
         counts = evaluate_checkpoint(settings, device=device, versions=versions, **_parse_paths(given))
     except InputError as error:  # in this process or in all; the launcher ends the others
         _write_outcome(outcome, {"refused": str(error)})

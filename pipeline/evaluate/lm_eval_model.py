@@ -32,7 +32,7 @@ from transformers import (
 from pipeline.core.errors import InputError
 from pipeline.evaluate.item_results import hash_prompts
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
-from pipeline.evaluate.task_errors import format_error, gather_from_processes, is_task_error
+from pipeline.evaluate.task_failures import format_error, gather_from_processes, is_task_error
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")

@@ -18,7 +18,7 @@ from pipeline.evaluate.export_check import load_checked_generator
 from pipeline.evaluate.memorization import count_letters, measure_memorization
 from pipeline.evaluate.settings import SamplesSettings
 from pipeline.evaluate.text_generator import prepare_generation
-from pipeline.pretrain import failed_training
+from pipeline.pretrain import failed_training_outcome
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
 
@@ -70,7 +70,7 @@ def run(
             document is long enough to measure memorization.
         RuntimeError: Transformers computes other logits than the network that was trained.
     """
-    if ended := failed_training.read_failure(final):
+    if ended := failed_training_outcome.read_failure(final):
         content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.core.confidence_intervals import assign_cluster_indices
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import ANSWER_BITS, BITS, ItemKey, ScoreKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, jackknife_pseudovalues, sum_clusters
 from pipeline.evaluate.trivial_baseline_tests import LEVEL, holm_correction, sign_flip_p_value

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.command_line_text import substitute_data_folder
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import substitute_data_folder
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import Harmful
 from pipeline.corpus.settings import PersonalData

@@ -14,17 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline import layout
-from pipeline.core.disk_space import remove_path
 from pipeline.core.errors import InputError
+from pipeline.core.full_disk_errors import remove_path
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.core.output_lease import Lease
-from pipeline.evaluate.baseline_answers import read_baseline_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import read_baseline_answers
 from pipeline.evaluate.dataset_mirror import MirrorFolders
 from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
 from pipeline.evaluate.item_results import write_items
-from pipeline.evaluate.protocol import describe_protocol
+from pipeline.evaluate.lm_eval_scores import add_baselines, run_lm_eval
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
-from pipeline.evaluate.task_errors import ProcessFailure, SharedFailure, blame_items, blame_task, gather_from_processes
+from pipeline.evaluate.task_failures import (
+    ProcessFailure,
+    SharedFailure,
+    blame_items,
+    blame_task,
+    gather_from_processes,
+)
 from pipeline.evaluate.task_loader import (
     TaskSource,
     failed_task_entry,
@@ -33,8 +39,8 @@ from pipeline.evaluate.task_loader import (
     sample_items,
     too_long_entry,
 )
-from pipeline.evaluate.task_scores import add_baselines, run_lm_eval
-from pipeline.pretrain import failed_training
+from pipeline.evaluate.task_protocol import describe_protocol
+from pipeline.pretrain import failed_training_outcome
 from pipeline.pretrain.processes.launch_command import (
     build_command,
     count_processes,
@@ -92,7 +98,7 @@ def run(
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
-    if ended := failed_training.read_failure(milestone):
+    if ended := failed_training_outcome.read_failure(milestone):
         return write_empty_results(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers, "scratch": scratch}
@@ -330,7 +336,7 @@ def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: 
 
 
 def write_empty_results(
-    model: str, step: int | None, ended: failed_training.TrainingFailure, results: Path, answers: Path
+    model: str, step: int | None, ended: failed_training_outcome.TrainingFailure, results: Path, answers: Path
 ) -> dict[str, int]:
     """Write empty results of a cell that did not reach its end, with the reason."""
     write_items(answers, [])

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
-from pipeline.evaluate.baseline_answers import render_rule_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import render_rule_answers
 from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_shipped_index
 from pipeline.evaluate.entity_scores import serialize_entities
 from pipeline.evaluate.fewshot_draws import choose_examples
 from pipeline.evaluate.item_results import read_metadata_field, read_target_share
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.task_errors import blame_task
+from pipeline.evaluate.task_failures import blame_task
 from pipeline.evaluate.task_file_reader import (
     find_data_file,
     find_includes,

@@ -17,7 +17,7 @@ from scipy.special import stdtr, stdtrit
 
 from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import BITS, ItemKey, ScoreKey
 from pipeline.pretrain.monitors.document_losses import read_document_losses
 

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.experiment.settings import CORPUS_PREFIX, Cell, Experiment, ExperimentPage, Values
-from pipeline.model.size import training_flops
+from pipeline.model.size_and_cost import training_flops
 from pipeline.plan.settings import PlatformPlan
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pipeline import layout
 from pipeline.core.batch_schedule import BatchSchedule, median_step_seconds
+from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns
 from pipeline.core.job_records import Record
 from pipeline.experiment.run_overview import RunSummary, find_last_segments, find_runs, run_folder
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import layout
-from pipeline.core.disk_space import is_disk_full
+from pipeline.core.display_text import escape_to_one_line, pluralize, truncate_text
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import escape_to_one_line, pluralize, truncate_text
+from pipeline.core.full_disk_errors import is_disk_full
 from pipeline.core.job_records import Record, is_training_segment, load_records
 from pipeline.experiment.run_overview import RunSummary, run_folder
 from pipeline.provenance.trace import ReportFigure

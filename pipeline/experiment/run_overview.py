@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import layout
+from pipeline.core.display_text import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
 from pipeline.core.stored_files import FileStore
 from pipeline.energy.energy_accounting_file import JOULE, EnergyUnit, choose_energy_unit

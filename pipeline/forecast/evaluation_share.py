@@ -9,7 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.energy.energy_forecast import CostRange, add_independent_error, relative_interval
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_file_reader import list_item_files, read_data_rows
-from pipeline.model.size import active_parameter_count
+from pipeline.model.size_and_cost import active_parameter_count
 from pipeline.plan.training_time import count_validations
 
 BYTES_PER_TOKEN = 4

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipeline.config.configuration import Config
 from pipeline.config.item_files import list_count_only_item_files
-from pipeline.model.size import parameter_count, training_flops
+from pipeline.model.size_and_cost import parameter_count, training_flops
 
 RawBytes = Mapping[str, float]
 """Bytes on disk by source."""

@@ -21,8 +21,8 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import attestation_log, platform_files
-from pipeline.core.command_line_text import shorten_command
 from pipeline.core.errors import InputError, Stopped, anonymize_paths
+from pipeline.core.job_command_lines import shorten_command
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.machine import describe_machine
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree

@@ -19,17 +19,17 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.core import output_lease
 from pipeline.core.attestation_log import load_signing_key
-from pipeline.core.command_line_text import expand_numbered_path
-from pipeline.core.disk_space import disk_full_error, is_disk_full, remove_path, truncate_and_remove
 from pipeline.core.errors import DiskFull, InputError, Superseded
+from pipeline.core.full_disk_errors import disk_full_error, is_disk_full, remove_path, truncate_and_remove
 from pipeline.core.hashing import hash_each_file, hash_file
+from pipeline.core.job_command_lines import expand_numbered_path
 from pipeline.core.job_records import FileEntry, Record, ReusedResult, UnitRecords
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
 from pipeline.core.settings import Settings, merge_settings
 from pipeline.core.stored_files import FileStore, StoredFile
-from pipeline.job import identical_job_reuse, package_environments, run_snapshot, versions
+from pipeline.job import environment_lock_comparison, identical_job_reuse, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 from pipeline.job.input_producers import find_producers
 
@@ -106,7 +106,7 @@ class Job:
         """Raise InputError if code or environment differ from the plan, or installed packages from the lock."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
-        found = package_environments.job_environment(self.name, lock)
+        found = environment_lock_comparison.job_environment(self.name, lock)
         platform = self.arguments.platform or run_snapshot.planned_platform()
         self.environment_version = found.version
         self.environment = {

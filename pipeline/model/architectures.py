@@ -42,7 +42,7 @@ class Shape:
     parameter_count: Callable[..., int]
     flops_per_token: Callable[..., int]
     activation_bytes: Callable[..., float]
-    """These three have the signatures of the functions of the same name in `pipeline.model.size`."""
+    """These three have the signatures of the functions of the same name in `pipeline.model.size_and_cost`."""
     active_parameter_count: Callable[..., int] | None = None
     """The same for an architecture with experts; in others all parameters are active."""
 

@@ -21,7 +21,7 @@ from pipeline.model import decoder
 from pipeline.model.attention import Attention
 from pipeline.model.networks import Network, draw_normal
 from pipeline.model.settings import Architecture, RopeScaling
-from pipeline.model.size import learning_rate_factor
+from pipeline.model.size_and_cost import learning_rate_factor
 
 
 class LlamaBlock(decoder.Block):
@@ -57,7 +57,7 @@ def initial_weight(
 
     Norms are one; matrices are normal with one deviation, the two that write into the stream with it / sqrt(2 L), so
     that its variance does not grow with the L layers (Radford et al. 2019); with a base width, both times the factor
-    of `pipeline.model.size`. How they are drawn: `pipeline.model.networks`.
+    of `pipeline.model.size_and_cost`. How they are drawn: `pipeline.model.networks`.
     """
     if len(shape) == 1:
         return torch.ones(shape)[part[0] if part else slice(None)]

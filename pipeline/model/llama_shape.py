@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.settings import Architecture
-from pipeline.model.size import replicated_key_value_heads
+from pipeline.model.size_and_cost import replicated_key_value_heads
 
 
 def make_preset(*sizes: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     logits at a time, at least 2,048 rows (`pipeline.model.loss`), in bf16 with a copy, and then the output weight's
     gradient also exists in fp32. Where `tensor` devices split the model, `tokens` is the share of one of them: the
     inputs of the projections (2 D) and all logits are those of the whole group, the logits with probabilities and
-    gradient in fp32. Of which heads it holds keys and values: `pipeline.model.size`.
+    gradient in fp32. Of which heads it holds keys and values: `pipeline.model.size_and_cost`.
     """
     a, tokens, tensor = architecture, work.tokens, work.tensor
     heads = a.heads + replicated_key_value_heads(a, tensor, work.context)

@@ -15,7 +15,7 @@ from pipeline.model import llama_shape
 from pipeline.model.architectures import DeviceWork, Shape
 from pipeline.model.llama_shape import flops_per_token
 from pipeline.model.settings import Architecture
-from pipeline.model.size import replicated_key_value_heads
+from pipeline.model.size_and_cost import replicated_key_value_heads
 
 _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6}
 

@@ -24,7 +24,7 @@ from pipeline.sources.decompression import DamagedFile, DecompressedChunks, read
 from pipeline.sources.raw_documents import exact_text, iso_date
 from pipeline.sources.record_formats import split_format
 from pipeline.sources.settings import OptOut
-from pipeline.sources.web_reservations import ANY_AGENT, ReservationFile, WebReservation, robots_rules, tdm_rules
+from pipeline.sources.web_reservation_rules import ANY_AGENT, ReservationFile, WebReservation, robots_rules, tdm_rules
 
 # Agents that gather text to train models, or by which a site forbids that use: those with this function in robots.json
 # of github.com/ai-robots-txt/ai.robots.txt, commit 738c80df2169 of 2026-08-22. Agents that answer a user's question are

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size_and_cost import flops_per_token, parameter_count
 from pipeline.plan.formulas import tensor_parallel_degrees, work_per_pipeline_rank
 from pipeline.plan.settings import MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
 from pipeline.plan.training_step_operations import count_key_value_heads_read

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
-from pipeline.model.size import active_parameter_count, parameter_count, training_flops
+from pipeline.model.size_and_cost import active_parameter_count, parameter_count, training_flops
 from pipeline.plan import formulas, scaling_laws
 from pipeline.plan.alternative_models import advise_shapes, plan_model_sizes
-from pipeline.plan.cost_forecast import FORMULAS as INTERVAL
-from pipeline.plan.cost_forecast import add_time_interval, forecast_costs, list_time_notes
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
-from pipeline.plan.strategies import hybrid_group_size
+from pipeline.plan.sharding_strategies import hybrid_group_size
+from pipeline.plan.time_and_energy_forecast import FORMULAS as INTERVAL
+from pipeline.plan.time_and_energy_forecast import add_time_interval, forecast_costs, list_time_notes
 from pipeline.plan.training_time import FORMULAS as RUN_TIME
 from pipeline.plan.training_time import estimate_training_time
 

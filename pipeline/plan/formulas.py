@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pipeline.model.architectures import DeviceWork
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
+from pipeline.model.size_and_cost import activation_bytes, flops_per_token, parameter_count
 from pipeline.plan.settings import Precision, TrainingPlan
-from pipeline.plan.strategies import STRATEGIES, Placement
+from pipeline.plan.sharding_strategies import STRATEGIES, Placement
 
 GENERAL_PURPOSE_FLOPS = 1e23  # indicative criterion for a general-purpose model: Commission guidelines, EU AI Act, 2025
 
@@ -22,7 +22,8 @@ def training_flops(parameters: float, tokens: float, *, recomputation: bool = Fa
     """Return the floating-point operations of training: 6 N D, or 8 N D where activations are computed again.
 
     2 N per token forward and 4 N backward, a second forward with recomputation: Kaplan et al. 2020, section 2.1;
-    Narayanan et al. 2021, appendix. Attention's own products are excluded (`pipeline.model.size.flops_per_token`).
+    Narayanan et al. 2021, appendix. Attention's own products are excluded
+    (`pipeline.model.size_and_cost.flops_per_token`).
     """
     return (8 if recomputation else 6) * parameters * tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.core.formatting import align_columns
+from pipeline.core.display_text import align_columns
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
 UNITS: dict[str, tuple[tuple[str, float], ...]] = {

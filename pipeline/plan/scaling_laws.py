@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 
 MINIMUM_EXPONENT = 1e-3  # below it, a thousand times as many change the term by less than 1 %
 LossUnit = Literal["nats per token", "bits per byte"]

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
-from pipeline.plan.strategies import StrategyName
+from pipeline.plan.sharding_strategies import StrategyName
 
 Precision = Literal["fp32", "bf16"]
 

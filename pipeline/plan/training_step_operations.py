@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import replicated_key_value_heads, ulysses_degree
+from pipeline.model.size_and_cost import replicated_key_value_heads, ulysses_degree
 from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.sharding_strategies import STRATEGIES, hybrid_group_size
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
-from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
 
 FLOAT8_RATE = 1.8
 """Rate of matrix products in 8 bits relative to those in bf16, fitted on torchtitan's six rows in float8 (H100, H200):

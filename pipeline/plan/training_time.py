@@ -7,11 +7,11 @@ import math
 from typing import Any, NamedTuple
 
 from pipeline.core.batch_schedule import StepRange
-from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count, training_flops
+from pipeline.model.size_and_cost import active_parameter_count, flops_per_token, parameter_count, training_flops
 from pipeline.plan import formulas, training_step_operations
 from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.plan.step_time import Machine, StepTime, estimate_step_time
-from pipeline.plan.strategies import STRATEGIES
 
 HOW_TO_MEASURE = {
     "peak_flops_per_second": "the device's data sheet has it: dense, in bf16",

@@ -15,9 +15,9 @@ from typing import Any
 from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.core.output_lease import Lease
 from pipeline.layout import CHECKPOINT_STATE, METRICS_FILE
-from pipeline.model.size import active_parameter_count, parameter_count
-from pipeline.plan.strategies import STRATEGIES
-from pipeline.pretrain import failed_training
+from pipeline.model.size_and_cost import active_parameter_count, parameter_count
+from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.pretrain import failed_training_outcome
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.parallel import process_layout
@@ -29,9 +29,9 @@ from pipeline.pretrain.processes.launch_command import (
     set_platform_variables,
 )
 from pipeline.pretrain.settings import SegmentSettings, Training
+from pipeline.tokens.memory_mapped_shards import copy_to_node
 from pipeline.tokens.ngram_models import NgramModels
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
-from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 from pipeline.tokens.validation_set import ValidationSet
 
@@ -46,7 +46,7 @@ WATCHING = (
     "pipeline.pretrain.checkpoints.recovery.remove_recovery_checkpoints",
     "pipeline.core.output_lease",
     "pipeline.core.lock_owner",
-    "pipeline.core.disk_space",
+    "pipeline.core.full_disk_errors",
 )
 
 
@@ -85,7 +85,7 @@ def run(
         RuntimeError: the training failed.
         Stopped: a signal stopped it after a recovery checkpoint.
     """
-    if ended := failed_training.read_failure(previous[0]) if previous else None:
+    if ended := failed_training_outcome.read_failure(previous[0]) if previous else None:
         print(f"not trained: {ended.status} after step {ended.reached_step}", flush=True)
         return _write_failed_milestone(settings, milestone, ended, [])
     processes = count_processes(launch)
@@ -122,8 +122,8 @@ def run(
             raise
         reached = metrics.find_last_step(scratch / METRICS_FILE, settings.first_step)
         lines = metrics.read_metrics(scratch / METRICS_FILE)
-        ended = failed_training.TrainingFailure(
-            failed_training.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
+        ended = failed_training_outcome.TrainingFailure(
+            failed_training_outcome.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
         )
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_write_failed_milestone(settings, milestone, ended, lines), "world_size": processes}
@@ -135,14 +135,17 @@ def run(
 
 
 def _write_failed_milestone(
-    settings: SegmentSettings, milestone: Path, ended: failed_training.TrainingFailure, lines: list[dict[str, Any]]
+    settings: SegmentSettings,
+    milestone: Path,
+    ended: failed_training_outcome.TrainingFailure,
+    lines: list[dict[str, Any]],
 ) -> dict[str, Any]:
     done = [line for line in lines if "loss" in line]
     before = settings.training.batch_schedule.count_tokens(0, settings.first_step if done else ended.reached_step)
     seen = done[-1]["tokens_seen"] if done else before
     ended = ended._replace(step=settings.last_step)
     return {
-        "outcome": failed_training.write_failure(milestone, ended, lines),
+        "outcome": failed_training_outcome.write_failure(milestone, ended, lines),
         "steps": len(done),
         "first_step": settings.first_step,
         "last_step": settings.last_step,

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.settings import Pretrained, Settings, optional_later_field
 from pipeline.model.settings import Architecture
-from pipeline.plan.strategies import STRATEGIES, Backend, StrategyName, list_backend_strategies
+from pipeline.plan.sharding_strategies import STRATEGIES, Backend, StrategyName, list_backend_strategies
 from pipeline.tokens.settings import Sampling
 
 EXECUTION_KEYS = frozenset(

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.command_line_text import command_option
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import command_option
 from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record
 from pipeline.energy.readings import format_current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW_RATIO, TensorBoardWriter, read_metrics

@@ -12,7 +12,11 @@ from pipeline.core.attestation_log import NO_PREVIOUS_LINE, SLSA_PROVENANCE, Log
 from pipeline.core.errors import InputError
 from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
-from pipeline.provenance.signing import filter_published_checkpoints, find_run_names, read_published_checkpoints
+from pipeline.provenance.run_signing_and_log_checkpoint import (
+    filter_published_checkpoints,
+    find_run_names,
+    read_published_checkpoints,
+)
 from pipeline.provenance.trusted_timestamps import read_timestamp
 
 ReportProblem = Callable[[str, str], None]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.command_line_text import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.job_records import Record, load_records
 from pipeline.core.package_records import read_environment
 from pipeline.core.stored_files import FileStore, StoredFile

@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.command_line_text import (
+from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import (
     DIGEST_PREFIX,
     command_option,
     settings_digest,
     settings_json,
     shorten_command,
 )
-from pipeline.core.errors import InputError
 from pipeline.core.job_records import Attempt, Record, map_producers
 from pipeline.core.package_records import read_environment
 from pipeline.energy.energy_accounting_file import JOULE, EnergyAccounting, EnergyFigure

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
+from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
 from pipeline.core.stored_files import ArchivedFile, FileStore

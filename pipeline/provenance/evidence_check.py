@@ -21,8 +21,8 @@ from pipeline.core.attestation_log import (
     LogLine,
     fixed_attempt_fields,
 )
-from pipeline.core.command_line_text import DIGEST_PREFIX, command_option
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
 from pipeline.core.lock_owner import LockOwner

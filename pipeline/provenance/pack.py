@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 import bagit
 
 from pipeline import layout
+from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
 from pipeline.provenance.verify_files import LARGE_FILES
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from prov.model import PROV, ProvDocument
 
-from pipeline.core.command_line_text import command_option
+from pipeline.core.job_command_lines import command_option
 from pipeline.core.job_records import Attempt, FileEntry, Record
 
 VOCABULARY = "https://schema.org/"

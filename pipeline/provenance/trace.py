@@ -17,10 +17,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline import layout
-from pipeline.core.command_line_text import compress_numbered_paths
+from pipeline.core.display_text import pluralize
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import pluralize
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import compress_numbered_paths
 from pipeline.core.job_records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.settings import Pretrained
 from pipeline.core.stored_files import FileStore

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from pipeline import layout
 from pipeline.core.attestation_log import LogCheckpoint
+from pipeline.core.display_text import escape_to_one_line, pluralize
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import escape_to_one_line, pluralize
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
@@ -24,7 +24,7 @@ from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSi
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
 from pipeline.provenance.evidence_check import EvidenceCheck, check_record
 from pipeline.provenance.inventory import CRATE_VOUCHER, UNREADABLE, find_unreadable_evidence, take_inventory
-from pipeline.provenance.signing import find_run_names
+from pipeline.provenance.run_signing_and_log_checkpoint import find_run_names
 
 
 class _CrateMetadata:

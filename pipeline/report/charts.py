@@ -14,7 +14,7 @@ from itertools import cycle, pairwise
 
 from markupsafe import Markup
 
-from pipeline.core.formatting import truncate_text
+from pipeline.core.display_text import truncate_text
 from pipeline.core.job_records import Record
 from pipeline.core.markup import format_number, html_element
 

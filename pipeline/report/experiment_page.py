@@ -13,7 +13,7 @@ from markupsafe import Markup
 from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.item_results import BITS
 from pipeline.experiment.cell_comparison import (
     VALIDATION,

@@ -23,7 +23,7 @@ from pipeline.energy.energy_accounting_file import validate_accounting
 from pipeline.evaluate.score_formats import format_model_index
 from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report import amount_formatting, charts, footprint, training_section
-from pipeline.report.energy_section import compute_energy_accounting
+from pipeline.report.energy_accounting import compute_energy_accounting
 from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS
 from pipeline.report.experiment_page import FINISHED, summarize_experiment
 from pipeline.report.key_figures import compute_key_figures

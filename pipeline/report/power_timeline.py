@@ -14,7 +14,7 @@ from math import ceil
 
 from markupsafe import Markup
 
-from pipeline.core.formatting import truncate_text
+from pipeline.core.display_text import truncate_text
 from pipeline.core.markup import format_number, html_element
 from pipeline.energy.attribution.clock_and_name_corrections import merge_spans
 from pipeline.energy.energy_accounting_file import EnergyAccounting, NodePowerPeriod
@@ -27,7 +27,7 @@ from pipeline.report.charts import (
     round_ticks,
     wrap_figure,
 )
-from pipeline.report.energy_section import unix_seconds
+from pipeline.report.energy_accounting import unix_seconds
 from pipeline.report.footprint import COMPONENTS
 from pipeline.report.run_reader import RunReader, valid_attempts
 

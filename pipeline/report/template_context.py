@@ -20,7 +20,7 @@ from pipeline.report.data_section import (
     summarize_corpus,
     summarize_sources,
 )
-from pipeline.report.energy_section import compare_forecast
+from pipeline.report.energy_accounting import compare_forecast
 from pipeline.report.evaluation_section import (
     SHOWN_DIFFERENCES,
     compare_contaminated_items,

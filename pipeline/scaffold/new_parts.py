@@ -24,7 +24,7 @@ _TEMPLATES = Environment(
 )
 
 
-DECLARATIONS = "pipeline/workflow/steps/corpus_after_deduplication.py"
+DECLARATIONS = "pipeline/workflow/steps/corpus_decontamination_and_publication.py"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.config.key_errors import format_validation_error
+from pipeline.config.key_errors_and_deprecations import format_validation_error
 from pipeline.config.platforms import load_platform_settings
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
@@ -38,10 +38,10 @@ from pipeline.energy.readings import ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
 from pipeline.job import run_snapshot
 from pipeline.provenance.evidence_attestation import attest_evidence
-from pipeline.slurm import invocations, job_energy, sacct
+from pipeline.slurm import invocations_and_leftover_jobs, job_energy, sacct
 from pipeline.slurm.executor.interface import ENDED_STATES
 from pipeline.slurm.executor.slurm_commands import QUERY_SECONDS, run_slurm_command
-from pipeline.slurm.invocations import SlurmInvocation
+from pipeline.slurm.invocations_and_leftover_jobs import SlurmInvocation
 from pipeline.slurm.output_parsing import list_hosts
 
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
@@ -124,7 +124,7 @@ def _query_ended_jobs(names: list[str], since: datetime, known: set[str]) -> dic
             continue
         problem, there = None, {number for number, job in jobs.items() if job.allocations[-1].is_over} | known
         # Where Slurm does not answer, what the database has is all that anybody can wait for.
-        queued = invocations.query_jobs(names, ended=True)
+        queued = invocations_and_leftover_jobs.query_jobs(names, ended=True)
         alive = {number for number, job in (queued or {}).items() if job.state not in ENDED_STATES}
         if queued is None or not (queued.keys() | jobs.keys()) - alive - there:
             return jobs
@@ -134,7 +134,7 @@ def _query_ended_jobs(names: list[str], since: datetime, known: set[str]) -> dic
 
 
 def _collect_cluster(
-    folder: Path, cluster: str | None, begun: list[invocations.SlurmInvocation], has_ear: bool
+    folder: Path, cluster: str | None, begun: list[invocations_and_leftover_jobs.SlurmInvocation], has_ear: bool
 ) -> tuple[int, list[str]]:
     """Write the files of the jobs of invocations on one cluster; return how many are new, and the problems.
 
@@ -169,11 +169,11 @@ def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda
         InputError: the configuration of the run is not valid.
     """
     settings, platform_has_ear = load_energy_settings(run_directory)
-    begun: dict[str | None, list[invocations.SlurmInvocation]] = {}
-    for start in invocations.load_invocations(run_directory):
+    begun: dict[str | None, list[invocations_and_leftover_jobs.SlurmInvocation]] = {}
+    for start in invocations_and_leftover_jobs.load_invocations(run_directory):
         begun.setdefault(start.cluster, []).append(start)
     problems = write_external_readings(run_directory, settings, [start for some in begun.values() for start in some])
-    here, written = invocations.query_cluster_name() if begun else None, 0
+    here, written = invocations_and_leftover_jobs.query_cluster_name() if begun else None, 0
     for cluster, of_cluster in begun.items():
         if here is None or cluster in (None, here):
             try:
@@ -187,18 +187,18 @@ def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda
         (run_directory / layout.ACCOUNTING_PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
         write_json(
             run_directory / layout.ACCOUNTING_PROBLEMS,
-            {"asked": invocations.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
+            {"asked": invocations_and_leftover_jobs.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
         )
     return written
 
 
 def finish_accounting(run_directory: Path, warn: Callable[[str], None]) -> None:
     """Write what the jobs of this invocation have cost, and that none of them is left to the next invocation."""
-    if invocations.current_invocation is None:
+    if invocations_and_leftover_jobs.current_invocation is None:
         return
     try:
-        if invocations.query_jobs([invocations.current_invocation.name]) == {}:
-            invocations.current_invocation.end(run_directory)
+        if invocations_and_leftover_jobs.query_jobs([invocations_and_leftover_jobs.current_invocation.name]) == {}:
+            invocations_and_leftover_jobs.current_invocation.end(run_directory)
         collect_accounting(run_directory, warn)
     except InputError as error:
         warn(str(error))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.forecast.corpus_forecast import (
+from pipeline.forecast.corpus_size_and_time import (
     JOIN_SHARES,
     CorpusSize,
     CpuRate,
@@ -24,7 +24,7 @@ from pipeline.forecast.corpus_forecast import (
 )
 from pipeline.slurm.executor.job_requests import ResourceRequest, pack_jobs
 from pipeline.slurm.resources import STEPS_HOLDING_KEYS, StepResources
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS
 
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/results/tokenizer.md

@@ -18,8 +18,8 @@ from typing import Any
 from pipeline.config.platforms import Platform
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.job import package_environments
-from pipeline.job.package_environments import Environment
+from pipeline.job import environment_lock_comparison
+from pipeline.job.environment_lock_comparison import Environment
 from pipeline.slurm.executor.snakemake_private import EnvModules
 from pipeline.slurm.site_checks import COMMAND_SECONDS, SiteFinding
 from pipeline.workflow.steps import STEPS
@@ -58,7 +58,7 @@ def image_environments(platform: Platform, lock: str) -> dict[str, Environment] 
     finding = check_image(platform)
     if not finding.ok:
         raise InputError(f"{finding.what}: {finding.way_out}")
-    return package_environments.image_environments(
+    return environment_lock_comparison.image_environments(
         str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **image_variables(platform)}
     )
 

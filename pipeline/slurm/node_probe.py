@@ -24,9 +24,12 @@ def probe_node(disk: str, device: str) -> dict[str, object]:
     given = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     answer["gpus_given"] = len([gpu for gpu in given.split(",") if gpu])
     if device:
-        from pipeline.pretrain.processes import rendezvous
+        from pipeline.pretrain.processes import device_and_process_group
 
-        answer |= {"built_for": rendezvous.find_torch_build(), "gpus_seen": rendezvous.count_visible_devices()}
+        answer |= {
+            "built_for": device_and_process_group.find_torch_build(),
+            "gpus_seen": device_and_process_group.count_visible_devices(),
+        }
     if disk:
         try:
             finding = site_checks.check_writable("the node's disk", platform_files.fill_folder_template(disk, None))
@@ -41,9 +44,9 @@ def probe_network() -> dict[str, object] | None:
     import torch
     import torch.distributed as dist
 
-    from pipeline.pretrain.processes import rendezvous
+    from pipeline.pretrain.processes import device_and_process_group
 
-    device = rendezvous.join_process_group("srun")
+    device = device_and_process_group.join_process_group("srun")
     backend = dist.get_backend()
     numbers = torch.ones(MEGABYTES.get(backend, 64) * 250_000, device=device)
     dist.all_reduce(numbers)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from pipeline.core.errors import InputError
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 
 MATRIX_SIZES = {"cuda": 8192, "cpu": 2048}
 COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
@@ -25,11 +25,11 @@ def _seconds_per_call(call: Callable[[], object], device: torch.device, seconds:
     """Return the mean time of a call, repeated for so long, after calls that load kernels and raise clocks."""
     for _ in range(WARM_UP_CALLS):
         call()
-    rendezvous.synchronize(device)
+    device_and_process_group.synchronize(device)
     started, calls = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < seconds or not calls:
         call()
-        rendezvous.synchronize(device)
+        device_and_process_group.synchronize(device)
         calls += 1
     return elapsed / calls
 
@@ -78,11 +78,11 @@ def measure_node(
     Args:
         seconds: how long each rate of a device is measured.
     """
-    _, device = rendezvous.choose_device(0)
+    _, device = device_and_process_group.choose_device(0)
     yield "matrix_flops_per_second", measure_matrix_rate(device, MATRIX_SIZES[device.type], seconds)
     size = COPIED_BYTES[device.type]
     yield "memory_bytes_per_second", measure_copy_rate(device, device, size, seconds)
-    if rendezvous.count_visible_devices() > 1:
+    if device_and_process_group.count_visible_devices() > 1:
         yield "node_bytes_per_second", measure_copy_rate(device, torch.device("cuda", 1), size, seconds)
     if folder:
         yield "storage_bytes_per_second", measure_storage_rate(folder, written_bytes)

@@ -15,10 +15,10 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.platforms import Allocation, JobOptions, Partition, PartitionKind
 from pipeline.forecast.workload import segment_flops
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.pretrain.processes.launch_command import launcher_name, parse_cpus_per_task
 from pipeline.slurm.executor.job_requests import RequestGrowth, compute_request_growth
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS
 from pipeline.workflow.steps.declaration import BytesOf, ResourceNeeds
 

@@ -12,7 +12,7 @@ from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.opt_out.entries import ListedEntries, read_identity_hashes
 from pipeline.opt_out.lists import mask_personal_data, publishable_list, read_opt_out_list
 from pipeline.sources.settings import OPT_OUT_KINDS, ManifestSettings
-from pipeline.sources.web_reservations import HostRules
+from pipeline.sources.web_reservation_rules import HostRules
 
 SHOWN_IDS = 5
 NO_FILES: list[Path] = []

@@ -13,10 +13,10 @@ from pydantic import Field, field_validator, model_validator
 from pipeline.core.settings import Settings, optional_later_field
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.url_hosts import normalize_valid_host
-from pipeline.sources.layouts import LAYOUTS, LayoutName
+from pipeline.sources.field_layouts import LAYOUTS, LayoutName
 from pipeline.sources.raw_documents import FieldNames, iso_date
 from pipeline.sources.spdx_licenses import canonical_license
-from pipeline.sources.web_reservations import WebReservation
+from pipeline.sources.web_reservation_rules import WebReservation
 
 OPT_OUT_KINDS = ("domains", "ids", "holders")
 

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.command_line_text import path_hint, substitute_data_folder
+from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import file_name_problem
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import path_hint, substitute_data_folder
 from pipeline.sources.decompression import Damage, DamagedFile
 from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import Source

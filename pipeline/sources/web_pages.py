@@ -18,7 +18,7 @@ from warcio.exceptions import ArchiveLoadFailed
 from pipeline.sources.character_encodings import DecodedText, decode_page, decode_text, parse_content_type
 from pipeline.sources.decompression import Chunk, ChunkReader, DamagedFile, read_whole
 from pipeline.sources.raw_documents import FieldNames, RawRecord, Unreadable, oversized_record
-from pipeline.sources.web_reservations import read_page_reservation
+from pipeline.sources.web_reservation_rules import read_page_reservation
 
 PAGE_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPE = "text/plain"

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import SOURCE_LICENSE
+from pipeline.tokens.memory_mapped_shards import Group, MappedShard, encode_batch_places, read_group
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
-from pipeline.tokens.shard_files import Group, MappedShard, encode_batch_places, read_group
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_set import ValidationSet
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.errors import InputError
 from pipeline.tokens.data_order import Integers, StreamOrder
+from pipeline.tokens.memory_mapped_shards import Group
 from pipeline.tokens.settings import Mixture, Sampling
-from pipeline.tokens.shard_files import Group
 from pipeline.tokens.token_reader import TokenReader
 
 IGNORE_INDEX = -100

@@ -23,7 +23,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
 from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, concatenate_token_bytes, load_encoder
-from pipeline.tokens.shard_files import open_shard
+from pipeline.tokens.memory_mapped_shards import open_shard
 
 BLOCK_SIZE = 64  # bytes of text per count of tokens
 

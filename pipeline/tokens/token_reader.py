@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_each_file
-from pipeline.tokens.shard_files import Group, Integers, MappedShard, decode_batch_places, read_group
+from pipeline.tokens.memory_mapped_shards import Group, Integers, MappedShard, decode_batch_places, read_group
 
 
 class TokenRow:

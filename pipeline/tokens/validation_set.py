@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
+from pipeline.tokens.memory_mapped_shards import Group
 from pipeline.tokens.sampler import IGNORE_INDEX, rank_share
-from pipeline.tokens.shard_files import Group
 from pipeline.tokens.token_reader import TokenReader
 
 Integers = npt.NDArray[np.int64]

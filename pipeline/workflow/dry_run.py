@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.core.display_text import align_columns, pluralize
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns, pluralize
 from pipeline.core.job_records import BatchRecord, Record, find_record_files
 from pipeline.core.settings import flatten_settings
 from pipeline.core.stored_files import FileStore
@@ -20,7 +20,7 @@ from pipeline.layout import SOURCE_UNITS, UNIT_RECORDS
 from pipeline.report.amount_formatting import format_duration
 from pipeline.sources.settings import Source
 from pipeline.workflow import preflight
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.steps import STEPS
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns
 from pipeline.core.stored_files import FileStore
 from pipeline.energy.energy_accounting_file import (
     EnergyAccounting,
@@ -31,7 +31,7 @@ from pipeline.forecast.workload import WORKLOADS
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.layout import PLAN, RECORD
 from pipeline.plan.plan_tables import format_quantity
-from pipeline.report.energy_section import compute_energy_accounting
+from pipeline.report.energy_accounting import compute_energy_accounting
 from pipeline.report.run_reader import RunReader
 from pipeline.report.settings import PageSettings
 from pipeline.workflow.steps import STEPS, step_settings

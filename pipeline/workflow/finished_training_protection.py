@@ -20,13 +20,13 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.batch_schedule import StepRange
-from pipeline.core.command_line_text import planned_settings_digest
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import planned_settings_digest
 from pipeline.core.job_records import Attempt, FileEntry, Record, Versions, outputs_exist, read_job_files
 from pipeline.core.settings import flatten_settings
 from pipeline.model.settings import Architecture
-from pipeline.model.size import learning_rate_factor
+from pipeline.model.size_and_cost import learning_rate_factor
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.settings import EXECUTION_KEYS, SegmentSettings, Training
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.configuration import Config
-from pipeline.core.command_line_text import path_hint
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import path_hint
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
-from pipeline.model.size import training_flops
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.model.size_and_cost import training_flops
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch_command import (
@@ -27,7 +27,7 @@ from pipeline.pretrain.processes.launch_command import (
     split_command,
 )
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import raw_text_checks, startup_cache
+from pipeline.workflow import settings_contradicted_by_text, startup_cache
 
 PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
@@ -116,11 +116,11 @@ def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: 
 
 
 def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
-    if missing := [*raw_text_checks.find_missing_source_files(config)]:
+    if missing := [*settings_contradicted_by_text.find_missing_source_files(config)]:
         yield from missing
     else:
         yield from startup_cache.find_personal_data_in_paths(config)
-        yield from raw_text_checks.find_contradicted_settings(config, launched)
+        yield from settings_contradicted_by_text.find_contradicted_settings(config, launched)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
 

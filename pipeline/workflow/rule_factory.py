@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.core.command_line_text import compress_numbered_paths
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import compress_numbered_paths
 from pipeline.layout import (
     BATCH,
     LISTING,
@@ -20,7 +20,7 @@ from pipeline.layout import (
     UNIT_RECORDS,
     PathTemplate,
 )
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
 from pipeline.workflow.stale_records import StaleRecords

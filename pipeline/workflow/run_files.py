@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.core.command_line_text import compress_numbered_paths
+from pipeline.core.job_command_lines import compress_numbered_paths
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.layout import PathTemplate
 from pipeline.workflow.finished_training_protection import FinishedTraining, hash_tokens

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipeline.core import atomic_files
+from pipeline.core.display_text import pluralize
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import pluralize
 from pipeline.layout import METRICS_FILE, PROGRESS
 from pipeline.pretrain.training_follower import find_latest_segment
 from pipeline.report.amount_formatting import format_duration

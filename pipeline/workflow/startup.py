@@ -17,8 +17,8 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.genre_defaults import known_genres
-from pipeline.config.key_errors import replace_deprecated_names
+from pipeline.config.estimated_genres import known_genres
+from pipeline.config.key_errors_and_deprecations import replace_deprecated_names
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
 from pipeline.core.stored_files import FileStore
@@ -27,11 +27,11 @@ from pipeline.energy import node_meter
 from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.job import run_snapshot
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
-from pipeline.job.package_environments import Environment
-from pipeline.provenance import evidence_attestation, signing
+from pipeline.job.environment_lock_comparison import Environment
+from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
 from pipeline.workflow import preflight, run_lock, startup_cache
-from pipeline.workflow.dag import Dag
-from pipeline.workflow.raw_text_checks import describe_genre_defaults
+from pipeline.workflow.job_parameters import Dag
+from pipeline.workflow.settings_contradicted_by_text import describe_genre_defaults
 from pipeline.workflow.snakemake_internals import (
     LOCKS_FOLDER,
     Invocation,
@@ -189,13 +189,15 @@ class Startup:
         if not self.executes:
             return
         held = run_lock.acquire_run_lock(run, self._warn)
-        signing.begin_signing(run, config.provenance, self._warn)
+        run_signing_and_log_checkpoint.begin_signing(run, config.provenance, self._warn)
 
         def sign_evidence() -> None:
             """Sign the evidence of this invocation; a failure sets the exit code."""
-            if not signing.finish_signing(run, config.provenance, signing.print_to_stderr):
+            if not run_signing_and_log_checkpoint.finish_signing(
+                run, config.provenance, run_signing_and_log_checkpoint.print_to_stderr
+            ):
                 held.release()
-                signing.exit_with_failure()
+                run_signing_and_log_checkpoint.exit_with_failure()
 
         # At the end of every invocation, after its own meter has ended.
         atexit.register(sign_evidence)

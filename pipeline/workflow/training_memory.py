@@ -10,7 +10,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory, trace_until_fit
 from pipeline.pretrain.settings import Training

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.plan.estimate import estimate_model
 from pipeline.plan.formulas import device_bytes
 from pipeline.plan.settings import EnergyPlan, MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
-from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
+from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
 from pipeline.plan.training_time import estimate_training_time, list_missing_figures
 from pipeline.pretrain.monitors.memory_estimate import USABLE_SHARE, PeakMemory
 from pipeline.pretrain.parallel.process_layout import check_layout

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.core import signing_keys
 from pipeline.provenance.attestation_export import export_attestations
-from pipeline.provenance.signing import sign_models
+from pipeline.provenance.run_signing_and_log_checkpoint import sign_models
 from tests.auditors.conftest import Run
 from tests.conftest import ROOT
 from tests.stored import read_records

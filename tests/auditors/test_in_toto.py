@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
-from pipeline.provenance import signing
+from pipeline.provenance import run_signing_and_log_checkpoint
 from pipeline.provenance.attestation_export import (
     build_link,
     describe_key,
@@ -76,7 +76,7 @@ def test_model_signing_command_verifies_a_model(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, "")
     public, run = signing_keys.generate_key_pair(tmp_path / "key.pem", "p256"), tmp_path / "run"
     settings = Provenance(key=str(tmp_path / "key.pem"), owner="Stichting Proef")
-    signing.begin_signing(run, settings, print)
+    run_signing_and_log_checkpoint.begin_signing(run, settings, print)
     build(run)
     for name in ("model.safetensors", "config.json"):
         (run / "models/base/final").mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def test_model_signing_command_verifies_a_model(tmp_path: Path, monkeypatch: pyt
     mark = run / "models/base/final/.snakemake_timestamp"
     mark.touch()
     messages: list[str] = []
-    assert signing.finish_signing(run, settings, messages.append) and len(messages) == 1
+    assert run_signing_and_log_checkpoint.finish_signing(run, settings, messages.append) and len(messages) == 1
     assert verified(public, run) == 0
     mark.unlink()
     assert verified(public, run) == 0, "a copy has no such file"

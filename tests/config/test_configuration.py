@@ -17,7 +17,7 @@ from pipeline.evaluate.differences import detectable_share_difference
 from pipeline.model.huggingface import save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.steps.evaluate import baseline_files
 

@@ -12,7 +12,7 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.config.item_files import list_count_only_item_files, list_decontamination_item_files
 from pipeline.core.errors import InputError
 from pipeline.evaluate.task_file_reader import ItemFile
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 from pipeline.workflow.steps.report_and_provenance import ARTEFACTS
 

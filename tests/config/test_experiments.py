@@ -14,10 +14,10 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.errors import InputError
 from pipeline.experiment.cells import cell_name
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.estimate import estimate
-from pipeline.plan.strategies import STRATEGIES
-from pipeline.workflow.dag import Dag
+from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import step_settings
 from tests.conftest import ROOT
 

@@ -11,9 +11,9 @@ import yaml
 
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS, step_settings
-from pipeline.workflow.steps.corpus_after_deduplication import (
+from pipeline.workflow.steps.corpus_decontamination_and_publication import (
     quality_evaluation_files,
     required_score_batches,
     unit_score_files,

@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.attestation_log import append_statement, read_log, resource_descriptor
-from pipeline.core.command_line_text import shorten_command
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import shorten_command
 from pipeline.layout import ATTESTATION_LOG
 from tests.record_content import attempt_content
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipeline import layout
-from pipeline.core.command_line_text import command_option, shorten_command
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import command_option, shorten_command
 from pipeline.core.job_records import (
     SEGMENT_STEP,
     Attempt,

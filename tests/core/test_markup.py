@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pipeline.core.formatting import is_invisible
+from pipeline.core.display_text import is_invisible
 from pipeline.core.markup import html_passage, template_environment
 
 NAME = "factuur\u202egnp.exe\u200b\x1b[2K\udcff\u2066\ufeff\u2028"

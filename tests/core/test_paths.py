@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.command_line_text import compress_numbered_paths, expand_numbered_path
+from pipeline.core.job_command_lines import compress_numbered_paths, expand_numbered_path
 
 PATHS = st.builds(
     "{}/{}.{}{}".format,

@@ -21,11 +21,11 @@ from datatrove.data import Document
 from markdown_it import MarkdownIt
 
 from pipeline.config.configuration import parse_configuration
+from pipeline.core.display_text import is_invisible
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import is_invisible
 from pipeline.corpus import deduplicate, publish
 from pipeline.corpus import filter as filter_step
-from pipeline.corpus.data_set.description import DocumentCounts
+from pipeline.corpus.data_set.document_counts import DocumentCounts
 from pipeline.corpus.removed_documents import SAMPLE_CHARACTERS, RemovedTexts
 from pipeline.corpus.settings import Corpus, DeduplicateSettings, FilterSettings, PublishSettings
 from pipeline.workflow.steps import step_settings

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import lm_eval_model, suites
-from pipeline.evaluate.task_errors import gather_from_processes
+from pipeline.evaluate.task_failures import gather_from_processes
 
 
 def main(rank: int, meeting: str) -> None:

@@ -14,13 +14,13 @@ import yaml
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
-from pipeline.evaluate.baseline_answers import read_baseline_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import read_baseline_answers
+from pipeline.evaluate.lm_eval_scores import _score_with_interval
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
 from pipeline.evaluate.task_file_reader import list_suite_files
-from pipeline.evaluate.task_scores import _score_with_interval
 from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps.evaluate import baseline_answer_files, baseline_files
 
 pytestmark = pytest.mark.slow

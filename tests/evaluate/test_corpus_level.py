@@ -15,7 +15,7 @@ from scipy import stats
 
 from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.evaluate import score_intervals
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.differences import add_corrected_p_values, compare_checkpoints
 from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.evaluate.score_intervals import (

@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import differences
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.differences import (
     add_corrected_p_values,
     compare_binary_metrics,

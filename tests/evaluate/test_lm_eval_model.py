@@ -27,10 +27,10 @@ from pipeline.evaluate.lm_eval_model import (
     load_model,
     truncate_context,
 )
+from pipeline.evaluate.lm_eval_scores import run_lm_eval, seed_fewshot_sampling
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.task_loader import find_task_sources
-from pipeline.evaluate.task_scores import run_lm_eval, seed_fewshot_sampling
 from tests.evaluate.mirrored import write_mirror
 
 TOPICS = ["wetenschap", "reizen", "politiek", "sport", "gezondheid", "cultuur", "aardrijkskunde"]

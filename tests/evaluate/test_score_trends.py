@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluate import differences, trivial_baseline_tests
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import ANSWER_BITS
 from pipeline.evaluate.score_trends import find_trends, item_noise, rank_trend, step_noise
 from pipeline.evaluate.settings import DifferencesSettings

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.evaluate.baseline_answers import read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import read_checkpoint_answers
 from pipeline.evaluate.item_results import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite
 from pipeline.evaluate.task_file_reader import read_data_rows, read_fewshot_file_name, read_task_config

@@ -16,7 +16,7 @@ from pipeline.evaluate.item_results import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import score_text
 from pipeline.evaluate.trivial_baseline_tests import find_constant_answer, majority_credits, normalize_log_probabilities
-from tests.evaluate.test_baseline_answers import evaluate_with
+from tests.evaluate.test_checkpoint_and_baseline_answers import evaluate_with
 
 FORMS = ("NFC", "NFD")
 WRITES = """task: {name}

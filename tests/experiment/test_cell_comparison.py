@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.differences import compare_checkpoints
 from pipeline.experiment.cell_comparison import (
     add_corrected_cell_p_values,

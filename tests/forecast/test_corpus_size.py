@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
 from pipeline.corpus.duplicates.signature_files import SignatureWriter
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.forecast.corpus_forecast import (
+from pipeline.forecast.corpus_size_and_time import (
     CorpusSize,
     _to_final_schema,
     estimate_corpus_size,

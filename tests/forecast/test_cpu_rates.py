@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline.core.job_records import Record
-from pipeline.forecast import corpus_forecast
-from pipeline.forecast.corpus_forecast import (
+from pipeline.forecast import corpus_size_and_time
+from pipeline.forecast.corpus_size_and_time import (
     BENCHMARK_RATES,
     BENCHMARK_SOURCE,
     JOIN_SHARES,
@@ -72,9 +72,9 @@ def test_job_time_is_startup_plus_work() -> None:
 
 def test_first_run_with_enough_measurements_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        corpus_forecast, "BENCHMARK_RATES", {"corpus.matches": CpuRate(1, 2, 3), "corpus.filter": CpuRate(9, 9, 9)}
+        corpus_size_and_time, "BENCHMARK_RATES", {"corpus.matches": CpuRate(1, 2, 3), "corpus.filter": CpuRate(9, 9, 9)}
     )
-    assert find_cpu_rates([tmp_path / "none"]) == (corpus_forecast.BENCHMARK_RATES, BENCHMARK_SOURCE)
+    assert find_cpu_rates([tmp_path / "none"]) == (corpus_size_and_time.BENCHMARK_RATES, BENCHMARK_SOURCE)
     for run, sizes in (("small", [1, 1]), ("large", [3, 6, 9])):
         folder = tmp_path / run / "provenance/records"
         folder.mkdir(parents=True)

@@ -14,7 +14,7 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.job import batch, installed, package_environments, reach, versions
+from pipeline.job import environment_lock_comparison, installed, job_entry_point, reach, versions
 from tests.job.test_job_execution import left, options
 
 CACHED = (
@@ -130,7 +130,7 @@ def test_platform_allows_its_listed_packages_but_no_missing_one(
     (tmp_path / "ngc.yaml").write_text("name: ngc\nown_versions: [Torch, gamma]\n")
     install(site, "torch", "2.12.0a0+nv26.5")
     forget()
-    here = package_environments.current_environment(frozenset(["torch"]), "toy")
+    here = environment_lock_comparison.current_environment(frozenset(["torch"]), "toy")
     assert here.check_against_lock("pretrain.segment", "toy", "ngc") == {"torch": "2.13.0"}
     for platform in (None, "other"):
         (tmp_path / "other.yaml").write_text("name: other\n")
@@ -138,7 +138,9 @@ def test_platform_allows_its_listed_packages_but_no_missing_one(
             here.check_against_lock("pretrain.segment", "toy", platform)
     forget()
     with pytest.raises(InputError, match=r"gamma 4\.0 by envs/toy\.lock, but it is not installed"):
-        package_environments.current_environment(frozenset(["gamma"]), "toy").check_against_lock("x", "toy", "ngc")
+        environment_lock_comparison.current_environment(frozenset(["gamma"]), "toy").check_against_lock(
+            "x", "toy", "ngc"
+        )
 
 
 def test_deep_reports_changed_and_missing_files_and_editable_installs(
@@ -168,7 +170,7 @@ def test_step_with_a_wrong_package_version_is_refused(tmp_path: Path, monkeypatc
     forget()
     try:
         with pytest.raises(InputError, match=r"fingerprint needs pydantic .*, but 0\.1 is installed: run `sh "):
-            batch.main(words)
+            job_entry_point.main(words)
     finally:
         forget()
     assert left(run) == list((run / "provenance/attempts").glob("[!.]*.json"))

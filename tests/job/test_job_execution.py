@@ -20,8 +20,8 @@ from pipeline import layout
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.energy.readings import read_intervals
-from pipeline.job import batch as job
 from pipeline.job import identical_job_reuse, versions
+from pipeline.job import job_entry_point as job
 from pipeline.job import job_execution as stage
 from pipeline.workflow.steps import step_settings
 

@@ -13,9 +13,9 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.stored_files import FileStore
-from pipeline.job import batch as job
+from pipeline.job import job_entry_point as job
 from pipeline.job import versions
-from tests.job.test_batch import UNITS, Batch
+from tests.job.test_job_entry_point import UNITS, Batch
 
 UNITS_OF_THE_RUN = 2000
 STEPS = ("sources.fingerprint", "corpus.filter.main", "corpus.signatures.main", "corpus.deduplicate.main")
@@ -25,7 +25,7 @@ COUNTED = """
 import json, sys
 seen, events = [], ("open", "os.listdir", "os.scandir")
 sys.addaudithook(lambda event, given: seen.append(str(given[0])) if event in events else None)
-from pipeline.job import batch as job
+from pipeline.job import job_entry_point as job
 assert job.main(json.loads(sys.argv[1])) == 0
 print(json.dumps(seen))
 """

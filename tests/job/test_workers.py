@@ -14,15 +14,15 @@ import pytest
 
 from pipeline.core.errors import InputError, Stopped
 from pipeline.energy import startup_counters
-from pipeline.job import batch
-from pipeline.job.batch import WorkerTask, run_in_parallel
+from pipeline.job import job_entry_point
+from pipeline.job.job_entry_point import WorkerTask, run_in_parallel
 
 # Four workers of ten minutes; each writes its process id first.
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
 from pipeline.core.errors import Stopped
-from pipeline.job.batch import WorkerTask, run_in_parallel
+from pipeline.job.job_entry_point import WorkerTask, run_in_parallel
 
 def stop(number, frame):
     raise Stopped("as asked")
@@ -158,7 +158,7 @@ def test_worker_whose_parent_was_killed_early_does_nothing(tmp_path: Path) -> No
     context = multiprocessing.get_context("fork")
     work, (_, ours) = WorkerTask("a", 1, (tmp_path / "a").touch), context.Pipe(duplex=False)
     nobody = 2**22  # Linux has no process of that number
-    piece = context.Process(target=batch._run_task, args=(work, ours, nobody))
+    piece = context.Process(target=job_entry_point._run_task, args=(work, ours, nobody))
     piece.start()
     piece.join()
     assert piece.exitcode == -signal.SIGKILL and not (tmp_path / "a").exists()
@@ -173,6 +173,6 @@ def test_worker_stopped_by_slurm_stops_the_batch() -> None:
 
 
 def test_core_count_comes_from_slurm_or_snakemake() -> None:
-    assert batch.available_cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
-    assert batch.available_cores({"OMP_NUM_THREADS": "2"}) == 2
-    assert batch.available_cores({}) == batch.available_cores({"OMP_NUM_THREADS": "2,1"}) == 1
+    assert job_entry_point.available_cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
+    assert job_entry_point.available_cores({"OMP_NUM_THREADS": "2"}) == 2
+    assert job_entry_point.available_cores({}) == job_entry_point.available_cores({"OMP_NUM_THREADS": "2,1"}) == 1

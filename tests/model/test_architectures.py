@@ -18,7 +18,7 @@ from pipeline.model import huggingface
 from pipeline.model.architectures import ARCHITECTURES, get_shape, list_presets
 from pipeline.model.networks import NETWORKS, get_network, initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
 
@@ -72,7 +72,7 @@ def test_training_depends_on_the_network_and_a_plan_only_on_the_shape() -> None:
 
 def test_planning_imports_no_torch() -> None:
     code = "import sys, pipeline.plan.estimate; from pipeline.model.settings import Architecture as A;"
-    code += "from pipeline.model.size import parameter_count; parameter_count(A(preset='demo'), 9);"
+    code += "from pipeline.model.size_and_cost import parameter_count; parameter_count(A(preset='demo'), 9);"
     done = subprocess.run([sys.executable, "-c", f"{code} sys.exit('torch' in sys.modules)"], cwd=ROOT)
     assert done.returncode == 0
 

@@ -14,7 +14,7 @@ from pipeline.model.llama_shape import LOSS_PARTS, LOSS_ROWS, PRESETS
 from pipeline.model.loss import LEAST_ROWS, PARTS
 from pipeline.model.networks import initial_state, initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
+from pipeline.model.size_and_cost import activation_bytes, flops_per_token, parameter_count
 
 VOCABULARY = 96
 SHAPES = [

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.model.networks import get_network, initial_state
 from pipeline.model.settings import Architecture
-from pipeline.model.size import learning_rate_factor
+from pipeline.model.size_and_cost import learning_rate_factor
 from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
 from pipeline.pretrain.settings import SegmentSettings, Training
 

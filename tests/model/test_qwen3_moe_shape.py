@@ -26,7 +26,7 @@ from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.qwen3_moe_network import Qwen3Moe, huggingface_config, huggingface_name
 from pipeline.model.qwen3_moe_shape import PRESETS
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes, active_parameter_count, flops_per_token, parameter_count
+from pipeline.model.size_and_cost import activation_bytes, active_parameter_count, flops_per_token, parameter_count
 
 VOCABULARY, EXPERTS, CHOSEN = 96, 6, 2
 SHAPE: dict[str, Any] = {"preset": "qwen3-moe", "layers": 2, "width": 32, "heads": 4, "key_value_heads": 2}

@@ -19,7 +19,7 @@ from pipeline.model.networks import get_network, initial_state, initial_weight, 
 from pipeline.model.qwen3_network import Qwen3, huggingface_config, huggingface_name
 from pipeline.model.qwen3_shape import PRESETS
 from pipeline.model.settings import Architecture
-from pipeline.model.size import activation_bytes, flops_per_token, parameter_count
+from pipeline.model.size_and_cost import activation_bytes, flops_per_token, parameter_count
 
 VOCABULARY = 96
 SHAPES = [

@@ -17,7 +17,7 @@ from pipeline.model.attention import make_attention_mask
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.networks import get_network, initial_state
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token
+from pipeline.model.size_and_cost import flops_per_token
 from tests.model.documents import limits_of
 
 VOCABULARY, LENGTH, WINDOW = 96, 50, 7

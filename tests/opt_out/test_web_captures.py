@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
 from pipeline.opt_out.web_captures import AI_AGENTS, MAXIMUM_BYTES, collect_reservations
 from pipeline.sources.settings import OptOut
-from pipeline.sources.web_reservations import WebReservations
+from pipeline.sources.web_reservation_rules import WebReservations
 from tests.opt_out.test_opt_out import Source
 
 AGENTS = "User-agent: GPTBot\nUser-agent: ccbot # of Common Crawl\n"

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
-from pipeline.model.size import active_parameter_count, flops_per_token, parameter_count
+from pipeline.model.size_and_cost import active_parameter_count, flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings, TrainingPlan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size_and_cost import flops_per_token, parameter_count
 from pipeline.plan import formulas
 from pipeline.plan.settings import TrainingPlan
 

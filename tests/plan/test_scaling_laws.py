@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.estimate import FORMULAS as PLANNED
 from pipeline.plan.scaling_laws import (
     BESIROGLU,

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from pipeline.model.settings import Architecture
-from pipeline.model.size import flops_per_token, parameter_count
+from pipeline.model.size_and_cost import flops_per_token, parameter_count
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
 from pipeline.plan.training_step_operations import ASYNC_EXPOSED, count_step_work, make_device_mesh

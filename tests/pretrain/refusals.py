@@ -16,7 +16,7 @@ from pipeline.pretrain.parallel import process_groups
 from pipeline.pretrain.parallel.backend import Batch
 from pipeline.pretrain.parallel.deepspeed import DeepSpeedBackend
 from pipeline.pretrain.parallel.fsdp import FsdpBackend
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     given = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    device = rendezvous.join_process_group("torchrun")
+    device = device_and_process_group.join_process_group("torchrun")
     batches = []
     for number in range(5):
         draw = torch.Generator().manual_seed(10 * number + dist.get_rank())

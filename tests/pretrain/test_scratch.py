@@ -24,7 +24,7 @@ from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import pretrain
 from tests.pretrain.processes import chaos
 from tests.pretrain.test_segment import start_apart

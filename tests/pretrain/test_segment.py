@@ -22,13 +22,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 from pipeline.core.errors import InputError
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain import segment
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.shard_files import open_shard
+from pipeline.tokens.memory_mapped_shards import open_shard
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]

@@ -9,7 +9,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.pretrain import segment
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens import shard_files
+from pipeline.tokens import memory_mapped_shards
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -42,7 +42,7 @@ def test_full_staging_disk_stops_the_job_before_training(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shard_files, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(memory_mapped_shards, "SPARE_BYTES", 2**62)
     places = {"milestone": tmp_path / "milestone", "scratch": tmp_path / "scratch", "staging": tmp_path / "disk"}
     with pytest.raises(InputError, match=r"staging: .* name a folder on a larger disk or remove staging"):
         segment.run(settings(), **tokens, previous=[], launch="", **places)

@@ -14,12 +14,12 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
-from pipeline.core.command_line_text import shorten_command
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import shorten_command
 from pipeline.core.job_records import Attempt, FileReference, Record, UnitRecords
 from pipeline.core.package_records import write_environment
 from pipeline.core.stored_files import FileStore
-from pipeline.provenance import signing
+from pipeline.provenance import run_signing_and_log_checkpoint
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import CrateSettings, Provenance
@@ -335,13 +335,13 @@ def sign(house: Path, authority: Authority, change: Callable[[RunBuilder], objec
     )
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
-        signing.begin_signing(run.folder, settings, print)
+        run_signing_and_log_checkpoint.begin_signing(run.folder, settings, print)
         made = build(run.folder)
         made.write(FROZEN, '{"configuration": {"run": {"seed": 42}}}')
         change(made)
         made.crate()
         messages: list[str] = []
-        assert signing.finish_signing(run.folder, settings, messages.append)
+        assert run_signing_and_log_checkpoint.finish_signing(run.folder, settings, messages.append)
         run.checkpoint = messages[0].split()[2]
         del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
     return run

@@ -21,7 +21,7 @@ from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.job_records import Attempt, Record
-from pipeline.provenance import signing, verify_attestations
+from pipeline.provenance import run_signing_and_log_checkpoint, verify_attestations
 from pipeline.provenance.evidence_attestation import attest_batch_removal, attest_evidence
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify_run import verify_run
@@ -481,9 +481,9 @@ def test_run_rewritten_and_republished_is_detected_by_its_first_log(run: Signed,
     rewrite(run.folder, BETTER, run.key)
     shutil.rmtree(run.folder / "provenance/timestamps")
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
-    forged = signing.current_log_checkpoint(run.folder)
+    forged = run_signing_and_log_checkpoint.current_log_checkpoint(run.folder)
     assert forged is not None
-    signing.append_published_checkpoint(Path(published), forged)
+    run_signing_and_log_checkpoint.append_published_checkpoint(Path(published), forged)
     (problem,) = run.problems(log=published)
     assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
 
@@ -507,11 +507,11 @@ def test_changes_between_two_invocations_are_not_signed(
 
     def start(number: int, log_text: str = "") -> list[str]:
         messages: list[str] = []
-        signing.begin_signing(run.folder, settings, messages.append)
+        run_signing_and_log_checkpoint.begin_signing(run.folder, settings, messages.append)
         if log_text:
             write(place, log_text)(run.folder)
         (run.folder / READINGS / f"snakemake.2.{number}@node1.jsonl").write_text(f"{number}")
-        assert signing.finish_signing(run.folder, settings, print)
+        assert run_signing_and_log_checkpoint.finish_signing(run.folder, settings, print)
         return messages
 
     write("logs/report.page.log", "a line\n")(run.folder)
@@ -538,8 +538,10 @@ def test_outputs_of_a_killed_invocation_or_unfinished_job_are_attested(
     messages: list[str] = []
     add(LOG, "of a step with an attempt that was killed\n")(run.folder)
     edit(KILLED, lambda attempt: attempt.update(wall_seconds=61.0))(run.folder)
-    signing.begin_signing(run.folder, settings, messages.append)
-    assert signing.finish_signing(run.folder, settings, print) and messages == [] == run.problems()
+    run_signing_and_log_checkpoint.begin_signing(run.folder, settings, messages.append)
+    assert (
+        run_signing_and_log_checkpoint.finish_signing(run.folder, settings, print) and messages == [] == run.problems()
+    )
 
 
 def test_timestamp_of_another_head_or_authority_is_rejected(run: Signed, authority: Authority, tmp_path: Path) -> None:

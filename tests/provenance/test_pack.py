@@ -21,8 +21,8 @@ from rocrate.rocrate import ROCrate
 
 from pipeline import layout
 from pipeline.cli.entry_point import main
+from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import escape_to_one_line
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.pack import pack
 from tests.provenance.conftest import RunBuilder, describe

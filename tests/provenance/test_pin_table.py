@@ -12,7 +12,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.hashing import hash_file
-from pipeline.provenance import signing
+from pipeline.provenance import run_signing_and_log_checkpoint
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify_run import TrustAnchors, verify_run
 from tests.conftest import ROOT
@@ -82,9 +82,11 @@ def failed_later(original: Signed, authority: Authority, tmp_path: Path) -> Sign
     messages: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
-        signing.begin_signing(run.folder, Provenance.model_validate(settings), print)
+        run_signing_and_log_checkpoint.begin_signing(run.folder, Provenance.model_validate(settings), print)
         RunBuilder(run.folder).fail("corpus.filter.later", "failed")
-        assert signing.finish_signing(run.folder, Provenance.model_validate(settings), messages.append)
+        assert run_signing_and_log_checkpoint.finish_signing(
+            run.folder, Provenance.model_validate(settings), messages.append
+        )
         del os.environ[attestation_log.SIGNING_KEY_VARIABLE]
     run.checkpoint = messages[0].split()[2]
     return run

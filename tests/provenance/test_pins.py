@@ -20,7 +20,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import load_records
 from pipeline.core.lock_owner import LockOwner
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
-from pipeline.provenance import signing
+from pipeline.provenance import run_signing_and_log_checkpoint
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.verify_run import TrustAnchors, verify_run
 from tests.provenance.conftest import RunBuilder, Signed, build
@@ -151,7 +151,9 @@ def test_failure_after_the_crate_is_covered_by_the_published_log(
     folder, published = later.folder, tmp_path / "heads.jsonl"
     crate = hash_file(folder / CRATE)
     *_, last = attestation_log.read_log(folder)
-    signing.append_published_checkpoint(published, signing.PublishedCheckpoint("run", last.number, last.sha256))
+    run_signing_and_log_checkpoint.append_published_checkpoint(
+        published, run_signing_and_log_checkpoint.PublishedCheckpoint("run", last.number, last.sha256)
+    )
     assert verify_run(folder, TrustAnchors(crate, log=published)).problems == []
     lines = (folder / ATTESTATION_LOG).read_bytes().splitlines(keepends=True)
     (folder / ATTESTATION_LOG).write_bytes(b"".join(lines[:-3]))

@@ -9,9 +9,13 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.provenance import signing
+from pipeline.provenance import run_signing_and_log_checkpoint
+from pipeline.provenance.run_signing_and_log_checkpoint import (
+    PublishedCheckpoint,
+    append_published_checkpoint,
+    read_published_checkpoints,
+)
 from pipeline.provenance.settings import Provenance
-from pipeline.provenance.signing import PublishedCheckpoint, append_published_checkpoint, read_published_checkpoints
 
 FIRST, SECOND = PublishedCheckpoint("tiny", 3, "a" * 64), PublishedCheckpoint("tiny", 5, "b" * 64)
 
@@ -46,9 +50,9 @@ def test_invalid_checkpoint_log_does_not_fail_the_invocation(tmp_path: Path, fin
     log = tmp_path / "heads.jsonl"
     log.write_text("not JSON\n")
     messages: list[str] = []
-    signing.finish_signing(finished, Provenance(log=str(log)), messages.append)
+    run_signing_and_log_checkpoint.finish_signing(finished, Provenance(log=str(log)), messages.append)
     assert len(messages) == 1 and "is no log of checkpoints" in messages[0]
     (finished / layout.ATTESTATION_LOG).unlink()
     log.unlink()
-    signing.publish_log_checkpoint(finished, Provenance(log=str(log)), messages.append)
+    run_signing_and_log_checkpoint.publish_log_checkpoint(finished, Provenance(log=str(log)), messages.append)
     assert not log.exists(), "a run without attestations publishes nothing"

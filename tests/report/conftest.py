@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report import energy_section as account_of_energy
+from pipeline.report import energy_accounting as account_of_energy
 from pipeline.report.settings import PageSettings
 from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run, entry, metrics, part, sha, task

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.hashing import hash_file
 from pipeline.energy.settings import CarbonIntensitySeries
-from pipeline.report import energy_section as account_of_energy
+from pipeline.report import energy_accounting as account_of_energy
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 

@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.energy_accounting_file import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
-from pipeline.report import energy_section as account_of_energy
+from pipeline.report import energy_accounting as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, format_home_equivalent
 from pipeline.report.page import run
 from tests.report.account_example import make_accounting

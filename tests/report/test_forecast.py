@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.report import energy_section as account_of_energy
+from pipeline.report import energy_accounting as account_of_energy
 from tests.report.account_example import make_accounting
 from tests.report.example import Run
 from tests.report.test_page import made, outline

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.score_trends import find_trends
 from tests.report.example import HOSTILE, Run, metrics, task
 from tests.report.test_page import made, outline

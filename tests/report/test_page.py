@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from pipeline.core.display_text import is_invisible
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import is_invisible
-from pipeline.evaluate.baseline_answers import EvaluatedCheckpoint
+from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.differences import add_corrected_p_values, compare_binary_metrics
 from pipeline.report.page import SECTIONS, run
 from pipeline.report.translator import translator

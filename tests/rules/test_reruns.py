@@ -14,7 +14,7 @@ from pipeline.config.configuration import parse_configuration
 from pipeline.core.hashing import hash_file
 from pipeline.core.yaml_files import load_yaml
 from pipeline.provenance.verify_run import verify_run
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS
 from tests.conftest import Project, rewrite
 from tests.stored import read_records

@@ -13,7 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log
 from pipeline.core.job_records import Attempt, Record
-from pipeline.provenance.signing import read_published_checkpoints
+from pipeline.provenance.run_signing_and_log_checkpoint import read_published_checkpoints
 from tests.conftest import Project
 from tests.rules.test_two_starts import begun, wait_for_a_step
 from tests.stored import unpack_archives

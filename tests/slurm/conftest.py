@@ -11,7 +11,13 @@ from tests.slurm.cluster import Cluster, running
 # Slow test files, in the order in which two workers begin them: the longest first, those that need the
 # finished run when the rule tests have it, and all others after them.
 LONG = (
-    *("test_training", "executor/test_slurm_executor", "test_invocations", "test_fencing", "test_accidents"),
+    *(
+        "test_training",
+        "executor/test_slurm_executor",
+        "test_invocations_and_leftover_jobs",
+        "test_fencing",
+        "test_accidents",
+    ),
     *("test_edits", "test_whole_run", "test_shares_of_keys", "test_one_device"),
 )
 

@@ -12,10 +12,10 @@ import yaml
 
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.forecast.corpus_forecast import BENCHMARK_RATES, JOIN_SHARES, CpuRate
+from pipeline.forecast.corpus_size_and_time import BENCHMARK_RATES, JOIN_SHARES, CpuRate
 from pipeline.slurm import corpus_estimate
 from pipeline.slurm.corpus_estimate import CorpusPlan
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS
 from tests.conftest import Project
 

@@ -27,7 +27,7 @@ from pipeline.pretrain.processes.launch_command import (
 )
 from pipeline.slurm.executor import slurm_commands
 from pipeline.slurm.resources import StepResources
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from tests.slurm.cluster import Cluster, running, wait_until
 
 NODES = 2

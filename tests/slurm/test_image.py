@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pipeline.config.platforms import Platform
-from pipeline.pretrain.processes.rendezvous import find_first_node
+from pipeline.pretrain.processes.device_and_process_group import find_first_node
 from pipeline.slurm import accounting
 from pipeline.slurm.job_software import describe_image
 from tests.conftest import Project, new_project

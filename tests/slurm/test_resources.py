@@ -22,7 +22,7 @@ from pipeline.slurm.executor.job_requests import RequestGrowth
 from pipeline.slurm.executor.slurm_commands import sbatch_options
 from pipeline.slurm.resources import StepResources
 from pipeline.slurm.site_checks import format_node_request
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 
 GPUS = {

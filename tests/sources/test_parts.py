@@ -28,7 +28,7 @@ from pipeline.corpus.settings import PersonalData
 from pipeline.sources import dataset, source_units, split
 from pipeline.sources.raw_documents import FieldNames, RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import step_settings
 
 UNIT_BYTES = 100_000

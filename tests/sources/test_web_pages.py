@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.sources.raw_documents import FieldNames, RawRecord
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.web_reservations import read_page_reservation
+from pipeline.sources.web_reservation_rules import read_page_reservation
 
 SENTENCES = [
     "De molenaar loopt elke ochtend naar de dijk en kijkt of het water hoger staat dan gisteren.",

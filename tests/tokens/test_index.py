@@ -16,8 +16,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens import index
+from pipeline.tokens.memory_mapped_shards import MappedShard, decode_batch_places, open_shard
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
-from pipeline.tokens.shard_files import MappedShard, decode_batch_places, open_shard
 from tests.tokens.conftest import build, make_rows, write_documents
 
 

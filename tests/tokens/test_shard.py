@@ -22,9 +22,9 @@ from pipeline.tokenizer.batch_encoder import BatchEncoder, Ids
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import shard as shard_step
+from pipeline.tokens.memory_mapped_shards import open_shard
 from pipeline.tokens.settings import ShardSettings
 from pipeline.tokens.shard import _ShardWriter, shard_hash_range
-from pipeline.tokens.shard_files import open_shard
 
 
 def bytes_of(index: Path) -> dict[str, bytes]:

@@ -24,10 +24,10 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens import index, shard
 from pipeline.tokens.data_order import count_epochs
+from pipeline.tokens.memory_mapped_shards import open_shard
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bin_names
 from pipeline.tokens.shard import assign_strata, group_condition, stratum_columns
-from pipeline.tokens.shard_files import open_shard
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.workflow.steps import step_settings
 

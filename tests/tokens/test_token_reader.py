@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
-from pipeline.tokens.shard_files import MappedShard, open_shard
+from pipeline.tokens.memory_mapped_shards import MappedShard, open_shard
 from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 
 

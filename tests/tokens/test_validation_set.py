@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.tokens.memory_mapped_shards import open_shard
 from pipeline.tokens.sampler import IGNORE_INDEX
-from pipeline.tokens.shard_files import open_shard
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_set import ValidationSet
 from tests.tokens.conftest import make_rows

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.workflow.dag import Dag
 from pipeline.workflow.finished_training_protection import FinishedTraining
+from pipeline.workflow.job_parameters import Dag
 from tests.record_content import attempt_content, entries, record_content
 
 TRAINING = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.plan_output import load_configuration
-from pipeline.workflow.dag import Dag
 from pipeline.workflow.dry_run import PlannedJob, plan_lines
+from pipeline.workflow.job_parameters import Dag
 from tests.conftest import Project
 
 CHANGED = "params have changed since last execution"

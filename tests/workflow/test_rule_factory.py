@@ -13,7 +13,7 @@ from snakemake.io import is_flagged
 
 from pipeline.config.configuration import Config
 from pipeline.layout import TOKEN_INDEX
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.rule_factory import CheckpointInputs, RuleFactory
 from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup

@@ -12,7 +12,7 @@ from snakemake.exceptions import WorkflowError
 
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.rule_factory import CheckpointInputs
 from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup

@@ -16,7 +16,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.report.run_reader import RunReader
-from pipeline.workflow.dag import Dag
+from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.run_files import RunFiles
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
 from pipeline.workflow.steps.corpus_preparation import equal_keys_files

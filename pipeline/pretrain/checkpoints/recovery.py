@@ -12,8 +12,8 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core import atomic_files
-from pipeline.core.disk_space import full_folder_error, is_disk_full
 from pipeline.core.errors import Diverged, InputError
+from pipeline.core.full_disk_errors import full_folder_error, is_disk_full
 from pipeline.core.hashing import hash_each_file
 from pipeline.pretrain.bad_batches import ADVICE
 from pipeline.pretrain.settings import EXECUTION_KEYS, SegmentSettings

@@ -24,7 +24,7 @@ from pipeline.model.settings import Architecture
 from pipeline.plan import formulas
 from pipeline.plan.formulas import parameters_per_device
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
+from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.parallel.process_layout import ProcessLayout, make_layout
 from pipeline.pretrain.settings import SegmentSettings, Training

@@ -16,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from pipeline import layout
 from pipeline.core import atomic_files
-from pipeline.core.disk_space import is_disk_full
+from pipeline.core.full_disk_errors import is_disk_full
 from pipeline.core.output_lease import Lease
 from pipeline.pretrain.monitors.document_losses import DOCUMENTS
 

@@ -31,10 +31,10 @@ from pipeline.core.batch_schedule import StepRange
 from pipeline.core.machine import describe_machine
 from pipeline.energy.startup_counters import node_name
 from pipeline.model.execution_options import is_deterministic
-from pipeline.model.size import flops_per_token
+from pipeline.model.size_and_cost import flops_per_token
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.monitors.metrics import UNKNOWN, Metrics
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 
 
@@ -45,7 +45,7 @@ class Telemetry:
         self, settings: SegmentSettings, vocabulary_size: int, device: torch.device, scratch: Path | None
     ) -> None:
         training = settings.training
-        name, self._device = rendezvous.get_device_name(device), device
+        name, self._device = device_and_process_group.get_device_name(device), device
         self._peak = training.peak_flops_per_second or peak_flops_per_second(name, training.precision)
         places: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(places, (node_name(), describe_machine()))

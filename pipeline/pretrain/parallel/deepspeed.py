@@ -26,8 +26,8 @@ from pipeline.model.decoder import Decoder
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.loss import token_cross_entropies
 from pipeline.model.networks import get_network
-from pipeline.model.size import parameter_count
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.model.size_and_cost import parameter_count
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_flat_shards
 from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name

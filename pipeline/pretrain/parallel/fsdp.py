@@ -19,9 +19,9 @@ from torch.distributed.tensor import DTensor, Shard
 from pipeline.model.decoder import Decoder
 from pipeline.model.execution_options import set_execution_options
 from pipeline.model.networks import get_network
-from pipeline.model.size import ulysses_degree
+from pipeline.model.size_and_cost import ulysses_degree
 from pipeline.plan.formulas import divide_layers
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_local_shards
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, process_groups, tensor_parallel

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from pipeline.model.size import learning_rate_factor
+from pipeline.model.size_and_cost import learning_rate_factor
 from pipeline.model.torch_private import find_local_shape
 from pipeline.pretrain.checkpoints.shard_layout import Box, full_box, list_local_shards
 from pipeline.pretrain.parallel import process_groups

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipeline.core.disk_space import disk_full_error, is_disk_full
 from pipeline.core.errors import DiskFull
+from pipeline.core.full_disk_errors import disk_full_error, is_disk_full
 from pipeline.pretrain.parallel.process_layout import ProcessLayout
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.model.size import ulysses_degree
-from pipeline.plan.strategies import STRATEGIES, hybrid_group_size
+from pipeline.model.size_and_cost import ulysses_degree
+from pipeline.plan.sharding_strategies import STRATEGIES, hybrid_group_size
 from pipeline.pretrain.settings import Training
 
 NO_NODE_DISK = (

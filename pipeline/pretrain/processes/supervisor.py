@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core import disk_space
+from pipeline.core import full_disk_errors
 from pipeline.core.errors import DiskFull, Diverged, InputError, OutOfMemory, Stopped, Superseded
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.core.output_lease import Lease
@@ -208,8 +208,8 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
     if not outcome.exists() and arguments.launcher == "srun" and code == 128 + signal.SIGUSR1:
         return {"status": "stopped", "reason": "Slurm's warning came before the processes had started"}
     if not outcome.exists():
-        if full := disk_space.find_full_folder((scratch, arguments.paths["milestone"].parent)):
-            raise disk_space.full_folder_error(full)
+        if full := full_disk_errors.find_full_folder((scratch, arguments.paths["milestone"].parent)):
+            raise full_disk_errors.full_folder_error(full)
         return {"status": "died", "reason": f"the training ended with exit code {code} before it was done"}
     result: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
     if result["status"] == "stopped":

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from pipeline import layout
-from pipeline.core import disk_space
+from pipeline.core import full_disk_errors
 from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import DiskFull, InputError, OutOfMemory, Superseded
 from pipeline.core.output_lease import Lease
@@ -43,12 +43,12 @@ from pipeline.pretrain.monitors.watchdog import SLOW_FACTOR, Watchdog
 from pipeline.pretrain.parallel import process_groups
 from pipeline.pretrain.parallel.backend import Backend
 from pipeline.pretrain.parallel.expert_parallel import measure_largest_share
-from pipeline.pretrain.processes import batch_result, rendezvous
+from pipeline.pretrain.processes import batch_result_exchange, device_and_process_group
 from pipeline.pretrain.processes.supervisor import PROCESS_OUTCOME_FILE, WorkerArguments
 from pipeline.pretrain.validation import document_losses, summarize_losses
 from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
+from pipeline.tokens.memory_mapped_shards import copy_to_node
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
-from pipeline.tokens.shard_files import copy_to_node
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_set import ValidationSet
 
@@ -78,9 +78,9 @@ class Trainer:
             signal.signal(number, self._request_stop)
         torch.set_num_threads(self.training.threads)
         execution_options.set_determinism(self.training.deterministic)
-        self.device = rendezvous.join_process_group(arguments.launcher, arguments.platform)
+        self.device = device_and_process_group.join_process_group(arguments.launcher, arguments.platform)
         if self.device.type == "cpu":
-            rendezvous.keep_freed_memory()
+            device_and_process_group.keep_freed_memory()
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         if self.world_size != arguments.world_size:
             raise RuntimeError(f"{self.world_size} processes were started, {arguments.world_size} were expected")
@@ -141,11 +141,11 @@ class Trainer:
         norms = self.backend.norms_by_layer() if norms_every and step % norms_every == 0 else {}
         shares = measure_largest_share(self.backend.model, self.device)
         flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
-        results: list[batch_result.PendingResult] = []
+        results: list[batch_result_exchange.PendingResult] = []
 
         def accept(norm: float | torch.Tensor) -> torch.Tensor:
             if not results:  # a backend calls this several times, or never
-                pending = batch_result.exchange_results(
+                pending = batch_result_exchange.exchange_results(
                     loss,
                     norm,
                     tokens=size.batch_size * self.training.sequence_length,
@@ -189,7 +189,7 @@ class Trainer:
             self.loader.discard_prefetched()  # the next batch is another one
         self.detector.record_good(**values)
         if pauses or result.stop:
-            rendezvous.synchronize(self.device)
+            device_and_process_group.synchronize(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
@@ -322,14 +322,14 @@ def _write_outcome(path: Path, rank: int, outcome: dict[str, Any]) -> None:
         partial.write_text(json.dumps(outcome), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        if not disk_space.is_disk_full(error):
+        if not full_disk_errors.is_disk_full(error):
             raise
-        disk_space.print_error(str(disk_space.disk_full_error(error, [path.parent])))
+        full_disk_errors.print_error(str(full_disk_errors.disk_full_error(error, [path.parent])))
 
 
 def main() -> int:
     """Train by the arguments in the file that the command line names, and return the exit code."""
-    disk_space.ignore_full_log_disk()
+    full_disk_errors.ignore_full_log_disk()
     warnings.simplefilter("ignore", FutureWarning)  # of libraries, several a step
     file = Path(sys.argv[1])
     arguments = WorkerArguments.model_validate_json(file.read_text(encoding="utf-8"))

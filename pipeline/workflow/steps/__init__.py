@@ -6,7 +6,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.workflow.run_files import Wildcards
 from pipeline.workflow.steps import (
-    corpus_after_deduplication,
+    corpus_decontamination_and_publication,
     corpus_preparation,
     evaluate,
     opt_out,
@@ -20,7 +20,7 @@ from pipeline.workflow.steps.declaration import Step
 ORDER = (
     sources,
     corpus_preparation,
-    corpus_after_deduplication,
+    corpus_decontamination_and_publication,
     tokenizer_and_tokens,
     pretrain,
     evaluate,

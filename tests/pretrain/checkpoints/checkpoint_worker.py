@@ -18,7 +18,7 @@ import torch.distributed as dist
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.saver import Saver
 from pipeline.pretrain.parallel.backend import Backend, Batch
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 
 VOCABULARY = 301
@@ -77,7 +77,7 @@ def tried(settings: SegmentSettings, canonical: Path, folder: Path) -> dict[str,
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rendezvous.join_process_group("torchrun")
+    device_and_process_group.join_process_group("torchrun")
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     output = Path(sys.argv[2])
     if len(sys.argv) == 3:

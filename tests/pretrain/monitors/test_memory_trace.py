@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
 from pipeline.pretrain.monitors import fsdp_memory_trace

@@ -25,7 +25,7 @@ from pipeline.model.networks import get_network, initial_state
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import full_box
 from pipeline.pretrain.parallel.backend import Backend, Batch, layer_name
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.parity_worker import made_from, total
 
@@ -160,7 +160,7 @@ def main() -> None:
     torch.set_num_threads(1)
     set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    rendezvous.join_process_group("torchrun")
+    device_and_process_group.join_process_group("torchrun")
     results: dict[str, Any] = {}
     kept = []  # memory freed by the model before would serve the next one
     for name, values in arguments["cases"].items():

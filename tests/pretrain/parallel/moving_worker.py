@@ -10,14 +10,14 @@ import torch.distributed as dist
 
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader, SegmentStart
 from pipeline.pretrain.checkpoints.saver import Saver
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.parity_worker import made_from
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rendezvous.join_process_group("torchrun")
+    device_and_process_group.join_process_group("torchrun")
     file = Path(sys.argv[1])
     arguments = json.loads(file.read_text())
     source = Path(arguments["from"])

@@ -27,7 +27,7 @@ from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.data_loader import find_document_offsets, make_batch, split_into_micro_batches
 from pipeline.pretrain.learning_rate import learning_rate_at
 from pipeline.pretrain.parallel.backend import Backend
-from pipeline.pretrain.processes import rendezvous
+from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
@@ -130,7 +130,7 @@ def main() -> None:
     torch.set_num_threads(1)
     set_determinism(True)
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    rendezvous.join_process_group("torchrun")
+    device_and_process_group.join_process_group("torchrun")
     results = {}
     for name, settings in arguments["cases"].items():
         cpu = time.process_time()

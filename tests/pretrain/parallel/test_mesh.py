@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.core.errors import InputError
-from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
+from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
 from pipeline.pretrain.parallel import process_groups, process_layout
 from pipeline.pretrain.processes.launch_command import count_processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training

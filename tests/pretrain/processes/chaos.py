@@ -15,14 +15,14 @@ from typing import Any
 import psutil
 
 from pipeline.core.errors import EXIT_TEMPORARY_FAILURE
-from pipeline.plan.strategies import STRATEGIES
+from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 
 LAUNCH = "torchrun --standalone --nproc-per-node=2"
 PROGRAM = (
     "import sys, json; from pathlib import Path; from pipeline.cli import entry_point as shell;"
-    "from pipeline.job import batch as job;"
+    "from pipeline.job import job_entry_point as job;"
     "from pipeline.pretrain import segment; from pipeline.pretrain.settings import SegmentSettings;"
     "a = json.loads(sys.argv[1]); job.main = lambda _: print(json.dumps(segment.run("
     "SegmentSettings.model_validate(a['settings']), previous=[], launch=a['launch'],"

@@ -10,7 +10,7 @@ from pipeline.config import platforms
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
 from pipeline.pretrain.monitors.telemetry import PEAKS, find_peak, peak_flops_per_second
-from pipeline.pretrain.processes import launch_command, rendezvous
+from pipeline.pretrain.processes import device_and_process_group, launch_command
 from pipeline.pretrain.processes.launch_command import count_processes_per_node
 
 
@@ -72,45 +72,45 @@ def test_lumi_cpu_masks_bind_each_die_to_seven_of_its_cores() -> None:
 
 
 def test_platform_variables_are_set_only_if_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "rocm")
-    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 8)
+    monkeypatch.setattr(device_and_process_group, "find_torch_build", lambda: "rocm")
+    monkeypatch.setattr(device_and_process_group, "count_visible_devices", lambda: 8)
     environment = {"NCCL_NET_GDR_LEVEL": "SYS", "USER": "ada", "SLURM_JOB_ID": "7"}
     launch_command.set_platform_variables("lumi", environment)
-    rendezvous.check_devices("lumi", 8, {})
+    device_and_process_group.check_devices("lumi", 8, {})
     written = platforms.load_platform_settings("lumi").environment
     caches = dict.fromkeys(("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"), "/tmp/ada-miopen-7")
     given = {"USER": "ada", "SLURM_JOB_ID": "7", "NCCL_NET_GDR_LEVEL": "SYS"}
     assert environment == {**written, **caches, **given}
     with pytest.raises(InputError, match="launch starts 16 processes on a node where 8 devices are seen"):
-        rendezvous.check_devices("lumi", 16, {})
+        device_and_process_group.check_devices("lumi", 16, {})
 
 
 def test_missing_gpu_on_a_gpu_platform_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendezvous.check_devices(None, 1, {})
-    rendezvous.check_devices("local", 2, {})
-    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 0)
-    monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "cpu")
+    device_and_process_group.check_devices(None, 1, {})
+    device_and_process_group.check_devices("local", 2, {})
+    monkeypatch.setattr(device_and_process_group, "count_visible_devices", lambda: 0)
+    monkeypatch.setattr(device_and_process_group, "find_torch_build", lambda: "cpu")
     with pytest.raises(InputError, match=r"snellius has cuda devices, but the installed torch is built for cpu"):
-        rendezvous.check_devices("snellius", 1, {})
-    monkeypatch.setattr(rendezvous, "find_torch_build", lambda: "rocm")
+        device_and_process_group.check_devices("snellius", 1, {})
+    monkeypatch.setattr(device_and_process_group, "find_torch_build", lambda: "rocm")
     with pytest.raises(InputError, match=r"this process sees none \(ROCR_VISIBLE_DEVICES is ''\): start it on"):
-        rendezvous.check_devices("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
+        device_and_process_group.check_devices("lumi", 1, {"ROCR_VISIBLE_DEVICES": ""})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cpu_without_a_gpu_uses_gloo() -> None:
     assert (
-        rendezvous.choose_device(3) == ("gloo", torch.device("cpu"))
-        and rendezvous.get_device_name(torch.device("cpu")) == "CPU"
+        device_and_process_group.choose_device(3) == ("gloo", torch.device("cpu"))
+        and device_and_process_group.get_device_name(torch.device("cpu")) == "CPU"
     )
 
 
 def test_freed_cpu_tensors_are_reused() -> None:
     program = """
 import resource, sys, torch
-from pipeline.pretrain.processes import rendezvous, launch_command
+from pipeline.pretrain.processes import device_and_process_group, launch_command
 if "keep" in sys.argv:
-    rendezvous.keep_freed_memory()
+    device_and_process_group.keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
@@ -128,11 +128,11 @@ print(faults() - before)
 
 
 def test_platform_may_configure_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 4)
-    assert rendezvous.choose_device(5) == ("nccl", torch.device("cuda", 1))
-    monkeypatch.setenv(rendezvous.COLLECTIVES, "ucc")
+    monkeypatch.setattr(device_and_process_group, "count_visible_devices", lambda: 4)
+    assert device_and_process_group.choose_device(5) == ("nccl", torch.device("cuda", 1))
+    monkeypatch.setenv(device_and_process_group.COLLECTIVES, "ucc")
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: True)
-    assert rendezvous.choose_device(1) == ("ucc", torch.device("cuda", 1))
+    assert device_and_process_group.choose_device(1) == ("ucc", torch.device("cuda", 1))
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: False)
     with pytest.raises(InputError, match="PIPELINE_COLLECTIVES is ucc, but the installed torch is built without UCC"):
-        rendezvous.choose_device(1)
+        device_and_process_group.choose_device(1)

@@ -12,7 +12,7 @@ import torch
 
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.processes import launch_command, rendezvous
+from pipeline.pretrain.processes import device_and_process_group, launch_command
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from pipeline.pretrain.processes import launch_command, rendezvous
     ],
 )
 def test_first_node_of_a_list_is_the_first_one_written(nodes: str, first: str) -> None:
-    assert rendezvous.find_first_node(nodes) == first
+    assert device_and_process_group.find_first_node(nodes) == first
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_address_is_the_host_name_with_the_platform_suffix_if_it_resolves(path: Path) -> None:
-    assert rendezvous.find_address("localhost", {}) == "localhost"
+    assert device_and_process_group.find_address("localhost", {}) == "localhost"
     here, end = socket.gethostname()[:-1], socket.gethostname()[-1]
     environment: dict[str, str] = {}
     launch_command.set_platform_variables("juwels-booster", environment)
@@ -47,17 +47,17 @@ def test_address_is_the_host_name_with_the_platform_suffix_if_it_resolves(path: 
         == platform_files.load_platform("juwels-booster")["address_suffix"]
         == "i"
     )
-    assert rendezvous.find_address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
+    assert device_and_process_group.find_address(here, {**environment, "PIPELINE_ADDRESS_SUFFIX": end}) == here + end
 
 
 def test_slurm_resolves_an_unresolvable_host_name(path: Path) -> None:
     scontrol = path / "scontrol"
     scontrol.write_text(f'#!{sys.executable}\nprint("NodeName=node7.invalid NodeAddr=10.0.0.7 Port=1")\n')
     scontrol.chmod(0o755)
-    assert rendezvous.find_address("node7.invalid", {}) == "10.0.0.7"
+    assert device_and_process_group.find_address("node7.invalid", {}) == "10.0.0.7"
     scontrol.write_text(f"#!{sys.executable}\nraise SystemExit(1)\n")
     with pytest.raises(InputError, match=r"the first node, node7.invalid, has no address here"):
-        rendezvous.find_address("node7.invalid", {})
+        device_and_process_group.find_address("node7.invalid", {})
 
 
 def test_unresolvable_host_without_slurm_error_suggests_master_addr(path: Path) -> None:
@@ -67,8 +67,8 @@ def test_unresolvable_host_without_slurm_error_suggests_master_addr(path: Path) 
         InputError,
         match=r"node7.invalid, has no address here \(.*\): write MASTER_ADDR into",
     ):
-        rendezvous.make_slurm_environment(task)
-    environment = rendezvous.make_slurm_environment({**task, "MASTER_ADDR": "10.1.2.3"})
+        device_and_process_group.make_slurm_environment(task)
+    environment = device_and_process_group.make_slurm_environment({**task, "MASTER_ADDR": "10.1.2.3"})
     assert (environment["MASTER_ADDR"], environment["LOCAL_WORLD_SIZE"]) == ("10.1.2.3", "2")
 
 
@@ -76,7 +76,7 @@ def test_process_ranks_come_from_the_slurm_task() -> None:
     task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
     task |= {"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "MASTER_ADDR": "10.1.2.3"}
     numbers = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    assert rendezvous.make_slurm_environment(task).items() >= numbers.items()
+    assert device_and_process_group.make_slurm_environment(task).items() >= numbers.items()
 
 
 @pytest.mark.parametrize(("seen", "number"), [(1, "0"), (4, "3")])
@@ -86,18 +86,18 @@ def test_deepspeed_gets_the_device_index_if_one_device_is_visible(
     """DeepSpeed uses device LOCAL_RANK, which does not exist if a scheduler shows each process one device."""
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: seen)
+    monkeypatch.setattr(device_and_process_group, "count_visible_devices", lambda: seen)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
-    assert rendezvous.join_process_group("torchrun") == torch.device("cuda", int(number))
+    assert device_and_process_group.join_process_group("torchrun") == torch.device("cuda", int(number))
     assert os.environ["LOCAL_RANK"] == number
 
 
 def test_process_without_a_launcher_uses_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)  # of a shell in an allocation
-    monkeypatch.setattr(rendezvous, "count_visible_devices", lambda: 4)
+    monkeypatch.setattr(device_and_process_group, "count_visible_devices", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
-    assert rendezvous.join_process_group("none") == torch.device("cuda", 0)
+    assert device_and_process_group.join_process_group("none") == torch.device("cuda", 0)
     assert {os.environ[name] for name in ("RANK", "LOCAL_RANK")} == {"0"}

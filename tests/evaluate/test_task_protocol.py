@@ -8,7 +8,7 @@ from typing import Any
 from datasets import Dataset
 from lm_eval.api.task import ConfigurableTask
 
-from pipeline.evaluate.protocol import describe_protocol
+from pipeline.evaluate.task_protocol import describe_protocol
 
 
 def hash_of(process_results: Callable[..., Any] | None, asked: Sequence[int] = (0, 1), module: str = "shipped") -> str:

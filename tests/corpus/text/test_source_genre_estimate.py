@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.corpus.text.genre_identification import (
+from pipeline.corpus.text.source_genre_estimate import (
     CRITERIA,
     GENTLEST,
     READ_CHARACTERS,

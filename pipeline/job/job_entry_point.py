@@ -15,9 +15,9 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import FrameType
 
-from pipeline.core.command_line_text import settings_digest
 from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
+from pipeline.core.job_command_lines import settings_digest
 from pipeline.core.job_records import Attempt, BatchFile, BatchRecord, FileReference, Record, UnitRecords, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.core.stored_files import FileStore

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.tokens import shard_files
-from pipeline.tokens.shard_files import copy_to_node
+from pipeline.tokens import memory_mapped_shards
+from pipeline.tokens.memory_mapped_shards import copy_to_node
 from pipeline.tokens.token_reader import TokenReader
 
 
@@ -34,10 +34,10 @@ def test_staged_copy_equals_the_original_and_is_reused(built: Path, tmp_path: Pa
 
 def test_concurrent_staging_copies_each_shard_once(built: Path, tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom pipeline.tokens import shard_files\n"
-        "copy = shard_files._copy_shard\n"
+        "import sys\nfrom pathlib import Path\nfrom pipeline.tokens import memory_mapped_shards as shards\n"
+        "copy = shards._copy_shard\n"
         "def print_and_copy(source, path, sha256):\n    print(path.name)\n    copy(source, path, sha256)\n"
-        "shard_files._copy_shard = print_and_copy\nshard_files.copy_to_node(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "shards._copy_shard = print_and_copy\nshards.copy_to_node(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     words = [sys.executable, "-c", code, str(built), str(tmp_path / "disk")]
     processes = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -47,7 +47,7 @@ def test_concurrent_staging_copies_each_shard_once(built: Path, tmp_path: Path) 
 
 
 def test_full_disk_prevents_staging(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_files, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(memory_mapped_shards, "SPARE_BYTES", 2**62)
     with pytest.raises(InputError, match=r"staging: .* has \d+ bytes free, the shards to copy take \d+: name a"):
         copy_to_node(built, tmp_path / "disk")
     assert not list((tmp_path / "disk").rglob("*.arrow"))

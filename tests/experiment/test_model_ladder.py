@@ -14,8 +14,8 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
-from pipeline.experiment.scaling_law_report import find_rungs, format_ladder
-from pipeline.model.size import parameter_count
+from pipeline.experiment.model_ladder import find_rungs, format_ladder
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.scaling_laws import ScalingLaw
 
 LAW = ScalingLaw(0.9, 40.0, 300.0, 0.4, 0.4, "bits per byte")

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline import layout
 from pipeline.core import atomic_files
-from pipeline.core.command_line_text import command_option, command_options
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import command_option, command_options
 from pipeline.core.job_records import Attempt, read_job_files
 from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation_runner, slurm_commands

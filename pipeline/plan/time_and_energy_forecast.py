@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pipeline.core.confidence_intervals import student_t_quantile
+from pipeline.core.display_text import pluralize
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import pluralize
 from pipeline.energy.energy_forecast import (
     CostForecast,
     CostPrediction,

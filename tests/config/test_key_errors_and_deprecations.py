@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.config.key_errors import replace_deprecated_names
+from pipeline.config.key_errors_and_deprecations import replace_deprecated_names
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import load_yaml
 from pipeline.corpus.settings import FilterSettings

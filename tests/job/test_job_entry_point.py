@@ -25,7 +25,7 @@ from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
-from pipeline.job import batch as job
+from pipeline.job import job_entry_point as job
 from pipeline.job import versions
 from pipeline.job.attempt import RunningAttempt
 from pipeline.job.job_execution import Job
@@ -179,7 +179,7 @@ def test_damaged_archive_reruns_only_its_own_units(batch: Batch) -> None:
 COUNTED = """
 import os, sys
 from pathlib import Path
-from tests.job.test_batch import Batch
+from tests.job.test_job_entry_point import Batch
 batch = Batch(Path(sys.argv[1]))
 before = sum(os.times()[:4])
 batch.start()
@@ -279,7 +279,7 @@ PROGRAM = """
 import os, sys, time
 from pathlib import Path
 import hashlib
-from tests.job.test_batch import UNITS, Batch
+from tests.job.test_job_entry_point import UNITS, Batch
 digest = hashlib.file_digest
 def slowly(stream, name):
     name_of_file = str(getattr(stream, "name", ""))

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 
 from pipeline.config.configuration import Config
-from pipeline.config.genre_defaults import OLDER_PRESET
+from pipeline.config.estimated_genres import OLDER_PRESET
 from pipeline.core.errors import InputError
-from pipeline.forecast.corpus_forecast import CorpusSize, estimate_corpus_size
+from pipeline.forecast.corpus_size_and_time import CorpusSize, estimate_corpus_size
 from pipeline.layout import MANIFEST
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import RawDocument, make_raw_documents

@@ -26,7 +26,7 @@ PROJECT = "polder"
 """The distribution of this code, whose version of each step is computed from its files."""
 
 IMAGE_PROGRAM = (
-    "import json, sys; from pipeline.job.package_environments import current_environment; "
+    "import json, sys; from pipeline.job.environment_lock_comparison import current_environment; "
     "steps = json.loads(sys.argv[2]); "
     "print(json.dumps({step: current_environment(frozenset(names), sys.argv[1]) for step, names in steps.items()}))"
 )

@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.text.genre_identification import GenreEstimate, estimate_genre
 from pipeline.corpus.text.language_codes import states_other_language
+from pipeline.corpus.text.source_genre_estimate import GenreEstimate, estimate_genre
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.source_units import SourceUnits
-from pipeline.sources.web_reservations import is_reserved
+from pipeline.sources.web_reservation_rules import is_reserved
 
 SAMPLED_FILES, SAMPLED_DOCUMENTS = 50, 100
 """Files of a source, evenly chosen by name, and documents, evenly chosen of those read."""

@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
-from pipeline.core.formatting import align_columns
 from pipeline.core.job_records import Record
 from pipeline.core.settings import merge_settings
 from pipeline.experiment.run_overview import find_last_segments, find_runs, run_folder
 from pipeline.experiment.scaling_fit import PARAMETERS, LossPrediction, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.model.settings import Architecture
-from pipeline.model.size import parameter_count
+from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.scaling_laws import LossUnit, ScalingLaw
 from pipeline.provenance.trace import ReportFigure
 

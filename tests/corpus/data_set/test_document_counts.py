@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipeline.corpus.data_set.description import GROUPS, DocumentCounts
+from pipeline.corpus.data_set.document_counts import GROUPS, DocumentCounts
 
 
 def test_years_are_the_first_four_digits_of_dates() -> None:

@@ -15,7 +15,7 @@ from pipeline import layout
 from pipeline.core import signing_keys
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import DiskFull
-from pipeline.provenance import evidence_attestation, signing
+from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import Provenance
 
@@ -26,7 +26,7 @@ def test_invocation_killed_while_writing_the_signer_keeps_the_previous_one(
     monkeypatch.setenv(SIGNING_KEY_VARIABLE, "")  # to be undone
     signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
     run, settings = tmp_path / "run", Provenance(key=str(tmp_path / "key.pem"), owner="Somebody")
-    signing.begin_signing(run, settings, print)
+    run_signing_and_log_checkpoint.begin_signing(run, settings, print)
     files = [run / layout.PUBLIC_KEY, run / layout.SIGNER]
     before = [file.read_bytes() for file in files]
 
@@ -38,9 +38,9 @@ def test_invocation_killed_while_writing_the_signer_keeps_the_previous_one(
         patched.setattr(Path, "write_bytes", killed)
         patched.setattr(Path, "write_text", killed)
         with pytest.raises(DiskFull):
-            signing.begin_signing(run, settings, print)
+            run_signing_and_log_checkpoint.begin_signing(run, settings, print)
     assert [file.read_bytes() for file in files] == before
-    signing.begin_signing(run, settings, print)
+    run_signing_and_log_checkpoint.begin_signing(run, settings, print)
 
 
 def test_partial_files_are_not_evidence(tmp_path: Path) -> None:
@@ -57,10 +57,12 @@ def test_failed_signature_is_reported_and_the_rest_is_signed(tmp_path: Path, fin
     published = tmp_path / "checkpoints.jsonl"
     messages: list[str] = []
     settings = Provenance.model_validate({"timestamps": authority, "log": str(published)})
-    assert signing.finish_signing(finished, settings, messages.append), "an unresponsive authority is asked again"
+    assert run_signing_and_log_checkpoint.finish_signing(finished, settings, messages.append), (
+        "an unresponsive authority is asked again"
+    )
     assert ["gave no timestamp" in sentence for sentence in messages] == [True, False]
     (finished / "logs/more.log").write_text("y")
-    assert not signing.finish_signing(finished, Provenance(log=str(tmp_path)), messages.append)
+    assert not run_signing_and_log_checkpoint.finish_signing(finished, Provenance(log=str(tmp_path)), messages.append)
     assert messages[-1].startswith("the evidence of this start is not complete: ") and messages[-1].endswith(
         "complete it"
     )
@@ -78,7 +80,8 @@ def test_incompletely_signed_invocation_has_a_nonzero_exit_code(
     if not is_sealed:
         (final / "link").symlink_to("model.safetensors")  # model_signing signs no links
     ending = (
-        "import atexit, os, sys; from pathlib import Path; from pipeline.provenance import signing\n"
+        "import atexit, os, sys; from pathlib import Path\n"
+        "from pipeline.provenance import run_signing_and_log_checkpoint as signing\n"
         "from pipeline.provenance.settings import Provenance\n"
         "run, say = Path(sys.argv[1]), signing.print_to_stderr\n"
         "atexit.register(lambda: signing.finish_signing(run, Provenance(), say) or signing.exit_with_failure())\n"

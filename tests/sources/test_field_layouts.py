@@ -17,7 +17,7 @@ from warcio.warcwriter import WARCWriter
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.text.language_codes import normalize_language
-from pipeline.sources.layouts import LAYOUTS, LayoutName
+from pipeline.sources.field_layouts import LAYOUTS, LayoutName
 from pipeline.sources.raw_documents import iso_date, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import Source

@@ -16,8 +16,8 @@ import pytest
 from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
 from pipeline.job.attempt import RunningAttempt
-from pipeline.slurm import invocations
-from pipeline.slurm.invocations import SlurmInvocation, load_invocations, utc_timestamp
+from pipeline.slurm import invocations_and_leftover_jobs
+from pipeline.slurm.invocations_and_leftover_jobs import SlurmInvocation, load_invocations, utc_timestamp
 from tests.conftest import Project, new_project
 from tests.slurm.cluster import Cluster, wait_until
 from tests.stored import read_attempts
@@ -103,7 +103,9 @@ def test_new_invocation_waits_for_jobs_of_one_killed_on_another_host(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     job, start = held_job(cluster, "of-a-killed-one"), start_of(tmp_path)
     messages: list[str] = []
-    taker = threading.Thread(target=invocations.wait_for_killed_invocations, args=(tmp_path, messages.append, 0.1))
+    taker = threading.Thread(
+        target=invocations_and_leftover_jobs.wait_for_killed_invocations, args=(tmp_path, messages.append, 0.1)
+    )
     taker.start()
     wait_until(lambda: any(f"job {job} (" in sentence for sentence in messages), "it waits for the job")
     assert load_invocations(tmp_path) == [start]
@@ -116,7 +118,7 @@ def test_jobs_of_another_run_are_not_awaited(cluster: Cluster, tmp_path: Path, m
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     held_job(cluster, "of-another-run")
     start_of(tmp_path)
-    invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
+    invocations_and_leftover_jobs.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
     assert len(cluster.jobs()) == 1
 
 
@@ -140,13 +142,13 @@ def test_jobs_that_cannot_be_queried_block_the_invocation(
     monkeypatch.setenv("PATH", cluster.environment()["PATH"] if has_slurm else "/nowhere")
     start = start_of(tmp_path, cluster="snellius")
     with pytest.raises(InputError) as refused:
-        invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
+        invocations_and_leftover_jobs.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
     here = "the Slurm here is that of loopback" if has_slurm else "there is no Slurm here"
     for part in ("login2", "the cluster snellius", here, f"squeue --name={start.name}", str(start.path(tmp_path))):
         assert part in str(refused.value)
     assert load_invocations(tmp_path) == [start]
     start.path(tmp_path).unlink()  # the remedy in its message
-    invocations.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
+    invocations_and_leftover_jobs.wait_for_killed_invocations(tmp_path, print, seconds_between=0.1)
 
 
 def test_killed_slurm_run_continues_locally_after_its_jobs_end(cluster: Cluster, project: Project) -> None:
@@ -169,7 +171,9 @@ def test_killed_slurm_run_continues_locally_after_its_jobs_end(cluster: Cluster,
 
 def marked(*names: str) -> list[Path]:
     """Create and return Snakemake's marks of incomplete files."""
-    marks = [invocations.metadata_file(invocations.INCOMPLETE, name) for name in names]
+    marks = [
+        invocations_and_leftover_jobs.metadata_file(invocations_and_leftover_jobs.INCOMPLETE, name) for name in names
+    ]
     for mark in marks:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
@@ -195,8 +199,8 @@ def test_step_left_by_a_killed_snakemake_is_awaited_and_not_rerun(
         Path("reported").touch()
 
     with subprocess.Popen([sys.executable, "-m", "pipeline", *words]):
-        wait_until(lambda: invocations.find_local_steps(run), "the step runs")
-        invocations.wait_for_local_steps(run, say)
+        wait_until(lambda: invocations_and_leftover_jobs.find_local_steps(run), "the step runs")
+        invocations_and_leftover_jobs.wait_for_local_steps(run, say)
     assert "plan estimate" in messages[0] and Path(record).exists()
     assert not any(mark.exists() for mark in marks)
 
@@ -211,9 +215,9 @@ def test_step_that_ends_during_the_search_is_complete(tmp_path: Path, monkeypatc
     with subprocess.Popen(words, stdin=subprocess.PIPE) as step:
         wait_until(Path(record).exists, "it has its record")
         process = psutil.Process(step.pid)
-        monkeypatch.setattr(invocations.psutil, "process_iter", lambda: [process])
+        monkeypatch.setattr(invocations_and_leftover_jobs.psutil, "process_iter", lambda: [process])
         monkeypatch.setattr(process, "environ", lambda: step.communicate(b"\n") and {})  # requested last
-        invocations.wait_for_local_steps(run, print)
+        invocations_and_leftover_jobs.wait_for_local_steps(run, print)
     assert not mark.exists()
 
 
@@ -223,7 +227,9 @@ def test_invisible_steps_are_detected_by_their_output(tmp_path: Path) -> None:
     for attempt in (killed, lives):
         attempt._write()
     messages: list[str] = []
-    waiter = threading.Thread(target=invocations.wait_for_remote_steps, args=(tmp_path, messages.append, 0.5))
+    waiter = threading.Thread(
+        target=invocations_and_leftover_jobs.wait_for_remote_steps, args=(tmp_path, messages.append, 0.5)
+    )
     waiter.start()
     wait_until(lambda: lives._write() or messages, "it is seen")
     assert lives.path.name in messages[0] and killed.path.name not in messages[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.external_evidence import compare_code_versions, compare_external_evidence, compare_raw_files
+from pipeline.audit.raw_files_and_commits import compare_code_versions, compare_external_evidence, compare_raw_files
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record
@@ -92,7 +92,7 @@ def test_incomparable_evidence_is_counted_but_proves_nothing(repository: Path) -
 def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
     """Return the report on the code of a commit in a folder whose own code runs, if it has any."""
     question = (
-        "from pipeline.audit.external_evidence import compare_code_versions; "
+        "from pipeline.audit.raw_files_and_commits import compare_code_versions; "
         "from tests.audit.test_commit_differences import record; "
         f"print(compare_code_versions([record({commit!r})]).format_lines()[0])"
     )

@@ -8,14 +8,14 @@ from contextlib import redirect_stdout
 import pytest
 
 from pipeline.cli.entry_point import main
-from pipeline.core.errors import InputError
-from pipeline.core.formatting import (
+from pipeline.core.display_text import (
     escape_invisible,
     escape_standard_output,
     escape_to_one_line,
     is_invisible,
     pluralize,
 )
+from pipeline.core.errors import InputError
 
 
 def test_pluralize_uses_the_singular_only_for_one() -> None:

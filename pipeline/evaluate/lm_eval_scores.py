@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate.baseline_answers import BaselineAnswers, score_rule_baselines
+from pipeline.evaluate.checkpoint_and_baseline_answers import BaselineAnswers, score_rule_baselines
 from pipeline.evaluate.item_results import (
     ANSWER_BITS,
     BITS,
@@ -32,7 +32,7 @@ from pipeline.evaluate.score_intervals import (
     score_interval,
 )
 from pipeline.evaluate.settings import SuiteSettings
-from pipeline.evaluate.task_errors import blame_task
+from pipeline.evaluate.task_failures import blame_task
 from pipeline.evaluate.task_loader import failed_task_entry
 from pipeline.evaluate.text_metrics import BOUNDS, UNTESTED, normalize_task_unicode
 from pipeline.evaluate.trivial_baseline_tests import (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.audit.reproduce import OUTSIDE_PREFIX
-from pipeline.core.command_line_text import command_options
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import command_options
 from pipeline.core.job_records import load_records
 from pipeline.evaluate.item_page import write_item_page
 from pipeline.evaluate.settings import SuitesSettings

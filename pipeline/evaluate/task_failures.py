@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.disk_space import is_disk_full
 from pipeline.core.errors import InputError
+from pipeline.core.full_disk_errors import is_disk_full
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task

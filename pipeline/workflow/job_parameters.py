@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.config.genre_defaults import SNAPSHOT_KEY
+from pipeline.config.estimated_genres import SNAPSHOT_KEY
 from pipeline.core.errors import InputError
-from pipeline.job import package_environments, versions
+from pipeline.job import environment_lock_comparison, versions
 from pipeline.job.attempt import anonymized_git_state
-from pipeline.job.package_environments import Environment
+from pipeline.job.environment_lock_comparison import Environment
 from pipeline.layout import RECORD, UNIT_RECORDS
 from pipeline.workflow.finished_training_protection import FinishedTraining
 from pipeline.workflow.run_files import RunFiles, Wildcards
@@ -76,7 +76,9 @@ class Dag(RunFiles):
         """Return a sentence about a distribution that differs from the lock, because jobs would refuse to run."""
         lock, platform = self.config.run.environment, self.config.platform.name
         for step in STEPS:
-            environment = self._in_image[step] if self._in_image else package_environments.step_environment(step, lock)
+            environment = (
+                self._in_image[step] if self._in_image else environment_lock_comparison.step_environment(step, lock)
+            )
             try:
                 environment.check_against_lock(step, lock, platform)
             except InputError as error:

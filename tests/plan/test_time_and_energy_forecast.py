@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline.plan.alternative_models import SIZE_KEYS, plan_model_sizes
-from pipeline.plan.cost_forecast import MACHINE_ERROR, STEP_ERROR, TimeRatio, fit_time_interval
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings, ForecastPlan, ModelPlan, PlatformPlan
+from pipeline.plan.time_and_energy_forecast import MACHINE_ERROR, STEP_ERROR, TimeRatio, fit_time_interval
 from pipeline.plan.training_time import estimate_training_time
 from tests.conftest import ROOT
 from tests.plan.published_steps import unseen_errors

@@ -17,7 +17,7 @@ from pipeline.pretrain.monitors.fsdp_memory_trace import (
 from pipeline.pretrain.monitors.memory_estimate import TraceRequest
 from pipeline.pretrain.monitors.torch_tracing_private import fake_tensors, join_fake_group
 from pipeline.pretrain.parallel.expert_parallel import measure_largest_share
-from pipeline.pretrain.processes.batch_result import exchange_results
+from pipeline.pretrain.processes.batch_result_exchange import exchange_results
 from pipeline.pretrain.settings import Stability
 from tests.pretrain.monitors.test_memory_trace import EXPERTS, request
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core import disk_space
+from pipeline.core import full_disk_errors
 from pipeline.core.errors import EXIT_DISK_FULL
 from pipeline.corpus.settings import Corpus, FilterSettings
 from pipeline.job import versions
@@ -234,16 +234,16 @@ def test_full_disk_is_reported_even_if_attempt_and_log_cannot_be_written(tmp_pat
     ],
 )
 def test_full_disk_errors_of_each_library_are_recognized(error: Exception) -> None:
-    assert disk_space.is_disk_full(error)
+    assert full_disk_errors.is_disk_full(error)
     try:
         try:
             raise error
         except Exception:
             raise RuntimeError("the file could not be closed")  # noqa: B904
     except RuntimeError as later:
-        assert disk_space.is_disk_full(later)
+        assert full_disk_errors.is_disk_full(later)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), ValueError("28"), None])
 def test_other_errors_are_not_disk_full(error: Exception | None) -> None:
-    assert not disk_space.is_disk_full(error)
+    assert not full_disk_errors.is_disk_full(error)

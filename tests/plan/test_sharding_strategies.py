@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.plan.strategies import STRATEGIES, list_backend_strategies
+from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
 
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("pipeline", "benchmarks") for file in sorted((ROOT / folder).rglob("*.py"))]
@@ -100,7 +100,7 @@ assert "torch" not in sys.modules
 
 def test_declared_strategy_is_in_settings_plan_and_layout(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "pipeline/plan/strategies.py"
+    file = tmp_path / "pipeline/plan/sharding_strategies.py"
     first = "STRATEGIES: dict[str, Strategy] = {\n"
     file.write_text(file.read_text(encoding="utf-8").replace(first, first + DECLARED), encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", ASKED], cwd=tmp_path, text=True, capture_output=True)

@@ -14,7 +14,7 @@ from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.evaluate import baselines, samples, suites
 from pipeline.evaluate.item_results import read_item_answers
 from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, SuitesSettings
-from pipeline.pretrain import export, failed_training, segment
+from pipeline.pretrain import export, failed_training_outcome, segment
 from pipeline.pretrain.checkpoints.recovery import Rewinds
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.monitors.document_losses import read_document_losses
@@ -37,8 +37,8 @@ def cell(settings: SegmentSettings) -> SegmentSettings:
 
 def ended(folder: Path, step: int = 10) -> Path:
     """Return a milestone, or a final model, with an outcome."""
-    failed_training.write_failure(
-        folder, failed_training.TrainingFailure("diverged", "loss is inf", 3, step), [{"step": 1, "loss": 5.0}]
+    failed_training_outcome.write_failure(
+        folder, failed_training_outcome.TrainingFailure("diverged", "loss is inf", 3, step), [{"step": 1, "loss": 5.0}]
     )
     return folder
 
@@ -55,7 +55,7 @@ def test_divergence_is_the_result_of_a_cell(settings: Make, tokens: Tokens, tmp_
         train(asked, tokens, tmp_path, [])
     assert not (tmp_path / "5").exists(), "an ordinary model fails and leaves nothing"
     counts = train(cell(asked), tokens, tmp_path, [])
-    failure = failed_training.read_failure(tmp_path / "5")
+    failure = failed_training_outcome.read_failure(tmp_path / "5")
     assert failure is not None and counts["outcome"] == failure._asdict() and failure.step == 5
     assert failure.status == "diverged" and "lower learning_rate" in failure.reason
     assert counts["steps"] == failure.reached_step < 5 and counts["tokens"] == counts["steps"] * 4 * 32
@@ -141,8 +141,8 @@ def test_failed_training_is_not_evaluated_and_the_reason_is_recorded(tmp_path: P
 
 
 def test_invalid_outcome_file_is_refused(tmp_path: Path) -> None:
-    assert failed_training.read_failure(tmp_path) is None
+    assert failed_training_outcome.read_failure(tmp_path) is None
     for text in ("{", '{"status": "diverged"}'):
-        (tmp_path / failed_training.OUTCOME_FILE).write_text(text)
+        (tmp_path / failed_training_outcome.OUTCOME_FILE).write_text(text)
         with pytest.raises(InputError, match=r"outcome\.json is no outcome .* remove"):
-            failed_training.read_failure(tmp_path)
+            failed_training_outcome.read_failure(tmp_path)

@@ -13,15 +13,15 @@ import yaml
 
 from pipeline.cli.entry_point import main
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.genre_defaults import add_estimated_genres, sample_texts
+from pipeline.config.estimated_genres import add_estimated_genres, sample_texts
 from pipeline.core.errors import InputError
 from pipeline.corpus.rules.presets import GENRES, PRESETS
 from pipeline.job.run_snapshot import read_newest_snapshot, write_snapshot
-from pipeline.workflow.dag import Dag
-from pipeline.workflow.raw_text_checks import describe_genre_defaults
+from pipeline.workflow.job_parameters import Dag
+from pipeline.workflow.settings_contradicted_by_text import describe_genre_defaults
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import step_settings
-from tests.corpus.text.test_genre_identification import TEXTS
+from tests.corpus.text.test_source_genre_estimate import TEXTS
 
 MICRO: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
 
@@ -204,8 +204,8 @@ def test_sample_is_spread_over_files_and_documents(tmp_path: Path) -> None:
 
 def test_sampled_bytes_are_divided_over_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is read in blocks, so the bytes are not exact."""
-    monkeypatch.setattr("pipeline.config.genre_defaults.SAMPLED_BYTES", 1_600_000)
-    monkeypatch.setattr("pipeline.config.genre_defaults.SAMPLED_DOCUMENTS", 10_000)
+    monkeypatch.setattr("pipeline.config.estimated_genres.SAMPLED_BYTES", 1_600_000)
+    monkeypatch.setattr("pipeline.config.estimated_genres.SAMPLED_DOCUMENTS", 10_000)
     for number in range(4):
         write_source(tmp_path / f"{number}.jsonl", "een tekst van een molen " * 80, 1500)
     one, four = (configure(tmp_path, path=str(tmp_path / name)).source_units("wetten") for name in ("0.*", "*.jsonl"))
