@@ -191,7 +191,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
                 batches = draw()
                 began = time.perf_counter()
                 loss = trainer.step(batches)  # its value waits for the device
-                device_and_process_group.synchronize(device)
+                device_and_process_group.wait_for_device(device)
                 seconds.append(time.perf_counter() - began)
         if asked["side"] == "checkpoint":
             with tempfile.TemporaryDirectory() as folder:

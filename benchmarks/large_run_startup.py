@@ -103,7 +103,7 @@ def write_results(dag: Dag) -> int:
         content = {"step": declared.name, "instance": values, "settings": json.loads(settings), "inputs": []}
         content |= {"outputs": [], "code_version": code, "environment_version": environment}
         if batch := values.pop("batch", None):
-            planned = dag.raw_hash if declared.reads_raw and stage == "sources" else dag.batch_hash
+            planned = dag.hash_raw_names_and_sizes if declared.reads_raw and stage == "sources" else dag.batch_hash
             of = planned({**values, "batch": batch}) if declared.content_hash else None
             records, prefix = [], ".".join((declared.name, *values.values()))
             for unit in config.job_batches(values["source"])[batch]:

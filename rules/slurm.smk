@@ -10,7 +10,7 @@ from pipeline.slurm import accounting, executor_registration
 with report_input_errors():
     executor_registration.register_executor(
         run.slurm,
-        run.directory,
+        run.run_directory,
         PREFIX,
         run_output.update_queue if run_output else lambda reasons: None,
     )
@@ -19,20 +19,20 @@ with report_input_errors():
 onstart:
     refuse_what_is_missing()
     os.environ[run_snapshot.SNAPSHOT_VARIABLE] = run_snapshot.write_snapshot(
-        run.directory, frozen_now
+        run.run_directory, frozen_now
     )
-    executor_registration.record_slurm_invocation(workflow, run.directory)
+    executor_registration.record_slurm_invocation(workflow, run.run_directory)
 
 
 onsuccess:
-    accounting.finish_accounting(run.directory, logger.warning)
+    accounting.finish_accounting(run.run_directory, logger.warning)
     if snakemake_workflow.has_job("provenance_crate"):
         print(f"report: {dag.file(REPORT_PAGE)}")
         print(f"crate sha256: {hash_file(Path(dag.file(CRATE)))}")
 
 
 onerror:
-    accounting.finish_accounting(run.directory, logger.warning)
+    accounting.finish_accounting(run.run_directory, logger.warning)
     logger.warning(
         "Finished jobs stay: fix the cause, then run the same command again."
     )

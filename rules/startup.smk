@@ -18,11 +18,11 @@ from pipeline.workflow.startup import (
 def settle(dead):
     """Wait for jobs of starts that were killed, and for those of other hosts."""
     invocations_and_leftover_jobs.wait_for_killed_invocations(
-        run.directory, logger.warning
+        run.run_directory, logger.warning
     )
     if any(not holder.is_own_process for holder in dead):
         invocations_and_leftover_jobs.wait_for_remote_steps(
-            run.directory, logger.warning
+            run.run_directory, logger.warning
         )
 
 

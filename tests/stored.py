@@ -36,7 +36,7 @@ def forget_record(run: Path, name: str) -> None:
     """Remove a record."""
     path = layout.RECORD.path(run, job=name)
     path.unlink(missing_ok=True)
-    FileStore(run).remove([path.relative_to(run).as_posix()])
+    FileStore(run).remove_from_archives([path.relative_to(run).as_posix()])
 
 
 def unpack_archives(run: Path) -> None:

@@ -41,7 +41,7 @@ def _format_counts(kinds: dict[str, int]) -> str:
 
 
 def _find_raw_file(run_directory: Path, entry: FileEntry) -> Path:
-    file = entry.locate(run_directory)
+    file = entry.resolve_path(run_directory)
     if not entry.matches_file(file):
         raise InputError(f"{entry.path.removeprefix('data:')} is not here with the bytes that were read")
     return file

@@ -261,10 +261,10 @@ def find_record(records: list[Record], step: str) -> Record:
 def sample_records(records: list[Record], number: int, seed: str) -> list[Record]:
     """Return a reproducible sample: the records with the smallest SHA-256 of `SEED NAME`."""
 
-    def place(record: Record) -> str:
+    def hash_record_name(record: Record) -> str:
         return hashlib.sha256(f"{seed} {record.name}".encode()).hexdigest()
 
-    return sorted(records, key=place)[:number]
+    return sorted(records, key=hash_record_name)[:number]
 
 
 def reproduce(run_directory: Path, record: Record, folder: Path | None = None, raw: Path | None = None) -> RerunOutcome:

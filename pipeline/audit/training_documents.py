@@ -46,7 +46,7 @@ class TrainingAudit:
         self.settings = SegmentSettings.model_validate(merge_settings(record.settings, record.operation))
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
-        self.index = entry.locate(run_directory)
+        self.index = entry.resolve_path(run_directory)
         self._segments = found
         self._sources: dict[str, dict[str, Any]] = {}
         if not entry.matches_file(self.index):
@@ -76,7 +76,7 @@ class TrainingAudit:
         """The tokenizer of the training; InputError where its record names none."""
         for entry in self.record.inputs:
             if entry.name == "tokenizer":
-                return entry.locate(self.run_directory)
+                return entry.resolve_path(self.run_directory)
         raise InputError(f"{self.record.file} names no tokenizer: train the model again")
 
     @property
@@ -113,7 +113,7 @@ class TrainingAudit:
             f"{skips}"
         )
 
-    def list_sample_documents(self, step: int, sample: int) -> list[dict[str, Any]]:
+    def list_documents_in_sample(self, step: int, sample: int) -> list[dict[str, Any]]:
         """The documents of one sample with their `tokens` among its input tokens, in their order.
 
         Raises InputError when the training has no such step or sample.
@@ -215,7 +215,7 @@ class TrainingAudit:
 
 def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
-    for row in audit.list_sample_documents(step, sample):
+    for row in audit.list_documents_in_sample(step, sample):
         described = f"source {row['source']}, language {row['language']}, license {audit.document_license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:

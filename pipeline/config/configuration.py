@@ -169,7 +169,7 @@ class Config(Sections):
     def source_units(self, source: str) -> SourceUnits:
         """Return the files and units of a source, listed once."""
         if source not in self._units:
-            parts = layout.PARTS.path(self.directory, source=source)
+            parts = layout.PARTS.path(self.run_directory, source=source)
             self._units[source] = SourceUnits(self.source(source), self.data, parts)
         return self._units[source]
 
@@ -179,7 +179,7 @@ class Config(Sections):
         sources = {source for name in corpora for source in self.corpus_sources(name)}
         for source in self.sources:
             if source.genre is None and source.name in sources and source.name not in self._genres:
-                self._genres[source.name] = estimate_source_genre(self.source_units(source.name), self.directory)
+                self._genres[source.name] = estimate_source_genre(self.source_units(source.name), self.run_directory)
         return self._genres
 
     def genre(self, source: str) -> Genre | None:

@@ -121,7 +121,7 @@ class Sections(Settings):
         return found
 
     @property
-    def directory(self) -> Path:
+    def run_directory(self) -> Path:
         """Return the folder of this run's results."""
         return Path(self.run.results) / self.run.name
 
@@ -159,7 +159,9 @@ class Sections(Settings):
         """Return what stands for personal data in the corpora that a tokenizer is of, sorted."""
         corpora = {t.corpus for t in self.tokens.values() if t.tokenizer == tokenizer}
         corpora.add(self.tokenizer[tokenizer].corpus)
-        return sorted({marker for name in corpora for marker in self.corpus[name].personal_data.markers()})
+        return sorted(
+            {marker for name in corpora for marker in self.corpus[name].personal_data.list_replacement_markers()}
+        )
 
     def corpus_sources(self, name: str) -> list[str]:
         """Return the names of the sources that a corpus is made from, sorted."""

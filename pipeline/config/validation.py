@@ -124,7 +124,7 @@ def _check_perplexity(config: Sections) -> None:
 def _check_strata(config: Sections) -> None:
     for name, section in config.tokens.items():
         for score in ("quality", "perplexity"):
-            if section.strata.bounds(score) and not getattr(config.corpus[section.corpus], score):
+            if section.strata.bin_bounds(score) and not getattr(config.corpus[section.corpus], score):
                 raise ValueError(
                     f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
                     f"corpus.{section.corpus}.{score}, or leave it out here"
@@ -136,13 +136,13 @@ def _list_mixture_names(config: Sections, tokens: str) -> dict[str, list[str]]:
     section = config.tokens[tokens]
     sources = config.corpus_sources(section.corpus)
     known = {"source": sources, "language": sorted(config.corpus[section.corpus].languages)}
-    for name in section.strata.names():
+    for name in section.strata.list_configured_strata():
         if name == "genre":
             known[name] = sorted({config.source(source).genre or UNKNOWN for source in sources})
         elif name == "license":
             known[name] = []
         else:
-            known[name] = [*bin_names(section.strata.bounds(name)), UNKNOWN]
+            known[name] = [*bin_names(section.strata.bin_bounds(name)), UNKNOWN]
     return known
 
 
@@ -207,7 +207,7 @@ def _check_training_starts(config: Sections) -> None:
 def _check_memorization(config: Sections) -> None:
     wanted = config.evaluation.memorization
     for name, model in config.models.items():
-        if wanted is not None and wanted.tokens > (length := model.training.sequence_length):
+        if wanted is not None and wanted.minimum_tokens > (length := model.training.sequence_length):
             raise ValueError(
                 f"evaluation.memorization: begin-of-text, {wanted.prompt_tokens} tokens of a prompt and "
                 f"{wanted.continuation_tokens} behind it are more than the {length} of models.{name}'s "

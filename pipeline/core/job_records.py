@@ -43,7 +43,7 @@ class FileEntry(NamedTuple):
         """Whether the file is raw data, which no step of the run made."""
         return self.path.startswith("data:")
 
-    def locate(self, run_directory: Path) -> Path:
+    def resolve_path(self, run_directory: Path) -> Path:
         """Return the path of the file; one outside of the run is below the working directory."""
         return Path(self.path.removeprefix("data:")) if self.is_outside else run_directory / self.path
 

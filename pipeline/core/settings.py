@@ -79,6 +79,6 @@ class Pretrained(Settings):
     url: str | None = Field(default=None, description="where it is published")
 
     @property
-    def title(self) -> str:
+    def display_name(self) -> str:
         """Return the name for readers."""
         return self.name or self.folder.removeprefix("{data}/")

@@ -318,7 +318,7 @@ class FileStore:
                     path.unlink()
         return archive
 
-    def remove(self, paths: Iterable[str]) -> None:
+    def remove_from_archives(self, paths: Iterable[str]) -> None:
         """Write archives anew without some members, of every archive that has them.
 
         Raises:

@@ -184,7 +184,7 @@ def run(
     number, license = content["unit"], content["license"]
     language_model = _verify_identification_model(settings, model)
 
-    def judge(chosen: RawFiles) -> list[PipelineStep]:
+    def run_filters(chosen: RawFiles) -> list[PipelineStep]:
         texts = open_removed_texts(settings, private)
         return run_blocks(
             [
@@ -193,7 +193,7 @@ def run(
             ]
         )
 
-    executed, quarantined = raw.run_undamaged(judge, quarantine=settings.quarantine)
+    executed, quarantined = raw.run_undamaged(run_filters, quarantine=settings.quarantine)
     read_from = raw.summarize_files(quarantined)
     flagged = next(block.counts for block in executed if isinstance(block, HarmfulContentFilter))
     masked_fields = next(block.counts for block in executed if isinstance(block, MetadataMaskingStep))

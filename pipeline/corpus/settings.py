@@ -164,7 +164,7 @@ class PersonalData(Settings):
     names: str | None = Field(default=None, description="the folder of a spaCy pipeline that recognises persons")
     names_sha256: str | None = Field(default=None, description="the hash of that folder; computed if missing")
 
-    def markers(self) -> list[str]:
+    def list_replacement_markers(self) -> list[str]:
         """Return the markers that replace personal data in texts, one per kind; none with synthetic values."""
         if self.replacement != "marker":
             return []

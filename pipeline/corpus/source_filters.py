@@ -86,7 +86,7 @@ class UrlList:
                 self._hashes: npt.NDArray[np.uint64] = np.fromiter(self._hash_lines(stream), dtype=np.uint64)
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}): restore the file or its permissions") from None
-        if len(self.invalid) > MAXIMUM_INVALID_SHARE * (self.entries + len(self.invalid)):
+        if len(self.invalid) > MAXIMUM_INVALID_SHARE * (self.entry_count + len(self.invalid)):
             raise InputError(
                 f"{path} is no list of domains and addresses: {len(self.invalid)} of its lines are neither, first line "
                 f"{self.invalid[0]}; write one per line, like voorbeeld.nl or voorbeeld.nl/map"
@@ -94,7 +94,7 @@ class UrlList:
         self._hashes.sort()
 
     @property
-    def entries(self) -> int:
+    def entry_count(self) -> int:
         """The number of domains and addresses, also of those that are there twice."""
         return len(self._hashes)
 

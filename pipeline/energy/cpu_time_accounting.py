@@ -195,7 +195,7 @@ class CpuTimeAccounting:
             self._open[meter], self._unclaimed = self._unclaimed, 0.0
             return since
 
-    def sample(self) -> int:
+    def update_and_read_memory(self) -> int:
         """Count up to now; return the resident bytes of the processes."""
         with self._lock:
             return self._advance()

@@ -115,7 +115,7 @@ class EnergyFigure(AccountingEntry):
         return f"{interval} {unit.name}" if interval else ""
 
     @property
-    def small(self) -> str:
+    def text_in_joules(self) -> str:
         """A small amount, such as that of one token, in joules with a prefix, with interval and label."""
         return self.text(choose_small_unit(self.joules))
 
@@ -131,7 +131,7 @@ class EnergyFigure(AccountingEntry):
         known = "; ".join(part for part in (self.format_interval(unit), self.label) if part)
         return f"{unit.format(self.joules)} {unit.name} ({known})"
 
-    def scale(self, factor: float) -> EnergyFigure:
+    def multiply(self, factor: float) -> EnergyFigure:
         """Multiply all joules, such as by the overhead of a building."""
         numbers = {name: value * factor for name, value in self if isinstance(value, float)}
         return self.model_copy(update=numbers)
@@ -202,7 +202,7 @@ class CarbonIntensity(AccountingEntry):
         return [stretch for stretch in self.stretches if stretch.grams_per_kwh is not None]
 
     @property
-    def joules(self) -> float:
+    def joules_with_known_intensity(self) -> float:
         """The electricity of the periods with a known intensity."""
         return sum(stretch.joules for stretch in self.known_periods)
 
@@ -210,7 +210,7 @@ class CarbonIntensity(AccountingEntry):
     def mean_grams_per_kwh(self) -> float:
         """The mean of the known intensities, weighted by electricity; 0 if none is known."""
         weighted = sum((stretch.grams_per_kwh or 0.0) * stretch.joules for stretch in self.known_periods)
-        return weighted / self.joules if self.known_periods else 0.0
+        return weighted / self.joules_with_known_intensity if self.known_periods else 0.0
 
 
 class EnergyAccounting(AccountingEntry):

@@ -123,7 +123,7 @@ class LineFile:
         self._path = path
         self._waiting = b""
 
-    def add(self, line: str) -> None:
+    def append_line(self, line: str) -> None:
         """Append a line in one write, after removing a line that a kill has truncated."""
         self._waiting += line.encode() + b"\n"
         with suppress(OSError):
@@ -272,7 +272,7 @@ class NodeMeter:
         self._began = monotonic_seconds()
         self._node, self._boot_id = node_name(), read_boot_id()
         self._node_cpu_seconds = read_node_cpu_seconds()
-        self._memory = [self._accounting.sample()]
+        self._memory = [self._accounting.update_and_read_memory()]
         self._past: list[str] = []
         self._unchanged: dict[str, Any] = {}
         self._pooled = meters is None
@@ -335,13 +335,13 @@ class NodeMeter:
         cpu_seconds = self._accounting.take_cpu_seconds(self, last)
         used = node_cpu_seconds - self._node_cpu_seconds
         line = self._format_interval(self._since, ended, cpu_seconds, used, readings)
-        self._lines.add("\n".join([*self._past, line]))
+        self._lines.append_line("\n".join([*self._past, line]))
         self._since, self._node_cpu_seconds = ended, node_cpu_seconds
         self._memory, self._past = self._memory[-1:], []
 
     def _sample(self) -> None:
         self._meters.sample()
-        self._memory.append(self._accounting.sample())
+        self._memory.append(self._accounting.update_and_read_memory())
 
     def _work(self) -> None:
         write_at, sample_at = self._began + SHORTEST_WRITE_SECONDS, self._began + SAMPLE_SECONDS
@@ -368,7 +368,7 @@ class NodeMeter:
         if self._thread.is_alive():
             self._accounting.take_cpu_seconds(self, last=True)
             return
-        self._memory.append(self._accounting.sample())
+        self._memory.append(self._accounting.update_and_read_memory())
         self._write_interval(last=True)
         if self._pooled:
             _reusable_meters.append(self._meters)

@@ -292,7 +292,7 @@ def add_baselines(
                 row |= found if metric == BITS else _untested_baselines(found["baselines"], row)
                 continue
             if metric in one.items[0].statistics:
-                of_models = {name: answers.statistics(metric, keys) for name, answers in others.items()}
+                of_models = {name: answers.list_item_statistics(metric, keys) for name, answers in others.items()}
                 plain = metric.partition(",")[0]
                 of_rules = {n: each.statistics[plain] for n, each in one.trivial.items() if plain in each.statistics}
                 row |= compare_corpus_metric_with_baselines(one.items, metric, {**of_models, **of_rules})

@@ -58,8 +58,8 @@ def measure_memorization(
         own = list(_draw_beginnings(settings, search, split))
         if split == "train" and not own:
             raise InputError(
-                f"evaluation.memorization: no training document of {search.reader.index_path} has {settings.tokens} "
-                "tokens: make prompt_tokens or continuation_tokens smaller"
+                f"evaluation.memorization: no training document of {search.reader.index_path} has "
+                f"{settings.minimum_tokens} tokens: make prompt_tokens or continuation_tokens smaller"
             )
         kinds[split] = count(_continue_prompts(settings, generator, own))
         kinds[f"{split}_itself"] = count(each._replace(follows=None) for each in own)
@@ -84,10 +84,10 @@ def _draw_beginnings(settings: MemorizationSettings, search: TextSearch, split: 
     """Yield beginnings of long enough documents, drawn by the seed, with their own continuation as the text."""
     reader = search.reader if split == "train" else TokenReader(search.reader.index_path, split)
     starts = reader.document_starts
-    long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.tokens)  # before end-of-text
+    long = np.flatnonzero(np.diff(starts, append=reader.tokens) > settings.minimum_tokens)  # before end-of-text
     drawn = random.Random(f"{settings.seed}.{split}").sample(range(len(long)), min(settings.prompts, len(long)))
     for start in starts[long[sorted(drawn)]].tolist():
-        tokens = reader.check_vocabulary(reader.read(start, settings.tokens)).tolist()
+        tokens = reader.check_vocabulary(reader.read(start, settings.minimum_tokens)).tolist()
         prompt, follows = tokens[: 1 + settings.prompt_tokens], tokens[1 + settings.prompt_tokens :]
         yield Continuation(prompt, follows, reader.documents_in(start, 1)[0]["language"], follows)
 

@@ -148,7 +148,7 @@ class Memorization(Settings):
     continuation_tokens: int = Field(default=50, ge=1, description="that the model writes after each")
 
     @property
-    def tokens(self) -> int:
+    def minimum_tokens(self) -> int:
         """The least number of tokens of a document and of the model's sequence, with begin-of-text."""
         return 1 + self.prompt_tokens + self.continuation_tokens
 

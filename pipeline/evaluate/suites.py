@@ -251,7 +251,7 @@ def _answer_source(
     """Return a model's answers to the tasks of a source, from an earlier attempt if they were kept."""
     collected = SuiteAnswers([], [], {})
 
-    def read() -> str | None:
+    def verify_and_compute_key() -> str | None:
         collected.data_sets.update(mirrors.verify_data_sets(source.name, source.data_sets(), suite))
         conditions = [
             suite.model_dump(mode="json", include={"name", "language", "limit"}),
@@ -267,7 +267,7 @@ def _answer_source(
     from transformers import set_seed
 
     try:
-        key = _run_in_all_processes(source.name, "reading its data", read)
+        key = _run_in_all_processes(source.name, "reading its data", verify_and_compute_key)
         kept = finished.read(key) if key else None
         if gather_from_processes(kept is not None)[0]:
             if kept:

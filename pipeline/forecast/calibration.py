@@ -41,7 +41,7 @@ def make_forecast_plan(config: Config) -> ForecastPlan | None:
     if not folders:
         return None
     for folder in folders:
-        if Path(folder).resolve() == config.directory.resolve():
+        if Path(folder).resolve() == config.run_directory.resolve():
             raise InputError(f"energy.calibration names {folder}, the folder of this run: name smaller runs")
     return ForecastPlan(runs=[load_calibration_run(folder) for folder in folders], work=_plan_work(config))
 

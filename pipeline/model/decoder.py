@@ -68,11 +68,11 @@ class Block(nn.Module, ABC):
     feed_forward: FeedForward
 
     def forward(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None = None) -> LayerResult:
-        """Return the result of `layer` under the mode of recomputation."""
-        return checkpoint_activations(self.layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
+        """Return the result of `compute_layer` under the mode of recomputation."""
+        return checkpoint_activations(self.compute_layer, x_BTD, cosine_TE, sine_TE, limits, how=self.recomputation)
 
     @abstractmethod
-    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> LayerResult:
+    def compute_layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> LayerResult:
         """Return the result for the angles of `rotary_angles` and the limits of `make_attention_mask`.
 
         It stores nothing in the module, because compilation with recomputation excludes side effects.

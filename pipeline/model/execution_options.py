@@ -83,11 +83,11 @@ def _use_float8(model: Decoder) -> None:
     """
     from torchao.float8 import convert_to_float8_training
 
-    def fits(module: nn.Module, name: str) -> bool:
+    def has_float8_sizes(module: nn.Module, name: str) -> bool:
         sides = (module.in_features, module.out_features) if isinstance(module, nn.Linear) else (1,)
         return not any(side % FLOAT8_MULTIPLE for side in sides)
 
-    convert_to_float8_training(model.blocks, module_filter_fn=fits)
+    convert_to_float8_training(model.blocks, module_filter_fn=has_float8_sizes)
 
 
 def find_flash_attention(capability: int) -> str | None:

@@ -37,7 +37,9 @@ class LlamaBlock(decoder.Block):
         self.feed_forward_norm = nn.RMSNorm(architecture.width, eps=architecture.norm_epsilon)
         self.feed_forward = self.feed_forward_kind(architecture)
 
-    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> decoder.LayerResult:
+    def compute_layer(
+        self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None
+    ) -> decoder.LayerResult:
         """Return the stream after this layer, (B, T, D)."""
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE, limits)
         y_BTD: Tensor = x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))

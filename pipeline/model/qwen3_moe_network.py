@@ -23,7 +23,9 @@ class Qwen3MoeBlock(qwen3_network.Qwen3Block):
 
     feed_forward_kind = Experts
 
-    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> tuple[Tensor, Tensor]:
+    def compute_layer(
+        self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Return the stream after this layer, (B, T, D), and the visits of its experts, (N,)."""
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cosine_TE, sine_TE, limits)
         y_BTD, visits_N = self.feed_forward(self.feed_forward_norm(x_BTD))

@@ -97,14 +97,14 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
         raw = RawFiles.from_unit(settings, content, files)
         known = {"source": settings.source, "unit": content["unit"]}
 
-        def signed(chosen: RawFiles) -> tuple[_OptedOutDocuments, pa.Table]:
+        def compute_reserved_signatures(chosen: RawFiles) -> tuple[_OptedOutDocuments, pa.Table]:
             found = _OptedOutDocuments(settings, chosen, content["opt_out"])
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "signed.parquet"
                 write_document_signatures(found.text_variants(), path, settings.signatures, known)
                 return found, pq.read_table(path)
 
-        (found, table), _ = raw.run_undamaged(signed, quarantine=settings.quarantine)
+        (found, table), _ = raw.run_undamaged(compute_reserved_signatures, quarantine=settings.quarantine)
         if settings.signatures.paragraphs:
             nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
             table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)

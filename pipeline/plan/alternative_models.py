@@ -142,7 +142,7 @@ def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
     a, t = model.architecture, model.training.mesh.tensor
     found = []
 
-    def check(name: str, size: int, unit: int, remedy: str = "", gain: str = SHAPE_GAIN) -> None:
+    def advise_multiple(name: str, size: int, unit: int, remedy: str = "", gain: str = SHAPE_GAIN) -> None:
         if size % unit:
             words = f"the {name} is {size:,}; {_round_up(size, unit):,}{remedy} would be faster"
             found.append(_make_advice(words, gain, SHAPE_SOURCE))
@@ -150,9 +150,9 @@ def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
     head = _round_up(a.head_dimension, TILE_ELEMENTS)
     number = a.width // head
     heads = f"{number} head{'s' * (number != 1)}" if a.width % head == 0 else f"head_width {head}"
-    check("head width", a.head_dimension, TILE_ELEMENTS, f", with {heads},")
-    check("width", a.width, TILE_ELEMENTS)
-    check(
+    advise_multiple("head width", a.head_dimension, TILE_ELEMENTS, f", with {heads},")
+    advise_multiple("width", a.width, TILE_ELEMENTS)
+    advise_multiple(
         "feed-forward width",
         a.intermediate_width,
         TILE_ELEMENTS * t,
@@ -161,7 +161,7 @@ def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
     each = flops_per_token(a, model.vocabulary_size, model.training.sequence_length)
     share = 6 * a.width * model.vocabulary_size / each
     gain = f"of the output's matrix product, which takes {100 * share:.0f} % of the operations"
-    check("vocabulary size", model.vocabulary_size, TILE_ELEMENTS * t, gain=gain)
+    advise_multiple("vocabulary size", model.vocabulary_size, TILE_ELEMENTS * t, gain=gain)
     return found
 
 

@@ -185,7 +185,7 @@ def estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan)
         "gathered_bytes_per_device": round(kept.gathered),
         "activation_bytes_per_device": round(kept.activations),
         "activation_bytes_with_recomputation": round(recomputed.activations),
-        "checkpoint_bytes": parameters * (16 * training.milestones + 4 + 12 * (training.keep_checkpoints + 1)),
+        "checkpoint_bytes": parameters * (16 * training.milestone_count + 4 + 12 * (training.keep_checkpoints + 1)),
         "memory_fits": None if memory is None else sum(kept) <= memory,
         "memory_fits_with_recomputation": None if memory is None else sum(recomputed) <= memory,
         **_estimate_consumption(model, flops, devices, platform, energy),

@@ -41,7 +41,7 @@ def model_state_bytes(
     weights, gradients, optimizer = STATE_BYTES[precision]
     if STRATEGIES[strategy].reduces_gradients_once:
         gradients = 4
-    pairs = zip((weights, gradients, optimizer), STRATEGIES[strategy].placements, strict=True)
+    pairs = zip((weights, gradients, optimizer), STRATEGIES[strategy].state_placements, strict=True)
     return sum(parameters * size * share.get(placed, 0.0) for size, placed in pairs)
 
 

@@ -67,7 +67,7 @@ class TrainingPlan(_PartialSettings):
         return self.steps - self.first_step
 
     @property
-    def milestones(self) -> int:
+    def milestone_count(self) -> int:
         """Return the number of milestones that this training writes."""
         every = self.milestone_every or self.steps
         return -(-self.steps // every) - self.first_step // every

@@ -35,14 +35,14 @@ class Strategy:
     conflicts: tuple[ConflictingKey, ...] = ()
 
     @property
-    def placements(self) -> tuple[Placement, Placement, Placement]:
+    def state_placements(self) -> tuple[Placement, Placement, Placement]:
         """Return the placement of weights, gradients and optimizer state, in this order."""
         return self.parameters, self.gradients, self.optimizer
 
     @property
     def zero_stage(self) -> int:
         """Return the ZeRO stage: how many of optimizer state, gradients and parameters, in this order, are sharded."""
-        return sum(place != "all" for place in self.placements)
+        return sum(place != "all" for place in self.state_placements)
 
     @property
     def is_replicated(self) -> bool:
@@ -52,7 +52,7 @@ class Strategy:
     @property
     def is_hybrid(self) -> bool:
         """Return whether each group of devices, by default a node, holds a copy of the state."""
-        return "node" in self.placements
+        return "node" in self.state_placements
 
     @property
     def reshards_after_forward(self) -> bool:

@@ -160,7 +160,7 @@ def _estimate_overheads(
     segment = min(training.milestone_every or training.own_steps, training.own_steps) * step.seconds
     partition = platform.partitions.get("gpu") or platform.partitions.get("cpu")
     longest = 60 * partition.minutes if partition and partition.minutes else math.inf
-    jobs = training.milestones * max(math.ceil(segment / longest), 1)
+    jobs = training.milestone_count * max(math.ceil(segment / longest), 1)
     start, queue = platform.job_start_seconds, platform.job_queue_seconds
     apart = min((training.checkpoint_every or training.own_steps) * step.seconds, segment)
     rate = platform.failures_per_device_hour

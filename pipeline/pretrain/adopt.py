@@ -48,13 +48,13 @@ def run(
     mapping = _map_embeddings(folder, their_size, tokenizer, configuration, reader.vocabulary_size)
     shapes = parameter_shapes(settings.architecture, reader.vocabulary_size)
 
-    def weight(name: str) -> Tensor:
+    def convert_weight(name: str) -> Tensor:
         tensor = theirs[name]
         if not tensor.isfinite().all():
             raise InputError(f"{folder} has NaN or infinite numbers in {name}: name another model")
-        return (mapping.apply(tensor) if mapping and name in EMBEDDING_WEIGHTS else tensor).contiguous()
+        return (mapping.map_embedding(tensor) if mapping and name in EMBEDDING_WEIGHTS else tensor).contiguous()
 
-    _write_milestone(milestone, shapes, weight)
+    _write_milestone(milestone, shapes, convert_weight)
     longest = huggingface.read_architecture(folder)[2]
     huggingface.save_pretrained(
         checkpoint.CheckpointReader(milestone).weights(),
@@ -185,7 +185,7 @@ class EmbeddingMapping(NamedTuple):
         copied, unknown = sizes.count(1), sizes.count(0)
         return {"tokens_copied": copied, "tokens_composed": len(sizes) - copied - unknown, "tokens_unknown": unknown}
 
-    def apply(self, theirs_VD: Tensor) -> Tensor:
+    def map_embedding(self, theirs_VD: Tensor) -> Tensor:
         """Return the new embedding, (V', D), from the old one, (V, D)."""
         numbers = torch.tensor([number for row in self.rows for number in row], dtype=torch.long)
         begins = torch.tensor([0, *accumulate(map(len, self.rows))][:-1], dtype=torch.long)

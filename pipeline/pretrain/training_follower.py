@@ -85,7 +85,7 @@ class LiveTensorBoard:
         self._writer.restart_at(0)
         self._written: Lines = []
 
-    def update(self, found: Lines) -> bool:
+    def write_new_lines(self, found: Lines) -> bool:
         """Write what is new; return whether anything is."""
         if found == self._written:
             return False
@@ -180,6 +180,6 @@ class TrainingFollower:
                 self._announce(f"tensorboard --logdir {folder}")
             with suppress(FileNotFoundError):  # a rule that runs again removes what is read
                 found = read_metrics_and_scores(self._run_directory, model)
-                self._boards[model].update(found)
+                self._boards[model].write_new_lines(found)
                 self._sentences[model] = _describe_training(self._run_directory, model, found)
         return [*self._sentences.values()]

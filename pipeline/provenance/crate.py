@@ -71,7 +71,7 @@ def _add_pretrained_models(files: CrateFiles, settings: CrateSettings, records: 
             identifier = files.graph.add_entity(
                 f"#pretrained/{quote(model)}",
                 "Dataset",
-                name=taken.title,
+                name=taken.display_name,
                 license=reference(files.graph.add_license(taken.license)),
                 url=taken.url,
                 mentions=references(files.file_identifier(entry) for entry in record.inputs if entry.name == "model"),

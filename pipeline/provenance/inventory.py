@@ -46,7 +46,7 @@ class FileKind(NamedTuple):
     change: str = WRITE_ONCE
 
     @property
-    def folder(self) -> str:
+    def folder_pattern(self) -> str:
         return self.pattern.rpartition("/")[0]
 
 
@@ -103,16 +103,16 @@ _REGEXES = tuple(
     for kind in FILE_KINDS
 )
 _FREE_FOLDERS = tuple(
-    f"{kind.folder}/" for kind in FILE_KINDS if kind.pattern.endswith("**")
+    f"{kind.folder_pattern}/" for kind in FILE_KINDS if kind.pattern.endswith("**")
 )  # there may be folders in these
 _RESULT_FOLDERS = tuple(
-    f"{kind.folder}/" for kind in FILE_KINDS if kind.pattern.endswith("**") and kind.voucher == CRATE_VOUCHER
+    f"{kind.folder_pattern}/" for kind in FILE_KINDS if kind.pattern.endswith("**") and kind.voucher == CRATE_VOUCHER
 )
 _KNOWN_FOLDERS = {
     parent.as_posix()
     for kind in FILE_KINDS
-    if kind.folder
-    for parent in (Path(kind.folder), *Path(kind.folder).parents[:-1])
+    if kind.folder_pattern
+    for parent in (Path(kind.folder_pattern), *Path(kind.folder_pattern).parents[:-1])
 }
 
 

@@ -222,16 +222,16 @@ def finish_signing(run_directory: Path, settings: Provenance, say: PrintLine) ->
         Whether all of it was done; what was not is said.
     """
 
-    def sign() -> None:
+    def sign_models_if_keyed() -> None:
         if os.environ.get(SIGNING_KEY_VARIABLE):
             sign_models(run_directory, Path(os.environ[SIGNING_KEY_VARIABLE]))
 
-    def attest() -> None:
+    def attest_and_publish() -> None:
         evidence_attestation.attest_evidence(run_directory, INVOCATION_ENDED)
         publish_log_checkpoint(run_directory, settings, say)
 
     is_done = True
-    for part in (sign, attest):
+    for part in (sign_models_if_keyed, attest_and_publish):
         try:
             part()
         # Python prints what leaves a function of atexit, and ends with the exit code that it would have had anyway.

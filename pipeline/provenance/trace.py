@@ -62,7 +62,7 @@ class _FileLineage:
         self.written: dict[str, Record] = {}
         self.licenses: dict[str, str] = {}
 
-    def write(self, depth: int, text: str) -> None:
+    def add_line(self, depth: int, text: str) -> None:
         self.lines.append(INDENT * depth + text)
 
     def energy(self, record: Record) -> EnergyFigure:
@@ -84,21 +84,21 @@ class _FileLineage:
     def write_job(self, record: Record, depth: int) -> None:
         """Write a job, its inputs, and below each input the job that made it."""
         if record.file in self.written:
-            self.write(depth, f"made by {record.title}, see above")
+            self.add_line(depth, f"made by {record.title}, see above")
             return
         self.written[record.file] = record
-        self.write(depth, f"made by {record.title}")
-        self.write(depth + 1, f"record: {record.file}{f', in {record.archive}' if record.archive else ''}")
+        self.add_line(depth, f"made by {record.title}")
+        self.add_line(depth + 1, f"record: {record.file}{f', in {record.archive}' if record.archive else ''}")
         command = shlex.join(record.full_command)
         is_cut = len(command) > COMMAND_CHARACTERS and not self.whole_commands
-        self.write(depth + 1, f"command: {command[:COMMAND_CHARACTERS]} …" if is_cut else f"command: {command}")
-        self.write(depth + 1, f"code: {record.code_version}, environment: {record.environment_version}")
-        self.write(depth + 1, f"energy: {self.format_energy(self.energy(record))}")
+        self.add_line(depth + 1, f"command: {command[:COMMAND_CHARACTERS]} …" if is_cut else f"command: {command}")
+        self.add_line(depth + 1, f"code: {record.code_version}, environment: {record.environment_version}")
+        self.add_line(depth + 1, f"energy: {self.format_energy(self.energy(record))}")
         for attempt, figure in self.lost_attempts(record):
             why = f": {attempt.error.splitlines()[0]}" if attempt.error else ""
             state = "killed" if attempt.status == "running" else attempt.status
             energy = self.format_energy(figure)
-            self.write(
+            self.add_line(
                 depth + 1,
                 f"lost attempt {attempt.file}: {state} after {attempt.wall_seconds:g} s{why}; energy: {energy}",
             )
@@ -115,15 +115,15 @@ class _FileLineage:
         """Write the files from one job that another job read; raw files with the license of their source."""
         for entry in entries[:SHOWN_FILES]:
             license = self.describe_job_license(record) if entry.is_outside else ""
-            self.write(depth, f"read {entry.path} (sha256 {entry.sha256[:16]}, {entry.bytes} bytes){license}")
+            self.add_line(depth, f"read {entry.path} (sha256 {entry.sha256[:16]}, {entry.bytes} bytes){license}")
         if len(entries) > SHOWN_FILES:
-            self.write(depth, f"read {len(entries) - SHOWN_FILES} more files with them")
+            self.add_line(depth, f"read {len(entries) - SHOWN_FILES} more files with them")
 
     def describe_job_license(self, record: Record) -> str:
         """Return source and license of a job's raw files or of an imported model; empty for other jobs."""
         if record.step == "pretrain.adopt" and (taken := self.pretrained.get(str(record.instance["model"]))):
-            self.licenses[f"model {taken.title}"] = taken.license
-            return f", model {taken.title}, license {taken.license}"
+            self.licenses[f"model {taken.display_name}"] = taken.license
+            return f", model {taken.display_name}, license {taken.license}"
         name = str(record.instance.get("source", ""))
         manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():
@@ -194,7 +194,7 @@ class RunTracer:
         if not inside:
             raise InputError(f"no record in {self.run_directory / layout.RECORDS} has {file}: give a file of the run")
         makers = {lineage.made[name][0].file: lineage.made[name][0] for name in inside}
-        lineage.write(0, path if inside != [path] else f"{path} (sha256 {lineage.made[path][1].sha256})")
+        lineage.add_line(0, path if inside != [path] else f"{path} (sha256 {lineage.made[path][1].sha256})")
         for _, record in sorted(makers.items()):
             lineage.write_job(record, 1)
         jobs = lineage.written.values()
@@ -202,12 +202,12 @@ class RunTracer:
         unknown = sum(not lineage.energy(record).is_known for record in jobs)
         without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
         energy = lineage.format_energy(sum_energy(by_attempt.values()))
-        lineage.write(0, f"behind it: {pluralize(len(jobs), 'job')}, energy: {energy}{without}")
+        lineage.add_line(0, f"behind it: {pluralize(len(jobs), 'job')}, energy: {energy}{without}")
         lost = [entry for record in jobs for entry in lineage.lost_attempts(record)]
         lineage.lines += [f"not counted: {problem}" for problem in lineage.problems.values()]
         if lost:
             energy = lineage.format_energy(sum_energy(figure for _, figure in lost))
-            lineage.write(0, f"lost on the way: {pluralize(len(lost), 'attempt')}, energy: {energy}")
+            lineage.add_line(0, f"lost on the way: {pluralize(len(lost), 'attempt')}, energy: {energy}")
         lineage.lines += [f"{name}: {license}" for name, license in sorted(lineage.licenses.items())]
         return lineage.lines
 

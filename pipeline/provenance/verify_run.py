@@ -141,7 +141,7 @@ class _RunVerification:
         self.hash = cache(self._hash)
         self.evidence: EvidenceCheck | None = None
         if not special:  # to read one may take for ever
-            self.check(AttestationLogCheck(run_directory, self.report), trusted)
+            self.check(AttestationLogCheck(run_directory, self.note_problem), trusted)
 
     def check(self, log: AttestationLogCheck, trusted: TrustAnchors) -> None:
         run_directory = self.run_directory
@@ -157,18 +157,18 @@ class _RunVerification:
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
         for path, sentence in broken.items():
             if path not in self.inventory.archived:
-                self.report(path, f"{sentence}.")
+                self.note_problem(path, f"{sentence}.")
         if self.crate is not None:
             self.check_crate_files(self.crate)
             if layout.CRATE_RECORD not in self.inventory.files:
-                self.report(
+                self.note_problem(
                     layout.CRATE_RECORD,
                     f"{layout.CRATE_RECORD} is missing: the job that wrote {layout.CRATE} has left it.",
                 )
             if self.crate.checkpoint and log.lines:
                 log.check_crate_checkpoint(layout.CRATE, self.crate.checkpoint)
         for path, sentence in broken.items():
-            self.report(path, f"{sentence}.")
+            self.note_problem(path, f"{sentence}.")
         # A changed record is believed in nothing; a record of an earlier configuration is not part of this run.
         self.records = [
             record
@@ -182,11 +182,11 @@ class _RunVerification:
         for record in self.records:
             self.check_outputs(record)
             self.check_snapshot(record)
-        self.evidence = EvidenceCheck(run_directory, self.inventory, log.lines, self.report)
+        self.evidence = EvidenceCheck(run_directory, self.inventory, log.lines, self.note_problem)
         self.evidence.check()
         for record in self.records:
             self.check_inputs(record)
-            check_record(self.find, record, self.report, set(self.problems))
+            check_record(self.find, record, self.note_problem, set(self.problems))
         log.check_records((record.file for record in records), self.hash)
         log.check_written_before_read()
 
@@ -200,7 +200,7 @@ class _RunVerification:
         except OSError as error:
             return f"unknown ({error.strerror})"
 
-    def report(self, path: str, sentence: str) -> None:
+    def note_problem(self, path: str, sentence: str) -> None:
         """Note a problem of a path; of what is in an archive that was changed nothing more is said."""
         if not self._is_in_changed_archive(path):
             self.problems.setdefault(path, sentence)
@@ -224,20 +224,22 @@ class _RunVerification:
         for path in sorted(paths, key=lambda path: (layout.BATCH_ARCHIVE.parse(path) is None, path)):
             expected = crate.sha256_of.get(path)
             if expected is None:
-                self.report(path, f"{path} is unknown: the crate does not list it.")
+                self.note_problem(path, f"{path} is unknown: the crate does not list it.")
             elif path.startswith(self.closed):
                 continue
             elif path not in present:
-                self.report(path, f"{path} is missing, the crate lists it.")
+                self.note_problem(path, f"{path} is missing, the crate lists it.")
             elif self.hash(path) != expected:
-                self.report(path, f"{path} was changed: its sha256 is {self.hash(path)}, the crate says {expected}.")
+                self.note_problem(
+                    path, f"{path} was changed: its sha256 is {self.hash(path)}, the crate says {expected}."
+                )
 
     def check_outputs(self, record: Record) -> None:
         """Check that the outputs of a job have their recorded hashes and no other producer."""
         for output in record.outputs:
             producer = self.made[output.path][0]
             if producer is not record:
-                self.report(output.path, f"{output.path} has two makers: {record.file} and {producer.file}.")
+                self.note_problem(output.path, f"{output.path} has two makers: {record.file} and {producer.file}.")
             else:
                 self.check_file(output.path, output.sha256, record)
 
@@ -251,15 +253,15 @@ class _RunVerification:
             if given.path in self.made:
                 producer, output = self.made[given.path]
                 if given.sha256 != output.sha256 and not self.has_same_unit_files(record, given):
-                    self.report(
+                    self.note_problem(
                         record.file,
                         f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
                         f"{producer.file} wrote {output.sha256}.",
                     )
             elif not self.find(given.path).is_file():
-                self.report(given.path, f"{given.path} is missing, {record.file} read it.")
+                self.note_problem(given.path, f"{given.path} is missing, {record.file} read it.")
             elif self.hash(given.path) != given.sha256:
-                self.report(
+                self.note_problem(
                     record.file,
                     f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
                     f"the file has {self.hash(given.path)}.",
@@ -274,9 +276,11 @@ class _RunVerification:
         if path.startswith(self.closed):
             return
         if not (self.run_directory / path).is_file():
-            self.report(path, f"{path} is missing, {record.file} names it.")
+            self.note_problem(path, f"{path} is missing, {record.file} names it.")
         elif self.hash(path) != sha256:
-            self.report(path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}.")
+            self.note_problem(
+                path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}."
+            )
 
     def has_same_unit_files(self, record: Record, manifest: FileEntry) -> bool:
         """Return whether a changed manifest still lists the files of this job's unit.

@@ -257,10 +257,14 @@ class ForecastRow:
     @property
     def refused(self) -> str | None:
         """Why there is no forecast, if there is none."""
-        return None if self.time and self.foreseen.joules is not None else self.foreseen.refused or "no forecast"
+        return (
+            None
+            if self.forecast_seconds and self.foreseen.joules is not None
+            else self.foreseen.refused or "no forecast"
+        )
 
     @property
-    def energy(self) -> EnergyFigure:
+    def forecast_energy(self) -> EnergyFigure:
         """The energy that was foreseen, in joules; estimated."""
         forecast = self.foreseen
         return EnergyFigure(
@@ -272,7 +276,7 @@ class ForecastRow:
         )
 
     @property
-    def time(self) -> tuple[float, float, float] | None:
+    def forecast_seconds(self) -> tuple[float, float, float] | None:
         """The seconds that were foreseen, with the ends of their interval."""
         forecast = self.foreseen
         if forecast.seconds is None or forecast.low_seconds is None or forecast.high_seconds is None:
@@ -284,14 +288,16 @@ class ForecastRow:
         """Return whether the interval of the energy holds what came out."""
         if self.refused or not self.figure.is_known:
             return "–"
-        return _compare_with_interval(self.energy.low_joules, self.figure.joules, self.energy.high_joules)
+        return _compare_with_interval(
+            self.forecast_energy.low_joules, self.figure.joules, self.forecast_energy.high_joules
+        )
 
     @property
     def time_verdict(self) -> str:
         """Return whether the interval of the time holds what came out."""
-        if self.refused or self.time is None or self.seconds is None:
+        if self.refused or self.forecast_seconds is None or self.seconds is None:
             return "–"
-        return _compare_with_interval(self.time[1], self.seconds, self.time[2])
+        return _compare_with_interval(self.forecast_seconds[1], self.seconds, self.forecast_seconds[2])
 
 
 @dataclass(frozen=True)

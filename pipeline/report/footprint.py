@@ -51,8 +51,8 @@ class WorkUnit:
     figure: EnergyFigure
 
     @property
-    def each(self) -> EnergyFigure:
-        return self.figure.scale(1 / self.work)
+    def energy_per_unit(self) -> EnergyFigure:
+        return self.figure.multiply(1 / self.work)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Footprint:
         return self.account.total
 
     @property
-    def components(self) -> list[tuple[str, EnergyFigure]]:
+    def node_parts(self) -> list[tuple[str, EnergyFigure]]:
         """The parts of the nodes in words."""
         order = [*COMPONENTS]
         parts = sorted(self.account.components.items(), key=lambda part: [*order, part[0]].index(part[0]))
@@ -214,7 +214,7 @@ def _convert_at_hourly_intensity(
     is not computed, and only the part that the table covers is.
     """
     yearly = settings.carbon_intensity_grams_per_kwh
-    covered = min(intensity.joules / total.joules, 1.0) if total.joules else 1.0
+    covered = min(intensity.joules_with_known_intensity / total.joules, 1.0) if total.joules else 1.0
     covered = 1.0 if covered > 1 - ROUNDING else covered
     rest = (
         f"{format_percent(1 - covered, 1)} of the electricity was used at a time of which {intensity.name} says nothing"
@@ -233,7 +233,7 @@ def _convert_at_hourly_intensity(
             ),
             _make_conversion(
                 f"{LOCATION_BASED}, of {format_percent(covered, 1)} of the electricity",
-                _carbon_amount(total.scale(covered), settings, intensity.mean_grams_per_kwh),
+                _carbon_amount(total.multiply(covered), settings, intensity.mean_grams_per_kwh),
                 amount_formatting.MASSES,
                 by_table,
                 None if intensity.known_periods else by_table,
@@ -325,7 +325,7 @@ def compute_footprint(
     consumption: Consumption = summarize_step_usage(reader)
     uses = {use.name: use for use in consumption.steps}
     names = [*uses, *sorted(account.steps.keys() - uses)]
-    facility, series = account.total.scale(settings.pue or 1.0), settings.carbon_intensity_series
+    facility, series = account.total.multiply(settings.pue or 1.0), settings.carbon_intensity_series
     local, market = _convert_to_carbon(account, settings)
     return Footprint(
         account=account,

@@ -50,7 +50,7 @@ class KeyFigure:
         return "figure-" + re.sub(r"[^\w-]+", "-", self.figure, flags=re.ASCII)
 
     @property
-    def link(self) -> str:
+    def source_link(self) -> str:
         """Return the link from the page to what the figure is read from."""
         return f"../{self.paths[0]}"
 

@@ -211,7 +211,7 @@ def run(
     content |= {
         "stated": stated,
         "missing_answers": len(stated.missing),
-        "asked_answers": stated.count,
+        "asked_answers": stated.answer_count,
         "model_index": _format_model_index(settings.run, reader),
         "key_figures": compute_key_figures(everything, content, finished_cells),
         "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),

@@ -88,12 +88,12 @@ class Axis:
             self.lefts.append(left)
             left += (end - start) * self.scale + self.cut
 
-    def place(self, time: float) -> float:
+    def map_time(self, time: float) -> float:
         index = max(bisect_right(self.pieces, (time, float("inf"))) - 1, 0)
         start, end = self.pieces[index]
         return self.lefts[index] + (min(max(time, start), end) - start) * self.scale
 
-    def bins(self, boundaries: Sequence[float]) -> list[Span]:
+    def split_into_bins(self, boundaries: Sequence[float]) -> list[Span]:
         """Return the spans between the boundaries; where they are too many for a screen, as many equal ones."""
         if len(boundaries) <= MAXIMUM_POINTS + 1:
             return [*pairwise(boundaries)]
@@ -115,11 +115,11 @@ class Axis:
             first = ceil(start / step) * step
             times = [first + step * index for index in range(int((end - first) / step) + 1)] if first <= end else []
             if number_:  # where the clock jumps, the time after it comes first
-                while places and self.place(start) - self.place(places[-1]) < LABEL_WIDTH:
+                while places and self.map_time(start) - self.map_time(places[-1]) < LABEL_WIDTH:
                     places.pop()
                 times = [start, *times]
             for time in times:
-                if not places or self.place(time) - self.place(places[-1]) >= LABEL_WIDTH:
+                if not places or self.map_time(time) - self.map_time(places[-1]) >= LABEL_WIDTH:
                     places.append(time)
         labels: list[tuple[float, str]] = []
         day = ""
@@ -127,7 +127,7 @@ class Axis:
             moment = datetime.fromtimestamp(time, UTC)
             clock = f"{moment:%H:%M:%S}" if step < 60 else f"{moment:%H:%M}"
             date = f"{moment:%m-%d}"
-            labels.append((self.place(time), clock if date == day else f"{date} {clock}"))
+            labels.append((self.map_time(time), clock if date == day else f"{date} {clock}"))
             day = date
         return labels
 
@@ -135,7 +135,7 @@ class Axis:
 def _average_power(name: str, moments: Sequence[NodePowerPeriod], axis: Axis) -> Panel:
     """Return the mean power of each bin: all joules of the moments are in it, and none twice."""
     edges = sorted({time for moment in moments for time in (moment.started, moment.ended)})
-    bins = axis.bins(edges)
+    bins = axis.split_into_bins(edges)
     starts = [start for start, _ in bins]
     joules: list[dict[str, float]] = [{} for _ in bins]
     for moment in moments:
@@ -216,7 +216,9 @@ def _draw_areas(panel: Panel, components: Sequence[str], axis: Axis, bottom: flo
             edges = [(panel.bins[index], above[index], below[index]) for index in run]
             outline = [(x, y) for span, y, _ in edges for x in span]
             outline += [(x, y) for span, _, y in edges[::-1] for x in span[::-1]]
-            parts.append(join_points([(f"{axis.place(x):.1f}", f"{bottom - y * scale:.1f}") for x, y in outline]) + "Z")
+            parts.append(
+                join_points([(f"{axis.map_time(x):.1f}", f"{bottom - y * scale:.1f}") for x, y in outline]) + "Z"
+            )
         if above != below:
             areas.append(html_element("path", class_=f"area series-{number_}", d="".join(parts)))
         below = above
@@ -258,7 +260,7 @@ def _draw_bars(bars: Sequence[Bar], axis: Axis, top: float, gettext: Callable[[s
         parts.append(_draw_grid_line(y + ROW - 3))
         parts.append(_draw_label(LEFT - 8, y + 13, truncate_text(step, BOX_CHARACTERS), "end"))
     for bar in bars:
-        x, end = axis.place(bar.started), axis.place(bar.ended)
+        x, end = axis.map_time(bar.started), axis.map_time(bar.ended)
         fate, to = gettext("lost" if bar.lost else "finished"), gettext("to")
         description = (
             f"{bar.step}, {fate}: {_format_utc_datetime(bar.started)} {to} {_format_utc_datetime(bar.ended)} UTC"
@@ -290,7 +292,7 @@ def draw_timeline(reader: RunReader, account: EnergyAccounting, gettext: Callabl
     parts += _draw_bars(bars, axis, top, gettext)
     bottom = top + ROW * len({bar.step for bar in bars})
     for (_, before), (after, _) in pairwise(axis.pieces):
-        x = axis.place(before) + axis.cut / 2
+        x = axis.map_time(before) + axis.cut / 2
         times = f"{_format_utc_datetime(before)} {gettext('to')} {_format_utc_datetime(after)}"
         description = f"{gettext('nothing ran from')} {times} UTC"
         parts.append(

@@ -150,7 +150,7 @@ class ProviderStatements:
         return [self.keys[name] for name in self._values if self.text(name) is None]
 
     @property
-    def count(self) -> int:
+    def answer_count(self) -> int:
         """Return how many answers only the provider can give."""
         return len(self._values)
 

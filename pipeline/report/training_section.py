@@ -225,7 +225,7 @@ def describe_base_model(reader: RunReader, name: str, pretrained: Pretrained | N
     records = reader.records_of("pretrain.adopt", model=name)
     counts = records[0].counts if records else {}
     token_counts = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
-    description = {"name": pretrained.title, "license": pretrained.license, "url": pretrained.url}
+    description = {"name": pretrained.display_name, "license": pretrained.license, "url": pretrained.url}
     same, rotation = counts.get("same_tokenizer"), counts.get("rotation") or []
     return {**description, "same_tokenizer": same, "rotation": "; ".join(rotation), **token_counts}
 

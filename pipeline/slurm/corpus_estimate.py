@@ -40,7 +40,9 @@ class CorpusPlan:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.requests = StepResources(config, Dag(config))
-        self.rates, self.rates_by = find_cpu_rates([config.directory, *map(Path, config.emission_settings.calibration)])
+        self.rates, self.rates_by = find_cpu_rates(
+            [config.run_directory, *map(Path, config.emission_settings.calibration)]
+        )
         self.sources = {
             source.name: estimate_corpus_size(config.source_units(source.name)) for source in config.sources
         }
@@ -54,7 +56,7 @@ class CorpusPlan:
         corpora = {name: self._estimate_corpus(name) for name in self.config.corpus}
         sources = {"steps": self._estimate_steps("sources", {})}
         disk = [bytes for corpus in corpora.values() for bytes in (corpus["disk_bytes"] or {}).values()]
-        results = self.config.directory.absolute()
+        results = self.config.run_directory.absolute()
         folder = next(path for path in (results, *results.parents) if path.is_dir())
         free_bytes, files, free_files = shutil.disk_usage(folder).free, self.count_files(), count_free_files(folder)
         if sum(disk) > free_bytes:

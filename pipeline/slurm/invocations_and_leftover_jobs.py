@@ -188,14 +188,14 @@ def wait_for_slurm_jobs(dead: list[SlurmInvocation], warn: Warn, seconds_between
 def find_live_attempts(run_directory: Path, seconds: float) -> list[str]:
     """Return the attempts whose heartbeat advances within some seconds: their steps run, on whatever host."""
 
-    def running() -> dict[str, Attempt]:
+    def read_running_attempts() -> dict[str, Attempt]:
         attempts, _ = read_job_files(Attempt, layout.ATTEMPT.glob(run_directory), strict=True)
         return {f"{attempt.name}.json": attempt for attempt in attempts if attempt.status == "running"}
 
-    if not (before := running()):
+    if not (before := read_running_attempts()):
         return []
     time.sleep(seconds)
-    return sorted(name for name, attempt in running().items() if before.get(name) != attempt)
+    return sorted(name for name, attempt in read_running_attempts().items() if before.get(name) != attempt)
 
 
 def wait_for_remote_steps(run_directory: Path, warn: Warn, seconds: float = ATTEMPT_SECONDS) -> None:

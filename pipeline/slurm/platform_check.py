@@ -215,4 +215,4 @@ def _run_findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFi
         nodes = config.slurm.nodes if kind == trains else 1
         yield site_checks.check_submission(kind, platform.partitions.get(kind), options, nodes)
     yield from site_checks.check_scratch(platform, config.slurm.account)
-    yield site_checks.check_writable("the folder of the results", config.directory)
+    yield site_checks.check_writable("the folder of the results", config.run_directory)

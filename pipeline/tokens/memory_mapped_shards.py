@@ -96,7 +96,7 @@ class MappedShard:
         return placed_batches
 
 
-def open_shard(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
+def map_record_batches(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
     """Memory-map an Arrow stream of tokens.shard, and return its metadata and record batches without a copy."""
     shard = MappedShard(path)
     return shard.metadata, [batch for _, batch in shard.read_record_batches()]

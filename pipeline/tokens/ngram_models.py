@@ -67,7 +67,7 @@ class NgramModels:
             self._pairs, self._pair_counts = np.unique(np.concatenate(pair_codes), return_counts=True)
         self.tokens, self.training_tokens = int(self._counts.sum()), reader.tokens
 
-    def losses(self, text: Iterable[tuple[Integers, Integers]]) -> NgramLosses:
+    def compute_mean_losses(self, text: Iterable[tuple[Integers, Integers]]) -> NgramLosses:
         """Return the mean losses of a text, given as chunks of previous tokens and tokens."""
         unigram, bigram, total = 0.0, 0.0, 0
         for before, tokens in text:

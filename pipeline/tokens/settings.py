@@ -49,11 +49,11 @@ class Strata(Settings):
             raise ValueError("bounds must ascend: write the smallest first, each once")
         return bounds
 
-    def names(self) -> list[str]:
+    def list_configured_strata(self) -> list[str]:
         """Return the configured strata, in the order of the keys."""
         return [name for name in type(self).model_fields if getattr(self, name)]
 
-    def bounds(self, name: str) -> list[float]:
+    def bin_bounds(self, name: str) -> list[float]:
         """Return the bounds of the bins of `cluster_size`, `quality` or `perplexity`."""
         found: list[float] = getattr(self, name)
         return found

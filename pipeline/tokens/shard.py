@@ -91,7 +91,7 @@ def _find_groups(
         InputError: an id occurs twice.
     """
     files_by_group: dict[tuple[str, ...], list[Path]] = {}
-    names = [*GROUP, *settings.strata.names()]
+    names = [*GROUP, *settings.strata.list_configured_strata()]
     hashes = []
     for path in sorted(paths):
         for batch in read_batches([path], hash_range, [*stratum_columns(settings.strata), "id_hash"]):
@@ -149,9 +149,9 @@ class _ShardWriter:
             "split": split,
             "shard": str(settings.shard),
             "shards": str(settings.shards),
-            "grouped_by": ",".join([*GROUP, *settings.strata.names()]),
+            "grouped_by": ",".join([*GROUP, *settings.strata.list_configured_strata()]),
         }
-        names = dict.fromkeys(["source", "language", "license", *settings.strata.names()])
+        names = dict.fromkeys(["source", "language", "license", *settings.strata.list_configured_strata()])
         texts = [(name, pa.string()) for name in names]
         tokens = pa.large_list(pa.from_numpy_dtype(self._dtype))
         numbers = [("bytes", pa.int64()), ("id_hash", pa.uint64())]
@@ -217,7 +217,7 @@ class _ShardWriter:
 
 def stratum_columns(strata: Strata) -> list[str]:
     """Return the columns of documents that determine their groups: source, language and columns of strata."""
-    return [*GROUP, *(name for name in strata.names() if name != "genre")]
+    return [*GROUP, *(name for name in strata.list_configured_strata() if name != "genre")]
 
 
 def assign_strata(
@@ -230,7 +230,7 @@ def assign_strata(
         licenses: licenses of the sources, for documents without their own.
     """
     columns = {name: batch.column(name) for name in GROUP}
-    for name in strata.names():
+    for name in strata.list_configured_strata():
         if name == "genre":
             columns[name] = pa.array(
                 [genres.get(source, UNKNOWN) for source in columns["source"].to_pylist()], pa.string()
@@ -238,7 +238,7 @@ def assign_strata(
         elif name == "license":
             columns[name] = resolve_licenses(batch, licenses)
         else:
-            bounds = strata.bounds(name)
+            bounds = strata.bin_bounds(name)
             names = np.array([*bin_names(bounds), UNKNOWN])
             values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
             places = np.searchsorted(bounds, values, side="right")
@@ -255,7 +255,7 @@ def group_condition(group: Mapping[str, str], strata: Strata, licenses: Mapping[
         elif name == "license":
             condition &= pc.coalesce(pc.field(name), pa.scalar(licenses.get(group["source"]), pa.string())) == wanted
         elif name != "genre":
-            condition &= _bin_condition(name, wanted, strata.bounds(name))
+            condition &= _bin_condition(name, wanted, strata.bin_bounds(name))
     return condition
 
 

@@ -23,7 +23,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
 from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, concatenate_token_bytes, load_encoder
-from pipeline.tokens.memory_mapped_shards import open_shard
+from pipeline.tokens.memory_mapped_shards import map_record_batches
 
 BLOCK_SIZE = 64  # bytes of text per count of tokens
 
@@ -37,7 +37,7 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
         InputError: the shard was made with another tokenizer.
     """
     encoder = load_encoder(tokenizer)
-    metadata, batches = open_shard(train)
+    metadata, batches = map_record_batches(train)
     if metadata["tokenizer_sha256"] != encoder.sha256:
         raise InputError(f"{train} was made with another tokenizer than {tokenizer}: build it again with tokens.shard")
     letters, starts = concatenate_token_bytes(encoder)

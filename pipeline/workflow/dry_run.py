@@ -24,7 +24,7 @@ from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.steps import STEPS
 
-STEP_OF = {step.rule: name for name, step in STEPS.items()}
+STEP_OF = {step.rule_name: name for name, step in STEPS.items()}
 PARAMETERS_CHANGED = "params have changed since last execution"
 # Snakemake's reasons for a job, and ours. The first that applies is shown.
 REASONS = {
@@ -122,8 +122,8 @@ def _load_record_settings(
         return record, record.settings
     batch = BatchRecord.load(Path(dag.batch_record_path(step, *instance.values())))
     parents = ".".join((step, *list(instance.values())[:-1], ""))
-    units = UNIT_RECORDS.path(dag.config.directory, job=batch.name)
-    files = find_record_files(FileStore(dag.config.directory, parents), [units] if units.is_file() else [])
+    units = UNIT_RECORDS.path(dag.config.run_directory, job=batch.name)
+    files = find_record_files(FileStore(dag.config.run_directory, parents), [units] if units.is_file() else [])
     return batch, Record.load(files[0]).settings if files else batch.settings
 
 
@@ -134,7 +134,7 @@ def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> s
     return f" ({', '.join(shown)})" if before is not None and shown else ""
 
 
-STAGE_OF = {step.rule: step.stage for step in STEPS.values()}
+STAGE_OF = {step.rule_name: step.stage for step in STEPS.values()}
 # The stages that Snakemake plans again after a checkpoint, by its rule.
 STAGES_BEHIND = {
     "sources_complete": ("corpus", "tokenizer", "tokens", "pretrain", "evaluate"),
@@ -219,7 +219,7 @@ def _count_changed_jobs(dag: Dag) -> Counter[str]:
     ]
     made += [BatchRecord.load(Path(path)) for path in dag.all_batch_record_paths()]
     jobs = Counter(
-        STEPS[record.step].rule
+        STEPS[record.step].rule_name
         for record in made
         if STEPS[record.step].stage in STAGES_BEHIND["sources_complete"]
         and not record.matches_versions(dag.job_versions(record.step, record.instance))

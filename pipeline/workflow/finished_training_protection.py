@@ -98,19 +98,19 @@ def list_finished_step_changes(made: SegmentSettings, today: SegmentSettings) ->
     before, now = (dict(flatten_settings(settings.result_settings())) for settings in (made, today))
     differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
 
-    def drop(*names: str) -> None:
+    def ignore_keys(*names: str) -> None:
         whole = tuple(f"training.{name}." for name in names)
         differing[:] = [key for key in differing if not f"{key}.".startswith(whole)]
 
-    drop(*KEYS_OF_LATER_STEPS)
+    ignore_keys(*KEYS_OF_LATER_STEPS)
     first, last = made.first_step, made.last_step
     if differing and _learning_rates(made.training, first, last) == _learning_rates(today.training, first, last):
-        drop(*SCHEDULE_KEYS)
+        ignore_keys(*SCHEDULE_KEYS)
     if differing and _batch_sizes(made.training, last) == _batch_sizes(today.training, last):
-        drop(*BATCH_SIZE_KEYS)
+        ignore_keys(*BATCH_SIZE_KEYS)
     same = _mixtures(made.training, last) == _mixtures(today.training, last)
     if differing and same and _token_stream_keys(made.training) == _token_stream_keys(today.training):
-        drop("sampling.phases")
+        ignore_keys("sampling.phases")
     if _output_learning_rate_factor(made.architecture) == _output_learning_rate_factor(today.architecture):
         differing = [key for key in differing if key != "architecture.base_width"]
     names = {"first_step": "milestone_every: the milestone before it is of step"}
@@ -165,7 +165,7 @@ class FinishedTraining:
         return self._segment_records[model, step]
 
     def _load_complete_record(self, model: str, step: int) -> Record | None:
-        run = self.config.directory
+        run = self.config.run_directory
         adopted = layout.RECORD.path(run, job=f"pretrain.adopt.{model}")
         path = layout.SEGMENT_RECORD.path(run, model=model, step=step) if step else adopted
         try:
@@ -177,14 +177,14 @@ class FinishedTraining:
 
     @cached_property
     def _attempts(self) -> list[str]:
-        folder = self.config.directory / layout.ATTEMPTS
+        folder = self.config.run_directory / layout.ATTEMPTS
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
     def _segment_device_hours(self, model: str, step: int, record: Record) -> float:
         """Return the device hours of all attempts at a segment with these settings; of a reused one, of its source."""
         reused = record.taken_over_from and record.taken_over_from.attempt
         beginning = ".".join((reused or record.name).split(".")[:4]) + "."
-        folder = self.config.directory / layout.ATTEMPTS
+        folder = self.config.run_directory / layout.ATTEMPTS
         attempts, _ = read_job_files(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
         digest = planned_settings_digest(record.command)
         seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == digest)
@@ -324,7 +324,7 @@ class FinishedTraining:
     @cached_property
     def _recorded_steps(self) -> dict[str, set[int]]:
         found: dict[str, set[int]] = {}
-        for path in layout.SEGMENT_RECORD.glob(self.config.directory):
+        for path in layout.SEGMENT_RECORD.glob(self.config.run_directory):
             model, step = path.name.split(".")[2:4]
             found.setdefault(model, set()).add(int(step))
         return found
@@ -355,7 +355,7 @@ class FinishedTraining:
         if self.kept_versions(model, step) is None:
             return None
         for entry in self._token_inputs(model, step).values():
-            path = self.config.directory / entry.path
+            path = self.config.run_directory / entry.path
             if path.is_file() and hash_file(path) != entry.sha256:
                 return (
                     f"models.{model} was trained for {self._model_device_hours(model):,.3g} device hours on another "

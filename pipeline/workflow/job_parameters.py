@@ -88,7 +88,7 @@ class Dag(RunFiles):
     def non_result_settings(self, step: str) -> Callable[[Wildcards], str]:
         """Return the function from a job's wildcards to its operation settings, whose changes rerun nothing."""
 
-        def options(wildcards: Wildcards) -> str:
+        def format_operation_settings(wildcards: Wildcards) -> str:
             instance = dict(wildcards.items())
             added = STEPS[step].operation
             operation = STEPS[step].settings(self.config, instance).non_result_settings() | (
@@ -96,7 +96,7 @@ class Dag(RunFiles):
             )
             return json.dumps(operation, sort_keys=True)
 
-        return options
+        return format_operation_settings
 
     def identical_earlier_batch(self, step: str) -> Callable[[Wildcards], list[str]]:
         """Return the function from a batch of a corpus to the identical batch of an earlier corpus, if there is one.
@@ -104,7 +104,7 @@ class Dag(RunFiles):
         With the same settings and source both give the same files: the later one waits, and reuses them.
         """
 
-        def earlier(wildcards: Wildcards) -> list[str]:
+        def find_earlier_record(wildcards: Wildcards) -> list[str]:
             wildcards = dict(wildcards.items())
             corpus, source = wildcards["corpus"], wildcards["source"]
             for other in self.config.corpus:
@@ -122,9 +122,9 @@ class Dag(RunFiles):
                     return [self.batch_record_path(step, other, source, wildcards["batch"])]
             return []
 
-        return earlier
+        return find_earlier_record
 
-    def build_run_snapshot(self) -> dict[str, Any]:
+    def build_snapshot_content(self) -> dict[str, Any]:
         """Return the configuration, the commit and the versions of all steps."""
         versions_of = {
             step: {

@@ -48,7 +48,7 @@ class JobTimes:
 
     @cached_property
     def _records(self) -> list[StoredFile]:
-        return FileStore(self._config.directory).find_all(RECORD)
+        return FileStore(self._config.run_directory).find_all(RECORD)
 
     def _seconds_from_records(self, step: str) -> float | None:
         files = [file for file in self._records if file.name.startswith(f"{step}.")]
@@ -57,7 +57,7 @@ class JobTimes:
 
     def _seconds_from_plan(self, step: str) -> float | None:
         try:
-            content = json.loads(PLAN.path(self._config.directory).read_bytes())
+            content = json.loads(PLAN.path(self._config.run_directory).read_bytes())
             seconds = ((content.get("forecast") or {}).get("steps") or {})[step]["seconds"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # before the plan, or without calibration
             return None

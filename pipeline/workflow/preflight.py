@@ -38,7 +38,7 @@ def model_launch_commands(config: Config) -> dict[str, str | None]:
     return {
         name: config.launch
         for name, step in trained.items()
-        if not MILESTONE.path(config.directory, model=name, step=step).is_dir()
+        if not MILESTONE.path(config.run_directory, model=name, step=step).is_dir()
     }
 
 
@@ -76,7 +76,7 @@ class PlannedTraining:
         would_fit = memory_estimate.advise_settings(*model, self.processes, self.per_node, self.capacity_bytes)
         return f"which has {self.capacity_bytes / memory_estimate.GIBIBYTE:.3g} GiB: {would_fit}"
 
-    def check(self) -> None:
+    def check_layout_and_memory(self) -> None:
         """Raise InputError where model, batch or state cannot be laid out on the processes."""
         model = self.training, self.shape, self.vocabulary_size
         process_layout.check_layout(*model, self.processes, self.per_node)
@@ -142,7 +142,7 @@ def find_training_problems(config: Config, launched: Mapping[str, str | None], *
                 f"run.environment is {config.run.environment}: set float8 to false, or run.environment to cuda"
             )
         try:
-            plan_training(config, name, launch).check()
+            plan_training(config, name, launch).check_layout_and_memory()
         except InputError as error:
             yield f"models.{name}: {error}"
 
@@ -197,7 +197,7 @@ def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[s
     for name, launch in launched.items():
         try:
             model = plan_training(config, name, launch)
-            model.check()
+            model.check_layout_and_memory()
         except InputError:
             continue
         if (

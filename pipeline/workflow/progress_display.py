@@ -36,7 +36,7 @@ LINE_SECONDS = 30.0  # between two lines in a log
 TICK_SECONDS = 5.0  # between two progress files
 ADVICE = "For further error details"  # with which Snakemake ends the message of a job on Slurm
 TAIL_LINES, TAIL_BYTES = 20, 1 << 14  # of the log of a failed job
-STEP_OF = {step.rule: step for step in STEPS.values()}
+STEP_OF = {step.rule_name: step for step in STEPS.values()}
 STAGE_OF = {rule: step.stage for rule, step in STEP_OF.items()} | {"sources_complete": "sources"}
 
 
@@ -200,7 +200,7 @@ class ProgressDisplay:
             counts[STAGE_OF[rule]] += number
         return counts
 
-    def progress(self) -> tuple[RunProgress, list[TrainingProgress]]:
+    def get_current_progress(self) -> tuple[RunProgress, list[TrainingProgress]]:
         """Return the progress of the run now, and that of its trainings."""
         with self._lock:
             now, jobs = self._clock(), [*self._running.values()]
@@ -208,7 +208,7 @@ class ProgressDisplay:
             stages = [StageProgress(stage=name, done=done[name], jobs=total[name]) for name in STAGES if total[name]]
             changes = {"updated": now, "stages": stages, "jobs": jobs, "failed": [*self._failed.values()]}
             progress = self._progress.model_copy(update=changes)
-            trainings = read_trainings(self.config.directory, progress)
+            trainings = read_trainings(self.config.run_directory, progress)
             progress.seconds_left, progress.unknown_steps = self._estimate(progress, trainings, now)
             return progress, trainings
 
@@ -237,16 +237,16 @@ class ProgressDisplay:
 
     def tick(self) -> None:
         """Write the progress file, and print a line if one is due."""
-        progress, trainings = self.progress()
+        progress, trainings = self.get_current_progress()
         with suppress(OSError):  # a full disk ends no run
-            progress.write(self.config.directory)
+            progress.write(self.config.run_directory)
         if self.view is not None:
             self.view.update(progress, [training.text() for training in trainings])
         elif progress.updated - self._line_time >= LINE_SECONDS:
             self._print_line()
 
     def _print_line(self, prefix: str = "") -> None:
-        progress, trainings = self.progress()
+        progress, trainings = self.get_current_progress()
         self._line_time = progress.updated
         moment = time.strftime("%H:%M:%S", time.localtime(progress.updated))
         self.print(f"{moment} {prefix}{progress.line(trainings, progress.updated)}")
@@ -262,10 +262,10 @@ class ProgressDisplay:
         """Write the last progress file and print the result."""
         if not self._planned and not self._failed:
             return
-        progress, _ = self.progress()
+        progress, _ = self.get_current_progress()
         progress = progress.model_copy(update={"ended": progress.updated, "jobs": [], "seconds_left": None})
         with suppress(OSError):
-            progress.write(self.config.directory)
+            progress.write(self.config.run_directory)
         if self.view is not None:
             self.view.update(progress, [])
             self.view.stop()

@@ -153,7 +153,7 @@ class RuleFactory:
         is_batch = step.instances.units is not None
         made: dict[str, Any] = {output.name: self._output(output) for output in step.outputs}
         return Rule(
-            name=step.rule,
+            name=step.rule_name,
             inputs=self._inputs(step),
             outputs={name: self.dag.file(place, job=step.job_name_template) for name, place in BATCH_OUTPUTS.items()}
             if is_batch

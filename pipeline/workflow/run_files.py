@@ -46,7 +46,7 @@ class RunFiles(ABC):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.run = config.directory.as_posix()
+        self.run = config.run_directory.as_posix()
         self.private = (Path(config.run.results).parent / "private" / config.run.name).as_posix()
 
     @abstractmethod
@@ -118,7 +118,7 @@ class RunFiles(ABC):
         """Return the folder that the names of a source's raw files are relative to."""
         return str(self.config.source_units(wildcards["source"]).folder_and_pattern()[0])
 
-    def raw_hash(self, wildcards: Wildcards) -> str:
+    def hash_raw_names_and_sizes(self, wildcards: Wildcards) -> str:
         """Return one hash of the names and sizes of a batch's raw files: a replaced file may have an older time."""
         listed = self.config.source_units(wildcards["source"])
         return short_hash(
@@ -138,14 +138,14 @@ class RunFiles(ABC):
         known = _unit_hashes(manifest, manifest.stat().st_mtime_ns)
         return short_hash([known.get(unit) for unit in self.config.job_batches(source)[wildcards["batch"]]])
 
-    def large_raw_file(self, wildcards: Wildcards) -> str:
+    def find_file_to_split(self, wildcards: Wildcards) -> str:
         """Return the raw file of a source that has this number, to be cut into parts."""
         listed = self.config.source_units(wildcards["source"])
         return str(listed.files[listed.large_files[wildcards["file"]][0]])
 
     def split_raw_file_bytes(self, wildcards: Wildcards) -> int:
         """Return the size of a file that is cut into parts."""
-        return Path(self.large_raw_file(wildcards)).stat().st_size
+        return Path(self.find_file_to_split(wildcards)).stat().st_size
 
     def milestone(self, model: str, step: int | str) -> str:
         return self.file(layout.MILESTONE, model=model, step=step)

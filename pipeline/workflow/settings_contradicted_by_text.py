@@ -38,7 +38,7 @@ def find_contradicted_settings(config: Config, models: Collection[str]) -> Itera
         models: the models that are to be trained.
     """
     for source in config.sources:
-        is_read = MANIFEST.path(config.directory, source=source.name).is_file()
+        is_read = MANIFEST.path(config.run_directory, source=source.name).is_file()
         if source.license_key is None and source.dataset is None and not is_read:
             yield from _find_contradicted_licenses(config, config.source_units(source.name))
     for corpus in config.corpus:
@@ -116,7 +116,7 @@ def describe_genre_defaults(config: Config, known: Collection[str] = ()) -> Iter
     """
     for name, estimate in config.estimated_genres().items():
         if name not in known:
-            yield estimate.describe(name)
+            yield estimate.explain_estimate(name)
     for name in config.corpora_with_older_default():
         yield (
             f"corpus.{name} states no preset, and this run began when the default was {OLDER_PRESET}, so it keeps it: "

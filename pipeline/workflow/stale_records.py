@@ -138,7 +138,7 @@ class StaleRecords:
             for step in ("sources.fingerprint", "opt_out.entries")
             for path in self.find_changed_batch(
                 self.dag.batch_record_path(step, source.name, batch),
-                self.dag.raw_hash({"source": source.name, "batch": batch}),
+                self.dag.hash_raw_names_and_sizes({"source": source.name, "batch": batch}),
             )
         ]
 

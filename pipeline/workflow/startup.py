@@ -183,7 +183,7 @@ class Startup:
         Raises:
             InputError: another invocation works on the run, or its evidence cannot be continued.
         """
-        run = config.directory
+        run = config.run_directory
         if self.action == "unlock":
             run_lock.break_stale_lock(run, self._warn)
         if not self.executes:
@@ -229,14 +229,14 @@ class Startup:
             raw: the configuration that Snakemake has read.
             image: returns the identity of the platform's image, given the last snapshot.
         """
-        last = run_snapshot.read_newest_snapshot(dag.config.directory)
+        last = run_snapshot.read_newest_snapshot(dag.config.run_directory)
         if not self.is_main_process:
             return {}
         known = known_genres(last or {})
         defaults = describe_genre_defaults(dag.config, known)
         for sentence in [*replace_deprecated_names(raw)[1], *dag.finished.describe_kept_models(), *defaults]:
             self.warn(sentence)
-        now = dag.build_run_snapshot() | image(last)
+        now = dag.build_snapshot_content() | image(last)
         for difference in run_snapshot.list_changes(last or now, now):
             self.warn(f"since the last invocation: {difference}")
         return now
@@ -261,11 +261,13 @@ class Startup:
                 f"{removed[0]}: they are deleted"
             )
             if not self._keeps_files:
-                evidence_attestation.attest_batch_removal(dag.config.directory, removed)
+                evidence_attestation.attest_batch_removal(dag.config.run_directory, removed)
                 for path in removed:
                     path.unlink(missing_ok=True)
-                run = dag.config.directory
-                FileStore(run).remove(path.relative_to(run).as_posix() for path in removed if path.is_relative_to(run))
+                run = dag.config.run_directory
+                FileStore(run).remove_from_archives(
+                    path.relative_to(run).as_posix() for path in removed if path.is_relative_to(run)
+                )
         self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")
         self.delete_records(stale.find_missing_outputs(), "lists files that are missing or changed")
         self.delete_records(stale.find_changed_raw_files(), "read other raw files")

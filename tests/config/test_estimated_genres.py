@@ -49,8 +49,8 @@ def filter_rules(config: Config) -> Any:
 
 def start(config: Config) -> dict[str, Any]:
     """Write the snapshot that an invocation writes, and return it."""
-    write_snapshot(config.directory, Dag(config).build_run_snapshot())
-    return read_newest_snapshot(config.directory) or {}
+    write_snapshot(config.run_directory, Dag(config).build_snapshot_content())
+    return read_newest_snapshot(config.run_directory) or {}
 
 
 def test_source_keeps_the_filter_rules_of_its_sampled_genre(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_first_invocation_and_every_dry_run_show_the_sampled_genre(tmp_path: Pat
         dag = Dag(configure(tmp_path))
         snapshot = startup.take_snapshot(dag, {}, lambda last: {})
         if startup.executes:
-            write_snapshot(dag.config.directory, snapshot)
+            write_snapshot(dag.config.run_directory, snapshot)
         return sentences
 
     assert [len(list_messages(word)) for word in ("-n", "-n", "all", "all", "-n")] == [1, 1, 1, 0, 0]
@@ -148,7 +148,7 @@ def test_explicit_preset_disables_genre_sampling(tmp_path: Path) -> None:
 @pytest.mark.parametrize("corpus", [{}, {"languages": {"nl": {"quality": {"minimum_words": 7}}, "en": None}}, None])
 def test_existing_run_keeps_the_older_default_preset(tmp_path: Path, corpus: Any) -> None:
     write_source(tmp_path / "wetten.jsonl", TEXTS["laws"])
-    old = Dag(configure(tmp_path, {**(corpus or {}), "preset": "standard"})).build_run_snapshot()
+    old = Dag(configure(tmp_path, {**(corpus or {}), "preset": "standard"})).build_snapshot_content()
     sections = old["configuration"]["corpus"]["main"]
     sections.pop("preset")
     if not corpus:

@@ -56,7 +56,7 @@ def test_latest_version_is_found_after_archiving_and_removal(actions: list) -> N
                 assert not any(record(run, unit).exists() for unit in which)
             else:
                 record(run, which).unlink(missing_ok=True)
-                FileStore(run).remove([record(run, which).relative_to(run).as_posix()])
+                FileStore(run).remove_from_archives([record(run, which).relative_to(run).as_posix()])
                 expected.pop(record(run, which).name, None)
             assert contents(run) == expected
         store = FileStore(run)

@@ -375,9 +375,9 @@ def test_domains_are_counted_by_source_and_the_largest_tenth_is_listed() -> None
     columns = {"language": ["nl"] * 14, "language_score": [1.0] * 14, "license": ["CC0-1.0"] * 14}
     counts, halves = DocumentCounts({}), pa.RecordBatch.from_pydict({**rows, **columns})
     for batch in (halves.slice(0, 5), halves.slice(5)):
-        counts.add(batch)
+        counts.count_batch(batch)
     # Eleven domains, of which a tenth rounded up is two: d3.nl with 4 + 20 bytes in two documents, d10.nl with 11.
     assert counts.largest_domains() == {"web": {"domains": 11, "largest": [("d3.nl", 2, 24), ("d10.nl", 1, 11)]}}
     counts = DocumentCounts({})
-    counts.add(halves.drop_columns(["url"]))
+    counts.count_batch(halves.drop_columns(["url"]))
     assert counts.largest_domains() == {}

@@ -100,7 +100,7 @@ def test_invalid_line_is_skipped_and_an_invalid_file_is_refused(tmp_path: Path) 
     path = tmp_path / "domains"
     path.write_bytes(b"\n".join(b"a%d.nl" % number for number in range(200)) + b"\ntwee woorden\n\xff\xfe.nl\n")
     listed = UrlList(path)
-    assert (listed.entries, listed.invalid) == (200, [201, 202])
+    assert (listed.entry_count, listed.invalid) == (200, [201, 202])
     path.write_text("een gewone zin\nvoorbeeld.nl\n")
     with pytest.raises(
         InputError, match=r"domains is no list of domains and addresses: 1 of its lines .* first line 1;"

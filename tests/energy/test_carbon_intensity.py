@@ -139,8 +139,8 @@ def test_grams_follow_the_intensity_per_second_and_joules_the_attribution(
 ) -> None:
     attribution, moments = attribute_powers(powers), [T0 + hour * HOUR for hour in range(7)]
     result, joules = mean_of(attribution, moments, [*grams]), by_the_second(powers, grams)
-    assert result.joules == pytest.approx(attribution.total().joules)
-    assert result.joules * result.mean_grams_per_kwh == pytest.approx(
+    assert result.joules_with_known_intensity == pytest.approx(attribution.total().joules)
+    assert result.joules_with_known_intensity * result.mean_grams_per_kwh == pytest.approx(
         sum(one * intensity for one, intensity in zip(joules, grams, strict=True)), rel=1e-9, abs=1e-6
     )
 
@@ -181,7 +181,7 @@ def test_time_outside_the_table_and_in_gaps_is_not_covered() -> None:
         (None, pytest.approx(100 * HOUR)),
         (400.0, pytest.approx(100 * HOUR)),
     ]
-    assert result.joules == pytest.approx(
+    assert result.joules_with_known_intensity == pytest.approx(
         attribution.total().joules / 2
     ) and result.mean_grams_per_kwh == pytest.approx(300)
 
@@ -189,11 +189,11 @@ def test_time_outside_the_table_and_in_gaps_is_not_covered() -> None:
 def test_table_of_another_year_covers_nothing() -> None:
     attribution = attribute_powers([("n1", 0.0, HOUR, 100.0)])
     result = mean_of(attribution, [0.0, HOUR, 2 * HOUR], [200.0, 300.0])
-    assert (result.stretches, result.joules, result.mean_grams_per_kwh) == ([], 0.0, 0.0)
+    assert (result.stretches, result.joules_with_known_intensity, result.mean_grams_per_kwh) == ([], 0.0, 0.0)
     unknown = CarbonIntensity(
         name="", sha256="", stretches=[IntensityPeriod(started=0, ended=1, grams_per_kwh=None, joules=5.0)]
     )
-    assert (unknown.joules, unknown.mean_grams_per_kwh) == (0.0, 0.0)
+    assert (unknown.joules_with_known_intensity, unknown.mean_grams_per_kwh) == (0.0, 0.0)
 
 
 def test_intervals_are_consecutive(tmp_path: Path) -> None:

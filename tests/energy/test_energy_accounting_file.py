@@ -71,7 +71,7 @@ def test_tiny_lower_bound_has_its_own_unit() -> None:
     ],
 )
 def test_small_amounts_are_formatted_in_joules(energy: EnergyFigure, expected: str) -> None:
-    assert energy.small == expected
+    assert energy.text_in_joules == expected
 
 
 parts = st.tuples(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e9))
@@ -89,8 +89,8 @@ def test_labels_are_kept_in_sums(amounts: list[tuple[float, float, float]]) -> N
 
 def test_unknown_energy_adds_nothing_and_stays_unknown() -> None:
     assert not sum_energy([EnergyFigure(), EnergyFigure()]).is_known and sum_energy([]).text() == "not measured"
-    assert not EnergyFigure().scale(3).is_known
-    assert figure(10, 10, low=8, high=12).scale(0.5).text() == figure(5, 5, low=4, high=6).text()
+    assert not EnergyFigure().multiply(3).is_known
+    assert figure(10, 10, low=8, high=12).multiply(0.5).text() == figure(5, 5, low=4, high=6).text()
 
 
 def make_accounting(**jobs: AttemptEnergy) -> EnergyAccounting:

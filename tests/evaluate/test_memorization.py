@@ -117,12 +117,12 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Set:
 
 @pytest.fixture(scope="module")
 def learnt(words: Set, tmp_path_factory: pytest.TempPathFactory) -> TextGenerator:
-    return model(tmp_path_factory.mktemp("learnt"), words, 120, SHORT.tokens)
+    return model(tmp_path_factory.mktemp("learnt"), words, 120, SHORT.minimum_tokens)
 
 
 @pytest.fixture(scope="module")
 def untrained(words: Set, tmp_path_factory: pytest.TempPathFactory) -> TextGenerator:
-    return model(tmp_path_factory.mktemp("untrained"), words, 0, SHORT.tokens)
+    return model(tmp_path_factory.mktemp("untrained"), words, 0, SHORT.minimum_tokens)
 
 
 def kinds(of: Set, writer: TextGenerator, settings: MemorizationSettings = SHORT, *files: Path) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def test_uninformative_means_few_letters_or_digits_per_token(signs: Set) -> None
 
 
 def test_uninformative_substring_is_not_a_copy(signs: Set, tmp_path: Path) -> None:
-    writer = model(tmp_path / "model", signs, 0, SHORT.tokens)
+    writer = model(tmp_path / "model", signs, 0, SHORT.minimum_tokens)
     out = tmp_path / "samples.json"
 
     def held_out(text: str) -> tuple[int, int]:

@@ -82,7 +82,7 @@ class Batch:
 
     def forget_record(self, unit: str) -> None:
         """Remove the record of a unit from its archive."""
-        FileStore(self.run).remove([self.record(unit).relative_to(self.run).as_posix()])
+        FileStore(self.run).remove_from_archives([self.record(unit).relative_to(self.run).as_posix()])
 
 
 @pytest.fixture(params=[1, 3], ids=["alone", "side-by-side"])

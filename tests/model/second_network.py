@@ -22,7 +22,7 @@ class Block(decoder.Block):
         self.attention = Attention(architecture)
         self.feed_forward = decoder.FeedForward(architecture)
 
-    def layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
+    def compute_layer(self, x_BTD: Tensor, cosine_TE: Tensor, sine_TE: Tensor, limits: Tensor | None) -> Tensor:
         y_BTD = self.norm(x_BTD)
         z_BTD: Tensor = x_BTD + self.attention(y_BTD, cosine_TE, sine_TE, limits) + self.feed_forward(y_BTD)
         return z_BTD

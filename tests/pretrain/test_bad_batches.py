@@ -99,7 +99,7 @@ def test_rewind_skips_all_steps_since_the_regular_checkpoint_and_drops_newer_one
     (rewind,) = raised.value.args
     assert rewind == {"back_to": 5, "data_steps": [5, 7, 8], "step": 8, "reason": "loss is nan"}
     rewinds = Rewinds(tmp_path / "rewinds.json", "this")
-    rewinds.add(rewind, 2)
+    rewinds.record_rewind(rewind, 2)
     for step, skips in ((5, "[6]"), (7, "[6]"), (9, "[5, 6, 7, 8]")):
         (tmp_path / str(step)).mkdir()
         (tmp_path / str(step) / "state.json").write_text(f'{{"skips": {skips}}}')
@@ -109,9 +109,9 @@ def test_rewind_skips_all_steps_since_the_regular_checkpoint_and_drops_newer_one
     assert add_rewinds_to_skips(again.entries, [6]) == ([5, 6, 7, 8], [rewind])
     assert add_rewinds_to_skips(again.entries, [5, 6, 7, 8]) == ([5, 6, 7, 8], [])
     assert Rewinds(tmp_path / "rewinds.json", "another").entries == []
-    again.add(rewind, 2)
+    again.record_rewind(rewind, 2)
     with pytest.raises(RuntimeError, match="after 3 rewinds: lower learning_rate"):
-        again.add(rewind, 2)
+        again.record_rewind(rewind, 2)
 
 
 def test_rewind_needs_checkpoints() -> None:

@@ -113,9 +113,9 @@ def test_process_reports_that_it_ran_out_of_memory(
 def test_too_many_rewinds_are_a_divergence(tmp_path: Path) -> None:
     rewind = {"back_to": 3, "data_steps": [3], "step": 4, "reason": "loss is inf"}
     rewinds = Rewinds(tmp_path / "rewinds.json", "x")
-    rewinds.add(rewind, 1)
+    rewinds.record_rewind(rewind, 1)
     with pytest.raises(Diverged, match="after 2 rewinds"):
-        rewinds.add(rewind, 1)
+        rewinds.record_rewind(rewind, 1)
 
 
 def test_failed_training_is_not_evaluated_and_the_reason_is_recorded(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pipeline.pretrain.checkpoints.checkpoint import CheckpointReader
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.memory_mapped_shards import open_shard
+from pipeline.tokens.memory_mapped_shards import map_record_batches
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 Make = Callable[..., SegmentSettings]
@@ -88,7 +88,7 @@ def trivial_losses(index: Path) -> dict[str, float]:
     counts, pairs = Counter[int](), Counter[tuple[int, int]]()
     for split, result in rows.items():
         for entry in described[split]["shards"]:
-            for batch in open_shard(index.parent / entry["path"])[1]:
+            for batch in map_record_batches(index.parent / entry["path"])[1]:
                 result += batch["tokens"].to_pylist()
                 if split == "train":
                     row = [token for document in batch["tokens"].to_pylist() for token in document]

@@ -84,23 +84,23 @@ def test_training_is_one_curve_across_segments_restarts_and_late_scores(run: Pat
     now = scratch(run, 4, "new", step(1, 5.0), step(2, 4.0), step(3, 3.5))
     assert (
         list_models(run) == ["base"]
-        and board.update(read_metrics_and_scores(run, "base"))
-        and not board.update(read_metrics_and_scores(run, "base"))
+        and board.write_new_lines(read_metrics_and_scores(run, "base"))
+        and not board.write_new_lines(read_metrics_and_scores(run, "base"))
     )
     assert shown(folder) == [(1, 5.0), (2, 4.0), (3, 3.5)], f"{old} began before"
     (now / "metrics.jsonl").write_text(step(1, 5.0) + step(2, 4.5) + '{"step": 3, "lo')  # killed and restarted
-    assert board.update(read_metrics_and_scores(run, "base"))
+    assert board.write_new_lines(read_metrics_and_scores(run, "base"))
     assert shown(folder) == [(1, 5.0), (2, 4.5)]
     milestone(run, 4, *(step(n, 5.0 - n / 10) for n in (1, 2, 3, 4)))
     scratch(run, 8, "new", step(5, 3.0), step(6, 2.9))
-    assert board.update(read_metrics_and_scores(run, "base"))
+    assert board.write_new_lines(read_metrics_and_scores(run, "base"))
     assert shown(folder) == [(1, 4.9), (2, 4.8), (3, 4.7), (4, 4.6), (5, 3.0), (6, 2.9)]
     score(run, 4, 0.5)
-    assert board.update(read_metrics_and_scores(run, "base"))
+    assert board.write_new_lines(read_metrics_and_scores(run, "base"))
     assert shown(folder) == [(1, 4.9), (2, 4.8), (3, 4.7), (4, 4.6), (5, 3.0), (6, 2.9)]
     assert shown(folder, "dutch/t/acc") == [(4, 0.5)]
     again = LiveTensorBoard(folder)
-    again.update(read_metrics_and_scores(run, "base"))
+    again.write_new_lines(read_metrics_and_scores(run, "base"))
     assert shown(folder)[-1] == (6, 2.9) and len(shown(folder)) == 6 and len([*folder.iterdir()]) == 1
 
 

@@ -15,7 +15,7 @@ def test_each_embedding_row_is_composed_from_tokens_with_its_text() -> None:
     assert result.rows == [[6], [7], [7, 7], [4, 2], [], [], [], [2], [], []]
     assert result.counts() == {"tokens_copied": 3, "tokens_composed": 2, "tokens_unknown": 5}
     theirs_VD = torch.arange(16.0).view(8, 2)
-    ours_VD = result.apply(theirs_VD)
+    ours_VD = result.map_embedding(theirs_VD)
     assert torch.equal(ours_VD[0], theirs_VD[6]) and torch.equal(ours_VD[1], theirs_VD[7])
     torch.testing.assert_close(ours_VD[3], (theirs_VD[4] + theirs_VD[2]) / 2)
     torch.testing.assert_close(ours_VD[4], theirs_VD.mean(0))
@@ -34,4 +34,4 @@ def test_token_parts_join_to_its_text(ours: list[bytes], theirs: list[bytes]) ->
 def test_same_vocabulary_keeps_all_rows() -> None:
     theirs_VD = torch.randn(6, 3)
     vocabulary = [None, *THEIRS[1:6]]
-    assert torch.equal(map_vocabularies(vocabulary, vocabulary, {0: 0}, 6).apply(theirs_VD), theirs_VD)
+    assert torch.equal(map_vocabularies(vocabulary, vocabulary, {0: 0}, 6).map_embedding(theirs_VD), theirs_VD)

@@ -263,7 +263,7 @@ def test_folder_added_outside_the_layout_is_detected(
     for place in (
         "",
         "provenance",
-        *(kind.folder for kind in FILE_KINDS if kind.folder and kind.voucher != NO_VOUCHER),
+        *(kind.folder_pattern for kind in FILE_KINDS if kind.folder_pattern and kind.voucher != NO_VOUCHER),
     ):
         (added := folder / place / name).mkdir()
         (problem,) = verify_run(folder, trusted).problems or [""]

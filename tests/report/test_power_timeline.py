@@ -71,8 +71,8 @@ def test_unmeasured_time_is_not_zero() -> None:
 def test_long_pause_is_cut_from_the_axis() -> None:
     axis = Axis([(0, 3600), (90_000, 93_600)])
     width = WIDTH - LEFT - RIGHT - axis.cut
-    assert axis.place(0) == LEFT and axis.place(3600) == pytest.approx(LEFT + width / 2)
-    assert axis.place(40_000) == axis.place(3600) and axis.place(93_600) == pytest.approx(WIDTH - RIGHT)
+    assert axis.map_time(0) == LEFT and axis.map_time(3600) == pytest.approx(LEFT + width / 2)
+    assert axis.map_time(40_000) == axis.map_time(3600) and axis.map_time(93_600) == pytest.approx(WIDTH - RIGHT)
     assert len(Axis([(0, 3600), (3700, 7200)]).pieces) == 1, "a short one is drawn"
 
 

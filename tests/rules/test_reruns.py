@@ -30,7 +30,7 @@ def _readers_of_final_documents(corpus: str) -> dict[str, int]:
     for step in STEPS.values():
         if step.instances.wildcards == ("corpus",) and (corpus,) in step.instances.jobs(dag.config):
             files = [read.files(dag, {"corpus": corpus}) for read in step.inputs if callable(read.files)]
-            results |= {step.rule: 1} if any(final <= {*each} for each in files) else {}
+            results |= {step.rule_name: 1} if any(final <= {*each} for each in files) else {}
     return results
 
 

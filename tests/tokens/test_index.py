@@ -16,7 +16,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.tokens import index
-from pipeline.tokens.memory_mapped_shards import MappedShard, decode_batch_places, open_shard
+from pipeline.tokens.memory_mapped_shards import MappedShard, decode_batch_places, map_record_batches
 from pipeline.tokens.settings import IndexSettings, Sampling, TokenUse
 from tests.tokens.conftest import build, make_rows, write_documents
 
@@ -50,10 +50,10 @@ def test_index_counts_the_content_of_the_shards(built: Path, documents: list[Pat
             assert entry["path"] == f"{split}/{number}.arrow"
             assert entry["sha256"] == sha256(path.read_bytes()).hexdigest()
             assert entry["bytes_on_disk"] == path.stat().st_size
-            lengths = [len(row) for batch in open_shard(path)[1] for row in batch.column("tokens").to_pylist()]
+            lengths = [len(row) for batch in map_record_batches(path)[1] for row in batch.column("tokens").to_pylist()]
             assert (entry["documents"], entry["tokens"]) == (len(lengths), sum(lengths))
-            sources = [row for batch in open_shard(path)[1] for row in batch.column("source").to_pylist()]
-            places, batches = decode_batch_places(entry["batches"]).tolist(), open_shard(path)[1]
+            sources = [row for batch in map_record_batches(path)[1] for row in batch.column("source").to_pylist()]
+            places, batches = decode_batch_places(entry["batches"]).tolist(), map_record_batches(path)[1]
             for (position, values_position, tokens), batch in zip(places, batches, strict=True):
                 flat = batch.column("tokens").flatten().to_numpy()
                 assert path.read_bytes()[values_position : values_position + 2 * tokens] == flat.tobytes()

@@ -74,7 +74,7 @@ def test_held_out_losses_equal_those_of_dictionaries(
     begin = TokenReader(built, "validation").begin_of_text_id
     documents = [[begin, *predicted] for predicted in seen(held_out)[0]]
     models = NgramModels(built)
-    assert models.losses(held_out.predicted_pairs()) == pytest.approx(plain_losses(built, documents))
+    assert models.compute_mean_losses(held_out.predicted_pairs()) == pytest.approx(plain_losses(built, documents))
     assert models.tokens == models.training_tokens == TokenReader(built, "train").tokens
 
 
@@ -83,8 +83,10 @@ def test_token_after_an_unknown_token_uses_unigram_frequencies(built: Path) -> N
     reader = TokenReader(built, "train")
     never = next(token for token in range(320) if all(token not in values for _, values in reader.batch_views))
     expected = plain_losses(built, [[never, 5]])
-    assert models.losses([(np.array([never]), np.array([5]))]) == pytest.approx(expected)
-    assert models.losses([(np.array([319]), np.array([319]))]) == pytest.approx(plain_losses(built, [[319, 319]]))
+    assert models.compute_mean_losses([(np.array([never]), np.array([5]))]) == pytest.approx(expected)
+    assert models.compute_mean_losses([(np.array([319]), np.array([319]))]) == pytest.approx(
+        plain_losses(built, [[319, 319]])
+    )
 
 
 @pytest.mark.slow

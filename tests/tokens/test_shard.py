@@ -22,7 +22,7 @@ from pipeline.tokenizer.batch_encoder import BatchEncoder, Ids
 from pipeline.tokenizer.encoder import Encoder, load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import shard as shard_step
-from pipeline.tokens.memory_mapped_shards import open_shard
+from pipeline.tokens.memory_mapped_shards import map_record_batches
 from pipeline.tokens.settings import ShardSettings
 from pipeline.tokens.shard import _ShardWriter, shard_hash_range
 
@@ -49,7 +49,7 @@ def test_every_document_is_once_in_its_split_and_shard_with_its_tokens(
     seen = []
     for split in ("train", "validation"):
         for number in range(3):
-            metadata, batches = open_shard(built.parent / split / f"{number}.arrow")
+            metadata, batches = map_record_batches(built.parent / split / f"{number}.arrow")
             assert (metadata["split"], metadata["shard"], metadata["shards"]) == (split, str(number), "3")
             assert (metadata["dtype"], metadata["end_of_text_id"]) == ("uint16", "1")
             results = [row for batch in batches for row in batch.to_pylist()]
@@ -71,12 +71,12 @@ def test_every_document_is_once_in_its_split_and_shard_with_its_tokens(
 
 def test_end_of_text_string_in_a_document_does_not_end_it(built: Path) -> None:
     for path in sorted((built.parent / "train").iterdir()):
-        for batch in open_shard(path)[1]:
+        for batch in map_record_batches(path)[1]:
             assert all(row.count(1) == 1 and row[-1] == 1 for row in batch.column("tokens").to_pylist())
 
 
 def test_record_batches_are_small(built: Path) -> None:
-    batches = [batch for path in (built.parent / "train").iterdir() for batch in open_shard(path)[1]]
+    batches = [batch for path in (built.parent / "train").iterdir() for batch in map_record_batches(path)[1]]
     assert len(batches) > 10
     assert all(len(batch.column("tokens")[:-1].flatten()) < 300 for batch in batches)
 
@@ -128,7 +128,7 @@ def test_near_duplicates_are_in_the_same_split(
     index = build_tokens(tmp_path / "tokens", [write(tmp_path / "near.parquet", rows)], tokenizer)
     paths = {split: [*(index.parent / split).iterdir()] for split in ("train", "validation")}
     ids = {
-        split: {name for path in result for batch in open_shard(path)[1] for name in batch["id"].to_pylist()}
+        split: {name for path in result for batch in map_record_batches(path)[1] for name in batch["id"].to_pylist()}
         for split, result in paths.items()
     }
     clusters = {split: {row["cluster"] for row in rows if row["id"] in result} for split, result in ids.items()}
@@ -161,7 +161,7 @@ def test_shard_metadata_equals_its_content(documents: list[Path], tokenizer: Pat
     shard_settings = ShardSettings(shard=0, shards=2, validation_fraction=0.2)
     counts = shard_step.run(shard_settings, tokenizer=tokenizer, documents=documents, **splits)
     for split, path in splits.items():
-        rows = [row for batch in open_shard(path)[1] for row in batch.to_pylist()]
+        rows = [row for batch in map_record_batches(path)[1] for row in batch.to_pylist()]
         message = (len(rows), sum(len(row["tokens"]) for row in rows), sum(row["bytes"] for row in rows))
         assert counts[split] == dict(zip(("documents", "tokens", "bytes"), message, strict=True)) and rows
 
@@ -221,14 +221,14 @@ def test_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
         writer.start_group({"source": "s", "language": "nl"})
         writer.add((1, "a", "x", "CC0-1.0", "a"), np.array([2**16], dtype=np.uint32))
-    metadata, [batch] = open_shard(tmp_path / "0.arrow")
+    metadata, [batch] = map_record_batches(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"
     assert batch.column("tokens").to_pylist() == [[0, 2**16, 1]]
 
 
 def test_datasets_library_opens_a_shard(built: Path) -> None:
     loaded = datasets.Dataset.from_file(str(built.parent / "train" / "0.arrow"))
-    [*batches] = open_shard(built.parent / "train" / "0.arrow")[1]
+    [*batches] = map_record_batches(built.parent / "train" / "0.arrow")[1]
     assert loaded["id"][:] == [name for batch in batches for name in batch.column("id").to_pylist()]
     assert loaded[0]["tokens"] == batches[0].column("tokens")[0].as_py()
 

@@ -24,7 +24,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
 from pipeline.tokens import index, shard
 from pipeline.tokens.data_order import count_epochs
-from pipeline.tokens.memory_mapped_shards import open_shard
+from pipeline.tokens.memory_mapped_shards import map_record_batches
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, Sampling, ShardSettings, Strata, bin_names
 from pipeline.tokens.shard import assign_strata, group_condition, stratum_columns
@@ -98,7 +98,7 @@ def test_each_document_is_in_its_stratum_and_none_is_lost(stratified: Path) -> N
     }
     results: dict[str, tuple[str, ...]] = {}
     for path in sorted(stratified.parent.glob("*/*.arrow")):
-        for batch in open_shard(path)[1]:
+        for batch in map_record_batches(path)[1]:
             for row in batch.to_pylist():
                 assert row["id"] not in results
                 results[row["id"]] = tuple(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import id_hash
-from pipeline.tokens.memory_mapped_shards import MappedShard, open_shard
+from pipeline.tokens.memory_mapped_shards import MappedShard, map_record_batches
 from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 
 
@@ -25,7 +25,7 @@ def rows(built: Path) -> list[tuple[str, list[int]]]:
     return [
         (row["id"], row["tokens"])
         for number in range(3)
-        for batch in open_shard(built.parent / "train" / f"{number}.arrow")[1]
+        for batch in map_record_batches(built.parent / "train" / f"{number}.arrow")[1]
         for row in batch.to_pylist()
     ]
 
@@ -125,7 +125,7 @@ def test_group_rows_are_their_documents(reader: TokenReader, built: Path) -> Non
     rows = [
         row
         for number in range(3)
-        for batch in open_shard(built.parent / "train" / f"{number}.arrow")[1]
+        for batch in map_record_batches(built.parent / "train" / f"{number}.arrow")[1]
         for row in batch.to_pylist()
     ]
     assert set(reader.groups) == {("nl_book", "nl"), ("en_book", "en")}

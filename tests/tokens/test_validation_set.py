@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.tokens.memory_mapped_shards import open_shard
+from pipeline.tokens.memory_mapped_shards import map_record_batches
 from pipeline.tokens.sampler import IGNORE_INDEX
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_set import ValidationSet
@@ -24,7 +24,7 @@ T = 16
 def by_hand(index: Path) -> dict[str, dict[str, Any]]:
     """Return the documents of the validation split by id, read from the shards as tables."""
     entries = json.loads(index.read_text(encoding="utf-8"))["validation"]["shards"]
-    batches = [batch for entry in entries for batch in open_shard(index.parent / entry["path"])[1]]
+    batches = [batch for entry in entries for batch in map_record_batches(index.parent / entry["path"])[1]]
     return {row["id"]: row for batch in batches for row in batch.to_pylist()}
 
 

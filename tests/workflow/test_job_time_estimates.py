@@ -27,7 +27,7 @@ def write_record(run: Path, corpus: str, seconds: float) -> None:
 
 
 def test_job_times_prefer_this_invocation_then_records_then_the_plan(config: Config) -> None:
-    run = config.directory
+    run = config.run_directory
     assert JobTimes(config).mean_seconds("plan.estimate") is None
     (run / "plan/plan.json").write_text(json.dumps({"forecast": {"steps": {"plan.estimate": {"seconds": 12.0}}}}))
     assert JobTimes(config).mean_seconds("plan.estimate") == 12

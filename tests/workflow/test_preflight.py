@@ -178,7 +178,7 @@ def test_finished_training_needs_no_checks(tmp_path: Path) -> None:
     config = run(GPUS, 3)
     config = config.model_copy(update={"run": config.run.model_copy(update={"results": str(tmp_path)})})
     assert [*preflight.model_launch_commands(config)] == ["base"]
-    (config.directory / "models/base/milestones/8").mkdir(parents=True)
+    (config.run_directory / "models/base/milestones/8").mkdir(parents=True)
     assert preflight.model_launch_commands(config) == {} and list_messages(config) == []
 
 

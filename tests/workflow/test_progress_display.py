@@ -72,12 +72,14 @@ def shown(tmp_path: Path) -> Shown:
 
 def test_finished_jobs_estimate_the_remaining_time(shown: Shown) -> None:
     shown.start(1, "main")
-    assert shown.display.progress()[0].time_left() == "", "no job of the step is finished, and there is no plan"
+    assert shown.display.get_current_progress()[0].time_left() == "", (
+        "no job of the step is finished, and there is no plan"
+    )
     shown.now += 60
     shown.finish(1)
     shown.start(2, "other")
     shown.now += 20
-    progress, _ = shown.display.progress()
+    progress, _ = shown.display.get_current_progress()
     assert (progress.done, progress.total) == (4, 5)
     assert [job.name for job in progress.running] == ["corpus.ngrams other"]
     assert progress.time_left() == "about 40.0 s left"
@@ -88,15 +90,17 @@ def test_jobs_added_by_a_checkpoint_are_in_the_total(shown: Shown) -> None:
     shown.finish(1)
     shown.others |= {1: shown.planned.pop(1), **{number: "corpus_ngrams" for number in (6, 7)}}
     shown.event(LogEvent.PROGRESS, done=1, total=5)  # counted again: the finished job is now one of the others
-    assert (shown.display.progress()[0].done, shown.display.progress()[0].total) == (6, 7)
+    assert (shown.display.get_current_progress()[0].done, shown.display.get_current_progress()[0].total) == (6, 7)
     shown.planned |= {number: shown.others.pop(number) for number in (6, 7)}
     for number in (2, 6, 7):  # the last two needed no run before, and Snakemake's total is unchanged
         shown.start(number, f"{number}")
         shown.finish(number)
-    progress = shown.display.progress()[0]
+    progress = shown.display.get_current_progress()[0]
     assert (progress.done, progress.total) == (7, 7)
     shown.start(2, "2")
-    assert (shown.display.progress()[0].done, shown.display.progress()[0].total) == (6, 7), "a job that runs again"
+    assert (shown.display.get_current_progress()[0].done, shown.display.get_current_progress()[0].total) == (6, 7), (
+        "a job that runs again"
+    )
     shown.finish(2)
     shown.display.end()
     assert "7 of 7 jobs done, 4 of them in" in shown.lines()[-1] and "stopped" not in shown.lines()[-1]
@@ -107,7 +111,7 @@ def test_remaining_time_is_hidden_if_it_covers_a_minority_of_jobs(shown: Shown) 
     shown.start(1, "main")
     shown.now += 60
     shown.finish(1)
-    assert shown.display.progress()[0].seconds_left is None, "one job of three has an estimate"
+    assert shown.display.get_current_progress()[0].seconds_left is None, "one job of three has an estimate"
 
 
 def test_log_gets_a_line_per_stage_and_periodic_lines(shown: Shown, tmp_path: Path) -> None:
@@ -160,19 +164,19 @@ def test_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, show
 def test_job_that_succeeds_on_retry_has_not_failed(shown: Shown) -> None:
     shown.start(1, "main")
     shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg=None, log=[])
-    assert [job.name for job in shown.display.progress()[0].failed] == ["corpus.ngrams main"]
+    assert [job.name for job in shown.display.get_current_progress()[0].failed] == ["corpus.ngrams main"]
     shown.start(1, "main")
     shown.finish(1)
-    assert shown.display.progress()[0].failed == []
+    assert shown.display.get_current_progress()[0].failed == []
 
 
 def test_queued_slurm_job_is_waiting_and_its_time_starts_with_execution(shown: Shown) -> None:
     shown.start(1, "main")
     shown.display.update_queue({1: "Priority"})
     shown.now += 500
-    assert shown.display.progress()[0].line([], shown.now).endswith("1 waiting (Priority)")
+    assert shown.display.get_current_progress()[0].line([], shown.now).endswith("1 waiting (Priority)")
     shown.display.update_queue({})
     shown.now += 7
     shown.finish(1)
     shown.start(2, "other")
-    assert shown.display.progress()[0].time_left() == "about 7.0 s left"
+    assert shown.display.get_current_progress()[0].time_left() == "about 7.0 s left"

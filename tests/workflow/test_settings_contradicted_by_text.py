@@ -64,7 +64,7 @@ def test_license_contradicted_by_documents_is_found_in_a_sample(
     assert len(sentences) == refused
     if refused:
         assert "source nl_gids: license is CC0-1.0, but 100 of the first 100 documents state another" in sentences[0]
-        manifest = layout.MANIFEST.path(config.directory, source="nl_gids")
+        manifest = layout.MANIFEST.path(config.run_directory, source="nl_gids")
         manifest.parent.mkdir(parents=True)
         manifest.write_text("{}")
         assert list_problems(config) == [], "the sources were read: the filter knows more than a sample"

@@ -55,7 +55,7 @@ class DocumentCounts:
         self.lengths: dict[str, Counter[int]] = {}
         self.scores: dict[str, Counter[int]] = {}
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def count_batch(self, batch: pa.RecordBatch) -> None:
         """Count a batch of documents; the columns `date` and `url` are optional."""
         columns = {
             "language": batch.column("language"),
@@ -181,7 +181,7 @@ def describe_data_set(
     counts = DocumentCounts(licenses)
     for path in final:
         for batch in _read_batches(path):
-            counts.add(batch)
+            counts.count_batch(batch)
     documents = sum(part["documents"] for part in counts.groups.values())
     if documents != counted["totals"]["documents_out"]:
         raise InputError(

@@ -188,7 +188,7 @@ class ShingleHasher:
             simple = np.frombuffer(_simplify_pretokens(new).encode(), dtype=np.uint8)
             self._ends.extend(len(self._simple) + 1 + np.flatnonzero(simple == 0x0A))
             self._simple.extend(simple)
-        return _hash_ngrams(numbers_P, self._ends.buffer(), self._simple.buffer(), self.length)
+        return _hash_ngrams(numbers_P, self._ends.backing_array(), self._simple.backing_array(), self.length)
 
 
 class MinhashSigner:

@@ -71,7 +71,7 @@ def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]
         from pipeline.corpus.personal_data import person_names
 
         take(person_names.find_person_names(text, person_names.load_spacy_pipeline(kinds.names, kinds.names_sha256)))
-    return [span for span in spans if not public.contains(span)]
+    return [span for span in spans if not public.is_public_contact(span)]
 
 
 def mask_personal_data(text: str, kinds: PersonalData) -> tuple[str, dict[str, int]]:
@@ -214,7 +214,7 @@ class PublicContacts:
     def _is_listed(self, value: str) -> bool:
         return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
 
-    def contains(self, found: PersonalDataSpan) -> bool:
+    def is_public_contact(self, found: PersonalDataSpan) -> bool:
         """Return whether a match belongs to a public body or a function."""
         if found.kind != "email":
             return self._is_listed(found.value) or self._is_listed(f"{found.kind}:{found.value}")

@@ -106,7 +106,7 @@ class WebPageMeasures(DocumentMeasures[FineWeb]):
     """Measures of FineWeb's rules."""
 
     @cached_property
-    def lines(self) -> list[str]:
+    def nonblank_lines(self) -> list[str]:
         """The lines that are not blank."""
         return [line for line in self.text.split("\n") if line.strip()]
 
@@ -117,15 +117,15 @@ class WebPageMeasures(DocumentMeasures[FineWeb]):
 
     def punctuated_line_share(self) -> float:
         """Return the share of lines that end a sentence."""
-        return sum(line[-1] in TERMINAL_PUNCTUATION for line in self.lines) / len(self.lines)
+        return sum(line[-1] in TERMINAL_PUNCTUATION for line in self.nonblank_lines) / len(self.nonblank_lines)
 
     def short_line_share(self) -> float:
         """Return the share of short lines."""
-        return sum(len(line) <= self.rules.short_line_length for line in self.lines) / len(self.lines)
+        return sum(len(line) <= self.rules.short_line_length for line in self.nonblank_lines) / len(self.nonblank_lines)
 
     def repeated_line_character_share(self) -> float:
         """Return the share of characters in lines that occurred before."""
-        return count_duplicates(self.lines)[1] / (len(self.text) - self.line_break_count)
+        return count_duplicates(self.nonblank_lines)[1] / (len(self.text) - self.line_break_count)
 
     def line_breaks_per_word(self) -> float:
         """Return the number of line breaks per word."""

@@ -196,7 +196,7 @@ class GrowingArray:
         self._values[self._size : size] = new
         self._size = size
 
-    def buffer(self) -> npt.NDArray[Any]:
+    def backing_array(self) -> npt.NDArray[Any]:
         """Return the array, which may have more elements than were added."""
         return self._values
 

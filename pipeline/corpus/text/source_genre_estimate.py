@@ -108,7 +108,7 @@ class GenreEstimate(Settings):
     genres: dict[Genre, int] = {}
     reasons: list[str] = []
 
-    def describe(self, source: str) -> str:
+    def explain_estimate(self, source: str) -> str:
         """Return a sentence for a user: the rules that the source gets, why, and the line to write."""
         write = f"write `genre: {self.genre}` into the source to state it, or another genre"
         if self.is_clear:

@@ -131,7 +131,9 @@ class WordVocabulary:
             words, count_P = self._tokenize(new)
             self._ends.extend(np.cumsum(count_P) + len(self._flat))
             self._flat.extend(self._number_words(words))
-        numbers_W, words_L = _expand_pretokens(numbers_P, pretokens_L, self._ends.buffer(), self._flat.buffer())
+        numbers_W, words_L = _expand_pretokens(
+            numbers_P, pretokens_L, self._ends.backing_array(), self._flat.backing_array()
+        )
         return numbers_W, pretokens_L, words_L
 
 
@@ -150,12 +152,12 @@ class WordSequence:
 
     @property
     def lengths_W(self) -> Numbers:
-        return self.vocabulary.lengths.buffer()[self.numbers_W]
+        return self.vocabulary.lengths.backing_array()[self.numbers_W]
 
     @property
     def word_kinds_W(self) -> Numbers:
         """The property bits of each word: MARKS, LETTER, STOP, CLOSING."""
-        return self.vocabulary.kinds.buffer()[self.numbers_W]
+        return self.vocabulary.kinds.backing_array()[self.numbers_W]
 
     def count_present(self, words: Iterable[str]) -> int:
         """Return how many different ones of the given words are in the text."""

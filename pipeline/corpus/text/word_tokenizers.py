@@ -88,7 +88,7 @@ def spacy_tokenizer(language: str) -> Tokenize:
             core = core[prefix:end]
         return [part for part in (*first, *middle(core), *reversed(last)) if part]
 
-    def plain(pretoken: str) -> list[str]:
+    def split_plain_pretoken(pretoken: str) -> list[str]:
         """Return the words of a pretoken without exceptions; an empty list if spaCy's tokenizer is needed."""
         if pretoken.isalpha():
             return [] if pretoken in exceptions else [pretoken]
@@ -106,7 +106,10 @@ def spacy_tokenizer(language: str) -> Tokenize:
 
     def words(pretokens: list[str]) -> list[list[str]]:
         with blank.memory_zone():  # frees the words again
-            return [plain(pretoken) or [token.text for token in tokenizer(pretoken)] for pretoken in pretokens]
+            return [
+                split_plain_pretoken(pretoken) or [token.text for token in tokenizer(pretoken)]
+                for pretoken in pretokens
+            ]
 
     return words
 
@@ -121,10 +124,10 @@ def nltk_tokenizer() -> Tokenize:
 
     tokenizer = NLTKWordTokenizer()
 
-    def plain(pretoken: str) -> list[str]:
+    def split_plain_pretoken(pretoken: str) -> list[str]:
         match = _NLTK_PLAIN.fullmatch(pretoken)
         if match is None or match["word"].lower() in _CONTRACTIONS:
             return list(tokenizer.tokenize(pretoken))
         return [part for part in match.groups() if part]
 
-    return lambda pretokens: list(map(plain, pretokens))
+    return lambda pretokens: list(map(split_plain_pretoken, pretokens))

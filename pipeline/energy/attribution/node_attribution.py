@@ -92,11 +92,14 @@ class NodeAttribution:
         everybody, ones = np.ones(len(of.job), dtype=bool), np.ones(len(of.job))
         if division == BY_PROCESSOR_SHARE:
             return [
-                Split(self._share_rows(everybody, of.node_share), _safe_reciprocal(of.sum(of.node_share), of.occupied))
+                Split(
+                    self._share_rows(everybody, of.node_share),
+                    _safe_reciprocal(of.sum_per_bin(of.node_share), of.occupied),
+                )
             ]
         if division == BY_OWN_USE:
             weight = self._model.core[0] * of.cpu + self._model.gigabyte[0] * of.gigabytes
-            return [Split(self._share_rows(everybody, weight), _safe_reciprocal(of.sum(weight), of.occupied))]
+            return [Split(self._share_rows(everybody, weight), _safe_reciprocal(of.sum_per_bin(weight), of.occupied))]
         if division == BY_CPU:
             return self._split_by_cpu()
         users = of.rows_by_board()
@@ -104,9 +107,9 @@ class NodeAttribution:
             weight = np.sum([*users.values()], axis=0).astype(float)
         else:
             weight = ones * users.get(division.removeprefix("board "), np.zeros(len(ones)))
-        used = of.count(weight > 0) > 0
+        used = of.count_per_bin(weight > 0) > 0
         return [
-            Split(self._share_rows(weight > 0, weight), _safe_reciprocal(of.sum(weight), used)),
+            Split(self._share_rows(weight > 0, weight), _safe_reciprocal(of.sum_per_bin(weight), used)),
             self._assign_to_idle((~used).astype(float)),
         ]
 
@@ -122,7 +125,7 @@ class NodeAttribution:
         own = np.where(alone, np.minimum(of.snakemake / of.processors, 1.0), 0.0)
         return [
             Split(self._share_rows(of.cpu > 0, of.cpu), _safe_reciprocal(of.busy, of.occupied & of.has_working_jobs)),
-            Split(self._share_rows(jobs, ones), _safe_reciprocal(of.count(jobs).astype(float), waiting)),
+            Split(self._share_rows(jobs, ones), _safe_reciprocal(of.count_per_bin(jobs).astype(float), waiting)),
             Split(self._share_rows(of.is_snakemake, of.cpu), _safe_reciprocal(of.snakemake, alone) * own),
             self._assign_to_idle(np.where(alone, 1.0 - own, 0.0)),
         ]
@@ -177,9 +180,9 @@ class NodeAttribution:
         watts = np.zeros(len(self.bins))
         for channel, split, rows in self._nonempty_splits:
             mine = slice(*np.searchsorted(rows.job, [job, job + 1]))
-            weight = self.bins.sum(rows.first[mine], rows.last[mine], rows.weight[mine])
+            weight = self.bins.sum_ranges(rows.first[mine], rows.last[mine], rows.weight[mine])
             watts += channel.watts * self._splits[channel.division][split].density * weight
-        present = self._occupancy.count(self._occupancy.job == job) > 0
+        present = self._occupancy.count_per_bin(self._occupancy.job == job) > 0
         joules, seconds = (
             np.interp(moments, self.bins.edges, self.bins.cumulative_integral(of)) for of in (watts, present)
         )

@@ -46,7 +46,7 @@ class TimeBins:
         size = len(self.edges)
         return np.cumsum(np.bincount(first, minlength=size) - np.bincount(last, minlength=size))[: len(self)]
 
-    def sum(self, first: Integers, last: Integers, values: Floats) -> Floats:
+    def sum_ranges(self, first: Integers, last: Integers, values: Floats) -> Floats:
         """Return, for each bin, the sum of the positive values of the ranges that contain it."""
         size, some = len(self.edges), values > 0
         if not some.any():
@@ -137,25 +137,27 @@ class NodeOccupancy:
         self.cpu = self._subtract_jobs_from_snakemake(uses.float_column("cpu"))
         self.node_share = np.where(self.is_snakemake, np.minimum(self.cpu / self.processors, 1.0), self.node_share)
         self.occupied: Flags = bins.count_ranges(self.first, self.last) > 0
-        self.has_jobs: Flags = self.count(~self.is_snakemake) > 0
-        self.has_working_jobs: Flags = self.count(~self.is_snakemake & (self.cpu > 0)) > 0
-        self.busy = self.sum(self.cpu)
-        self.snakemake = self.sum(np.where(self.is_snakemake, self.cpu, 0.0))
-        self.allocated: Flags = (self.count(in_slurm & (allowed >= self.processors)) > 0) | self._allocated_bins(
-            external, whole=True
+        self.has_jobs: Flags = self.count_per_bin(~self.is_snakemake) > 0
+        self.has_working_jobs: Flags = self.count_per_bin(~self.is_snakemake & (self.cpu > 0)) > 0
+        self.busy = self.sum_per_bin(self.cpu)
+        self.snakemake = self.sum_per_bin(np.where(self.is_snakemake, self.cpu, 0.0))
+        self.allocated: Flags = (
+            self.count_per_bin(in_slurm & (allowed >= self.processors)) > 0
+        ) | self._allocated_bins(external, whole=True)
+        self.own_machine: Flags = self.allocated | ~(self.count_per_bin(in_slurm) > 0)
+        unseen = ~(self.count_per_bin(~np.isnan(uses.float_column("node_cpu"))) > 0)
+        foreign = (self.count_per_bin(self._find_foreign_work()) > 0) | (
+            self._allocated_bins(external, whole=False) & unseen
         )
-        self.own_machine: Flags = self.allocated | ~(self.count(in_slurm) > 0)
-        unseen = ~(self.count(~np.isnan(uses.float_column("node_cpu"))) > 0)
-        foreign = (self.count(self._find_foreign_work()) > 0) | (self._allocated_bins(external, whole=False) & unseen)
         self.shared: Flags = ~self.allocated & foreign & self.occupied
 
-    def count(self, rows: Flags) -> Integers:
+    def count_per_bin(self, rows: Flags) -> Integers:
         """Return the number of some rows in each bin."""
         return self.bins.count_ranges(self.first[rows], self.last[rows])
 
-    def sum(self, values: Floats) -> Floats:
+    def sum_per_bin(self, values: Floats) -> Floats:
         """Return the sum of the rows' values in each bin."""
-        return self.bins.sum(self.first, self.last, values)
+        return self.bins.sum_ranges(self.first, self.last, values)
 
     def rows_by_board(self) -> dict[str, Flags]:
         """Return, for each board that a job may use, the rows that may use it; Snakemake itself uses none."""
@@ -186,7 +188,7 @@ class NodeOccupancy:
                 ],
                 dtype=bool,
             )[self.job]
-            of_jobs = self.bins.cumulative_integral(self.sum(np.where(inside, cpu, 0.0)))
+            of_jobs = self.bins.cumulative_integral(self.sum_per_bin(np.where(inside, cpu, 0.0)))
             used = (of_jobs[self.last] - of_jobs[self.first]) / self.seconds
             own = np.where(self.job == number, np.maximum(cpu - used, 0.0), own)
         return own

@@ -121,10 +121,10 @@ class NodePower:
         missing, hidden = {}, {}
         for part, rows in self.board_rows.items():
             read = others | (self._sum_watts([one for one in self.boards if one.part == part]) > 0)
-            unread = (self.occupancy.count(rows) > 0) & ~read
+            unread = (self.occupancy.count_per_bin(rows) > 0) & ~read
             if (nowhere := unread & ~in_node).any():
                 missing[part] = nowhere
-            elsewhere = self.occupancy.count(~rows & (self.occupancy.cpu > 0)) > 0
+            elsewhere = self.occupancy.count_per_bin(~rows & (self.occupancy.cpu > 0)) > 0
             if (inside := unread & in_node & elsewhere).any():
                 hidden[part] = inside
         return missing, hidden
@@ -163,10 +163,12 @@ class NodePower:
             users = self.board_rows.get(one.part)
             if one.meter in self.naming or not self.board_rows:
                 division = f"board {one.part}"
-                used: Flags = np.zeros(len(self.bins), dtype=bool) if users is None else self.occupancy.count(users) > 0
+                used: Flags = (
+                    np.zeros(len(self.bins), dtype=bool) if users is None else self.occupancy.count_per_bin(users) > 0
+                )
             else:
                 division = BY_BOARD_USERS
-                used = np.any([self.occupancy.count(rows) > 0 for rows in self.board_rows.values()], axis=0)
+                used = np.any([self.occupancy.count_per_bin(rows) > 0 for rows in self.board_rows.values()], axis=0)
             mine = self.occupancy.occupied & (used | (self.occupancy.own_machine & self.counted))
             channels.append(_measured_channel(one, mine, division, "board"))
         return channels
@@ -209,7 +211,7 @@ class NodePower:
 
     def _modeled_remainder(self, parts: Sequence[PowerChannel]) -> list[PowerChannel]:
         """Return the model's power of a node without a meter, less the parts that meters read."""
-        gigabytes = self.occupancy.sum(self.occupancy.gigabytes)
+        gigabytes = self.occupancy.sum_per_bin(self.occupancy.gigabytes)
         modeled, below, above = self.model.watts(np.ones(len(self.bins)), self.busy, gigabytes)
         unread = self.counted & ~self.has_node
         watts = np.where(unread, np.maximum(modeled - self.part_watts, 0.0), 0.0)
@@ -237,10 +239,10 @@ class NodePower:
         occupancy, shared = self.occupancy, self.occupancy.shared
         if not shared.any():
             return []
-        own = np.minimum(occupancy.sum(occupancy.node_share), 1.0)
+        own = np.minimum(occupancy.sum_per_bin(occupancy.node_share), 1.0)
         none = np.zeros(len(self.bins))
         idle = self.model.watts(own, none, none)
-        use = self.model.watts(none, occupancy.busy, occupancy.sum(occupancy.gigabytes))
+        use = self.model.watts(none, occupancy.busy, occupancy.sum_per_bin(occupancy.gigabytes))
         limit = np.where(self.has_node, np.maximum(self.node_watts - self.board_watts, 0.0), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(shared, np.nan_to_num(np.minimum(1.0, limit / (idle[0] + use[0])), nan=1.0), 0.0)

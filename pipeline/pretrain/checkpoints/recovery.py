@@ -160,7 +160,7 @@ class Rewinds:
         content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         self.entries: list[dict[str, Any]] = content["entries"] if content.get("identity") == identity else []
 
-    def add(self, rewind: dict[str, Any], most_in_a_row: int) -> None:
+    def record_rewind(self, rewind: dict[str, Any], most_in_a_row: int) -> None:
         """Add a rewind.
 
         Raises:

@@ -108,7 +108,7 @@ class MetricsLog:
         self._started = time.monotonic()
         self._last_printed = 0.0
 
-    def add(self, line: Metrics) -> None:
+    def write_line(self, line: Metrics) -> None:
         """Write a line, buffered in memory while the disk is full; the table of documents waits for the last step.
 
         Raises:
@@ -128,7 +128,7 @@ class MetricsLog:
 
     def add_once(self, line: Metrics) -> None:
         if line not in read_metrics(self._path):
-            self.add(line)
+            self.write_line(line)
 
     def _write(self) -> None:
         while self._waiting:
@@ -148,7 +148,7 @@ class MetricsLog:
             flush=True,
         )
 
-    def sync(self) -> None:
+    def flush_to_disk(self) -> None:
         """Flush the lines to the disk; on a full disk they stay in memory."""
         try:
             self._write()

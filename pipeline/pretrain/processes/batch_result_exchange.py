@@ -24,10 +24,10 @@ class PendingResult(NamedTuple):
     table: HostCopy
     """The other values of each process."""
 
-    def read(self) -> tuple[dict[str, float], list[float], NDArray[np.float64]]:
+    def wait_for_results(self) -> tuple[dict[str, float], list[float], NDArray[np.float64]]:
         """Wait for loss and gradient_norm, the equal values, and the others, (processes, values)."""
-        loss, norm, *equal = self.global_values.read().tolist()
-        return {"loss": loss, "gradient_norm": norm}, equal, self.table.read()
+        loss, norm, *equal = self.global_values.wait_for_values().tolist()
+        return {"loss": loss, "gradient_norm": norm}, equal, self.table.wait_for_values()
 
 
 def exchange_results(

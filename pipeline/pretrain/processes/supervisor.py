@@ -144,7 +144,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             if is_stopping() or (status == "stopped" and arguments.launcher == "srun"):
                 raise Stopped(_format_stop(outcome, checkpoints))
             if status == "rewind":
-                rewinds.add(outcome["rewind"], stability.skips_in_a_row)
+                rewinds.record_rewind(outcome["rewind"], stability.skips_in_a_row)
                 tries = 0
             elif tries > stability.restarts:
                 raise RuntimeError(f"{outcome['reason']} {tries} times without progress: see the messages above")

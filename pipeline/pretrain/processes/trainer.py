@@ -143,7 +143,7 @@ class Trainer:
         flags = self.stopping or (self.rank == 0 and self.stop_file.exists()), self.saver.failed
         results: list[batch_result_exchange.PendingResult] = []
 
-        def accept(norm: float | torch.Tensor) -> torch.Tensor:
+        def exchange_and_judge_norm(norm: float | torch.Tensor) -> torch.Tensor:
             if not results:  # a backend calls this several times, or never
                 pending = batch_result_exchange.exchange_results(
                     loss,
@@ -156,8 +156,8 @@ class Trainer:
                 results.append(pending)
             return results[0].accepted
 
-        accept(self.backend.update(learning_rate_at(self.training, step), accept))
-        values, equal, table = results[0].read()
+        exchange_and_judge_norm(self.backend.update(learning_rate_at(self.training, step), exchange_and_judge_norm))
+        values, equal, table = results[0].wait_for_results()
         self.watchdog.beat()
         stop, failed = table[:, :2].T
         if failed.any():
@@ -189,7 +189,7 @@ class Trainer:
             self.loader.discard_prefetched()  # the next batch is another one
         self.detector.record_good(**values)
         if pauses or result.stop:
-            device_and_process_group.synchronize(self.device)
+            device_and_process_group.wait_for_device(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
@@ -219,7 +219,7 @@ class Trainer:
         """Start to write a recovery checkpoint; the training continues without it on a full disk."""
         self.wait_for_checkpoint()
         if log:
-            log.sync()
+            log.flush_to_disk()
         try:
             self.saver.save(step, self.detector.state())
         except checkpoint.CheckpointError as error:
@@ -296,7 +296,7 @@ class Trainer:
                 lines.append(self._validate(step))
             if log:
                 for line in lines:
-                    log.add(line)
+                    log.write_line(line)
             if step < last and (stop or saves):
                 self._save_recovery(step, log)
                 if stop:

@@ -121,7 +121,7 @@ class Answers:
         """How operations are counted: by formula, from exact counts."""
         w = self.words
         text = w("parameters × tokens read, both counted; repeated steps are not included")
-        return Answer(text, tuple(model.records for model in self.models))
+        return Answer(text, tuple(model.records_pattern for model in self.models))
 
     def energy(self) -> Answer:
         """Electricity of the training of each model, and of all that the run took."""

@@ -111,7 +111,7 @@ class ModelFacts:
         return float(factor * self.active_parameters * self.tokens)
 
     @property
-    def records(self) -> str:
+    def records_pattern(self) -> str:
         return layout.SEGMENT_RECORD.glob_pattern(model=self.name)
 
     @property

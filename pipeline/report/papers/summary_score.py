@@ -50,7 +50,7 @@ class Criterion(Settings):
     category: str | None = Field(default=None, alias="if")
 
     @property
-    def answers(self) -> list[str]:
+    def required_answers(self) -> list[str]:
         """The answers of the form that must not be open."""
         return [self.answer] if isinstance(self.answer, str) else self.answer
 
@@ -63,11 +63,14 @@ class Criterion(Settings):
     def _is_decided(self) -> Criterion:
         sections = read_forms()[SUMMARY].sections.values()
         answers = {name for section in sections for name in section.points.values()}
-        if unknown := sorted({*self.answers} - answers):
+        if unknown := sorted({*self.required_answers} - answers):
             raise ValueError(f"{', '.join(self.of)}: the summary has no answer {unknown[0]}")
         if self.table and self.table not in {name for section in sections for name in section.tables.values()}:
             raise ValueError(f"{', '.join(self.of)}: the summary has no table {self.table}")
-        if not (self.answers or self.table or self.plain or self.form) or self.category not in (None, *CATEGORIES):
+        if not (self.required_answers or self.table or self.plain or self.form) or self.category not in (
+            None,
+            *CATEGORIES,
+        ):
             raise ValueError(f"{', '.join(self.of)}: nothing decides it")
         return self
 
@@ -248,20 +251,22 @@ def _find_shortcoming(
     """Return the key and the advice of a criterion that is not met; None if it is."""
     points = summary.points
     open_texts = (None, "none") if criterion.category else (None,)  # what is used cannot be none
-    for name in criterion.answers:
+    for name in criterion.required_answers:
         if points[name].text in open_texts:
             return points[name].key or name, f"state {criterion.question}"
     for words in criterion.mentions:
-        text = " ".join(points[name].text or "" for name in criterion.answers).lower()
+        text = " ".join(points[name].text or "" for name in criterion.required_answers).lower()
         if not any(word.lower() in text for word in words.split("|")):
-            key = points[criterion.answers[0]].key or criterion.answers[0]
+            key = points[criterion.required_answers[0]].key or criterion.required_answers[0]
             return key, f"also say {criterion.question} ({words.replace('|', ' or ')})"
     if criterion.table and (table := summary.tables.get(criterion.table)):
         place = table.head.index(criterion.column)
         if names := [row[0] for row in table.rows if OPEN_CELL.fullmatch(row[place])]:
             return "sources", f"state {criterion.question}: {', '.join(names)}"
     if criterion.plain:
-        read = criterion.answers or [name for name, point in points.items() if not parts or point.part in parts]
+        read = criterion.required_answers or [
+            name for name, point in points.items() if not parts or point.part in parts
+        ]
         if not any(points[name].is_own_text for name in read):
             return "disclosure", f"state a text of your own, so that {criterion.plain}"
         if advice := [(name, text) for name in read for text in unclear.get(name, ())]:

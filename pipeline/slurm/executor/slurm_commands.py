@@ -247,7 +247,7 @@ class WaitMonitor:
         self._late: set[str] = set()
         self._unusual: set[str] = set()
 
-    def update(self, queue: Mapping[str, QueuedJob]) -> None:
+    def warn_of_waiting_jobs(self, queue: Mapping[str, QueuedJob]) -> None:
         """Warn of the jobs that wait; call it with every answer of squeue."""
         now = time.monotonic()
         pending = {number: job for number, job in queue.items() if job.state == "PENDING"}

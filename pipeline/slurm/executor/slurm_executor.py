@@ -278,7 +278,7 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         known = slurm_commands.query_jobs([self.name], ended=True)
         if known is None:
             return {}
-        self._waiting.update(known)
+        self._waiting.warn_of_waiting_jobs(known)
         self._queue = known
         now, files = time.monotonic(), {str(info.external_jobid): info.aux for info in active_jobs}
         forgotten = files.keys() - known.keys() - self._over.keys()

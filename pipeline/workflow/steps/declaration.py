@@ -217,7 +217,7 @@ class Step:
             object.__setattr__(self, "stage", self.name.partition(".")[0])
 
     @property
-    def rule(self) -> str:
+    def rule_name(self) -> str:
         return self.name.replace(".", "_")
 
     @property

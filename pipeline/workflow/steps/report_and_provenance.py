@@ -32,7 +32,7 @@ from pipeline.workflow.steps.declaration import (
 from pipeline.workflow.steps.opt_out import MANIFESTS_READ
 
 
-def estimate_settings(config: Config, i: Wildcards) -> Settings:
+def plan_estimate_settings(config: Config, i: Wildcards) -> Settings:
     models = {
         name: {
             "architecture": model.architecture,
@@ -170,7 +170,7 @@ STEPS = (
         "plan.estimate",
         RUN,
         "Estimate compute, memory, time, energy, carbon and cost",
-        estimate_settings,
+        plan_estimate_settings,
         outputs=(Output("plan", layout.PLAN, is_target=True),),
         is_local=True,
     ),

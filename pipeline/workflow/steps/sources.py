@@ -131,7 +131,7 @@ STEPS = (
         LARGE_FILE,
         "Cut a large file of {wildcards.source} into parts",
         split_settings,
-        inputs=(Input("file", RunFiles.large_raw_file),),
+        inputs=(Input("file", RunFiles.find_file_to_split),),
         outputs=(Output("parts", layout.FILE_PARTS, is_folder=True),),
         need=ResourceNeeds("file"),
         parameters={"bytes": RunFiles.split_raw_file_bytes},
@@ -162,7 +162,7 @@ STEPS = (
         inputs=RAW_UNITS,
         outputs=(Output("fingerprint", layout.FINGERPRINT),),
         need=ResourceNeeds("batch", bytes_per_minute=QUICK_BYTES_PER_MINUTE, memory_megabytes=500),
-        content_hash=RunFiles.raw_hash,
+        content_hash=RunFiles.hash_raw_names_and_sizes,
         reads_raw=True,
     ),
     Step(

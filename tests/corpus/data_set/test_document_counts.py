@@ -21,7 +21,7 @@ def test_years_are_the_first_four_digits_of_dates() -> None:
         }
     )
     counts = DocumentCounts({})
-    counts.add(batch)
+    counts.count_batch(batch)
     place = list(GROUPS).index("years")
     assert {group[place]: dict(part) for group, part in counts.groups.items()} == {
         "2019": {"documents": 3, "bytes": 6},

@@ -48,4 +48,4 @@ def test_function_mailboxes_can_be_replaced() -> None:
     assert mask_personal_data(text, ALL) == (text, {})
     every = PersonalData(function_mailboxes=False)
     assert mask_personal_data(text, every) == ("Mail <EMAIL> of <EMAIL>.", {"email": 2})
-    assert "<FUNCTION_MAILBOXES>" not in every.markers() + ALL.markers()
+    assert "<FUNCTION_MAILBOXES>" not in every.list_replacement_markers() + ALL.list_replacement_markers()

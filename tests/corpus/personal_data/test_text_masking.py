@@ -412,6 +412,9 @@ def test_replacement_is_not_a_context_word_for_a_number() -> None:
 
 
 def test_listed_markers_equal_the_written_markers() -> None:
-    assert set(PersonalData().markers()) == {f"<{kind.upper()}>" for kind in KINDS}
-    assert PersonalData(replacement="synthetic").markers() == []
-    assert "<NAME>" in PersonalData(names="models/names").markers() and "<BSN>" not in PersonalData(bsn=False).markers()
+    assert set(PersonalData().list_replacement_markers()) == {f"<{kind.upper()}>" for kind in KINDS}
+    assert PersonalData(replacement="synthetic").list_replacement_markers() == []
+    assert (
+        "<NAME>" in PersonalData(names="models/names").list_replacement_markers()
+        and "<BSN>" not in PersonalData(bsn=False).list_replacement_markers()
+    )

@@ -61,7 +61,7 @@ def test_source_genre_is_the_most_frequent_and_its_properties_are_the_reasons() 
     assert genre.genres == {"laws": 6, "web": 4}
     share = measure_document(TEXTS["laws"]).legal_terms
     assert genre.reasons == [f"{share:.1%} of the words are legal terms such as artikel or pursuant"]
-    message = genre.describe("wetten")
+    message = genre.explain_estimate("wetten")
     assert (
         message.startswith("source wetten: 6 of 10 sampled documents have the genre laws (")
         and "write `genre: laws`" in message
@@ -77,7 +77,7 @@ def test_source_without_a_clear_genre_gets_the_most_permissive_rules(laws: int, 
     texts = [TEXTS["laws"]] * laws + [TEXTS["web"]] * web + [TEXTS["prose"]] * prose
     genre = estimate_genre(texts)
     assert (genre.genre, genre.is_clear, genre.reasons) == (GENTLEST, False, [])
-    message = genre.describe("s")
+    message = genre.explain_estimate("s")
     assert "gentlest rules apply, those of web" in message and "write `genre: web`" in message
     assert ("49 laws, 26 web, 25 prose" if prose else "57 laws, 43 web" if laws else "no text to sample") in message
     assert estimate_genre([TEXTS["laws"]] * 58 + [TEXTS["web"]] * 42).is_clear

@@ -68,8 +68,8 @@ def test_metrics_contain_document_losses_only_for_their_last_step(tmp_path: Path
         owner.claim()
         log = MetricsLog(owner, 0, last)
         for step in (2, 4):
-            log.add({"step": step, "validation_loss": 1.0, "document_losses": {"nats": [step + 0.5]}})
-        log.add({"step": last, "loss": 2.0, "seconds": 1.0})
+            log.write_line({"step": step, "validation_loss": 1.0, "document_losses": {"nats": [step + 0.5]}})
+        log.write_line({"step": last, "loss": 2.0, "seconds": 1.0})
         path = owner.folder / "metrics.jsonl"
         assert not any("document_losses" in line for line in read_metrics(path)), "while it trains"
         log.close()

@@ -43,7 +43,7 @@ def test_device_and_host_decide_equally(loss: float, norm: float) -> None:
         )
     finally:
         dist.destroy_process_group()
-    values, equal, table = pending.read()
+    values, equal, table = pending.wait_for_results()
     assert values["gradient_norm"] == (norm if math.isfinite(norm) else math.inf)
     assert values["loss"] == pytest.approx(loss, rel=1e-12, nan_ok=True)
     assert equal == [0.25] and table.tolist() == [[1.0, 5.0, 2.0**40 + 1]]

@@ -124,7 +124,7 @@ def test_pretrained_base_model_is_named_with_its_license(run_folder: Run) -> Non
         "on models/<b>Large</b>, license Apache-2.0: training began with its numbers (https://example.org/large)"
     )
     elements = json.loads((folder / "spdx.json").read_text())["@graph"]
-    (base,) = [element for element in elements if element.get("name") == taken.title]
+    (base,) = [element for element in elements if element.get("name") == taken.display_name]
     related = [(one["relationshipType"], one["to"]) for one in elements if one["type"] == "Relationship"]
     assert ("descendantOf", [base["spdxId"]]) in related
     (document,) = [element for element in elements if element["type"] == "SpdxDocument"]

@@ -158,12 +158,12 @@ def test_blocked_jobs_are_reported_immediately_and_together(cluster: Cluster, mo
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     messages: list[str] = []
     waiting = WaitMonitor(0.0, messages.append)
-    waiting.update(slurm_commands.query_jobs(["never"]) or {})
+    waiting.warn_of_waiting_jobs(slurm_commands.query_jobs(["never"]) or {})
     assert messages == [f"job {first} (rule_patient) waits for its start: held: scontrol release {first} (JobHeldUser)"]
     more = held_jobs(cluster, "never", 5)
     together = WaitMonitor(60.0, messages.append)
     for _ in range(2):
-        together.update(slurm_commands.query_jobs(["never"]) or {})
+        together.warn_of_waiting_jobs(slurm_commands.query_jobs(["never"]) or {})
     numbers = [first, *more]
     assert messages[1:] == [
         f"6 jobs wait for their start ({', '.join(numbers[:4])} and 2 more): held: scontrol release "
@@ -178,26 +178,28 @@ def queue_of(reasons: list[str]) -> dict[str, QueuedJob]:
 def test_queued_jobs_are_reported_once_after_a_long_wait() -> None:
     messages: list[str] = []
     waiting = WaitMonitor(60.0, messages.append)
-    waiting.update(queue_of(["Priority", "Resources", "None"]))
+    waiting.warn_of_waiting_jobs(queue_of(["Priority", "Resources", "None"]))
     assert messages == [], "they have only begun to wait"
     waiting.seconds = 0.0
     for _ in range(2):
-        waiting.update(queue_of(["Priority", "Resources", "Resources"]))
+        waiting.warn_of_waiting_jobs(queue_of(["Priority", "Resources", "Resources"]))
     first, second = messages
     assert first.startswith(
         "job 1 (rule_1) waits for its start, 0 minutes now: other jobs come first (Priority); wait,"
     )
     assert second.startswith("2 jobs wait for their start (2, 3), 0 minutes now: other jobs have the nodes (Resources)")
-    waiting.update({"1": QueuedJob("RUNNING", "None", "rule_1")})
-    waiting.update(queue_of(["Priority"]))
+    waiting.warn_of_waiting_jobs({"1": QueuedJob("RUNNING", "None", "rule_1")})
+    waiting.warn_of_waiting_jobs(queue_of(["Priority"]))
     assert messages[2:] == [first], "it is queued again"
 
 
 def test_pending_reason_is_reported_once_for_all_nodes() -> None:
     messages: list[str] = []
     waiting = WaitMonitor(60.0, messages.append)
-    waiting.update(queue_of(["ReqNodeNotAvail, UnavailableNodes:node2", "PartitionDown"]))
-    waiting.update(queue_of(["ReqNodeNotAvail, UnavailableNodes:node[2-3]", "PartitionDown", "PartitionDown"]))
+    waiting.warn_of_waiting_jobs(queue_of(["ReqNodeNotAvail, UnavailableNodes:node2", "PartitionDown"]))
+    waiting.warn_of_waiting_jobs(
+        queue_of(["ReqNodeNotAvail, UnavailableNodes:node[2-3]", "PartitionDown", "PartitionDown"])
+    )
     why = "nodes that are needed are down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)"
     assert messages == [
         f"job 1 (rule_1) waits for its start: {why}",
