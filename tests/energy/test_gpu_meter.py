@@ -20,7 +20,7 @@ class Board:
         self, joules: float | None = 127_160.0, watts: float = 65.0, limit_watts: float | None = 700.0
     ) -> None:
         self.joules, self.watts, self.limit_watts = joules, watts, limit_watts
-        self.lost = False
+        self.lost, self.handle = False, None
         self.name = "NVIDIA H100 80GB HBM3"
 
     def get_name(self) -> str:

@@ -157,6 +157,8 @@ def test_unwritable_meter_path_stops_nothing(tmp_path: Path) -> None:
 class Still:
     """A meter of two boards with a watt each."""
 
+    reads_power = False
+
     def __init__(self) -> None:
         self.last, self.looks = time.time(), 0
         self.gpus = ("a" * 200, "b" * 200)
