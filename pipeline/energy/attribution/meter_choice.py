@@ -243,7 +243,7 @@ ACCURACIES = {
     ("nvml", "ampere"): READS_LOW,
     ("nvml", "ada"): READS_LOW,
     ("nvml", ""): Accuracy(
-        0.13, 0.13, f"ten models from Kepler to Turing read 9 % low to 11 % high, none later than Ada is known, {YANG}"
+        0.13, 0.13, f"ten models from Kepler to Turing read 9 % low to 13 % high, none after Ada is known, {YANG}"
     ),
     ("amd_smi", ""): Accuracy(0.10, 0.10, UNDOCUMENTED),
     ("rapl", "package"): Accuracy(
