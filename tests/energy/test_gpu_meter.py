@@ -64,6 +64,7 @@ def test_each_board_is_read_by_its_counter(tmp_path: Path) -> None:
     first.joules, second.joules = 127_160 + 3000.0, 5 + 650.0
     readings = by_part(meter.take_readings(10))
     assert {part: reading.joules for part, reading in readings.items()} == {"GPU-0": 3000, "GPU-1": 650}
+    assert not meter.reads_power and meter_of(first, Board(joules=None)).reads_power
     assert all(reading.component == "board" and reading.method == "counter" for reading in readings.values())
 
 

@@ -93,10 +93,10 @@ def test_stated_intervals_hold_all_published_errors() -> None:
 
 def test_samples_of_the_meter_are_decoded() -> None:
     """The clock overflows after the first sample; a negative current counts as none."""
-    values = [(65_000, 12, 100), (464, 12, 200), (1_464, 12, -5)]
+    values = [(65_000, 12, 100), (35_464, 12, 200), (36_464, 12, -5)]
     raw = b"".join(struct.pack("<H8h", clock, volts << 4, amperes << 4, *[0] * 6) for clock, volts, amperes in values)
     seconds, watts = decode_meter(raw + b"\0", 5.0)
-    assert seconds == pytest.approx(5 + np.array([0, 1_000, 2_000]) / TICKS_PER_SECOND)
+    assert seconds == pytest.approx(5 + np.array([0, 36_000, 37_000]) / TICKS_PER_SECOND)
     assert watts == pytest.approx(np.array([1_200, 2_400, 0]) * VOLTS * AMPERES)
 
 

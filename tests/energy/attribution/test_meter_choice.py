@@ -128,6 +128,8 @@ def test_rest_of_an_unknown_machine_grows_with_what_meters_read() -> None:
     assert "50 W and 10% of what meters read" in sentence
     alone = made(job("a", line(0, 10, 20, parts[1], job_boards=("U0",))), model=GENERIC)
     assert alone.of_component()["node"].joules == pytest.approx((140 + 2 * 4) * 10), "no processor was read"
+    (sentence,) = {name for share in alone.shares if share.component == "node" for name in share.meters}
+    assert sentence == f"power model, estimated: {GENERIC.source}"
 
 
 def test_boards_named_differently_by_two_meters_count_once() -> None:
