@@ -173,7 +173,7 @@ RUN: dict[str, tuple[Callable[[Project], object], str, dict[str, int]]] = {
 }
 
 
-# In the gate, test_planned_edits.py plans the first two, and the edit of the filter's code shows what the last one does.
+# In the gate, test_planned_edits.py plans the first two, and the filter's code shows what the last one does.
 THOROUGH = {
     "that documents of a source have their own license, which decides what is allowed in",
     "the license of a source, which is a label",
