@@ -6,6 +6,8 @@ LOCK ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
 MARKS = not demo and not thorough
+# With bytecode a process of the tests need not compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
 .PHONY: install demo docs test test-all test-slurm test-this-slurm test-other-slurm test-changed quick check release lock wheels clean
