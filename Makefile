@@ -6,6 +6,8 @@ LOCK ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
 MARKS = not demo and not thorough
+# With bytecode a process of the tests need not compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
 .PHONY: install demo docs test test-all test-slurm test-this-slurm test-other-slurm test-changed quick check release lock wheels clean
@@ -52,18 +54,19 @@ check: $(VENV)/installed-$(LOCK)
 	make --no-print-directory docs
 
 # Three jobs at once: the tests of Slurm, which wait more than they compute, on two clusters; the checks of `check`; and
-# the other tests. The output of the first two is shown at the end. All share one finished micro run. `test-all` adds the
-# tests marked thorough, for the end of a larger piece of work.
+# the other tests. The output of the first two is shown at the end. All share one finished micro run and one warm Python
+# (tests/warm_python.py). `test-all` adds the tests marked thorough, for the end of a larger piece of work.
 test-all: MARKS = not demo
 test-all: MORE = --hypothesis-profile thorough
 test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
-	@shared=$$(mktemp -d); export POLDER_FINISHED=$$shared/finished; \
+	@shared=$$(mktemp -d); export POLDER_FINISHED=$$shared/finished WARM_PYTHON_SHARED=$$shared/warm; \
+	$(BIN)/python tests/warm_python.py & warm=$$!; \
 	make --no-print-directory check >$$shared/check 2>&1 & check=$$!; \
 	make --no-print-directory --keep-going MARKS="$(MARKS)" test-slurm >$$shared/slurm 2>&1 & slurm=$$!; \
-	trap "kill $$check $$slurm" INT TERM; \
+	trap "kill $$check $$slurm $$warm" INT TERM; \
 	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" $(MORE) --numprocesses 2 --dist loadfile \
 	    --no-loadscope-reorder; others=$$?; \
-	wait $$slurm; alone=$$?; wait $$check; checked=$$?; \
+	wait $$slurm; alone=$$?; wait $$check; checked=$$?; kill $$warm; \
 	cat $$shared/slurm $$shared/check; rm -r $$shared; exit $$((others + alone + checked))
 
 # Within a minute on two cores, once mypy has its cache. It leaves out snakefmt, `snakemake --lint`, all tests marked

@@ -16,7 +16,7 @@ import tempfile
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,12 +33,14 @@ from typer.main import get_command  # noqa: E402
 
 from pipeline import layout  # noqa: E402
 from pipeline.cli.application import app  # noqa: E402
+from pipeline.config import item_files  # noqa: E402
 from pipeline.config.configuration import parse_configuration  # noqa: E402
 from pipeline.config.platforms import Platform  # noqa: E402
 from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
 from pipeline.core.job_records import PLACE_FIELDS, Attempt, BatchRecord, Record, UnitRecords  # noqa: E402
 from pipeline.layout import PathTemplate  # noqa: E402
+from pipeline.workflow import run_files  # noqa: E402
 from pipeline.workflow.job_parameters import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
 from pipeline.workflow.steps.declaration import Step  # noqa: E402
@@ -52,6 +54,16 @@ UNITS = {
     "fraction": "share, 0 to 1",
     "characters": "characters", "words": "words", "lines": "lines", "documents": "documents", "joules": "J",
 }  # fmt: skip
+
+
+def _cached(function: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+    """Read the files of a suite once: they are the same for the hundreds of configurations that are tried."""
+    read = cache(lambda kind, suite: function(kind.model_validate_json(suite)))
+    return lambda suite: [*read(type(suite), suite.model_dump_json())]
+
+
+item_files.list_item_files = _cached(item_files.list_item_files)
+run_files.list_suite_files = _cached(run_files.list_suite_files)
 
 
 Shown = dict[type[BaseModel], str]

@@ -15,7 +15,9 @@ SMALL = ["--preset", "demo", "--layers", "1", "--sequence", "16", "--batch", "2"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["mfu", pytest.param("determinism", marks=pytest.mark.thorough), "longest"])
+@pytest.mark.parametrize(
+    "command", ["mfu", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("determinism", "longest"))]
+)
 def test_measurement_is_appended(command: str, tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [sys.executable, "benchmarks/gpu.py", command, *SMALL, "--largest", "16", "--results", str(results)]

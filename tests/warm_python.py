@@ -1,10 +1,10 @@
 """A Python that has imported the large libraries: each `python -m MODULE …` of a test is a fork of it.
 
 A run of the rules starts some fifty processes, and they spend much of their CPU time on importing the same libraries.
-One server per process of pytest imports them once. `python` is then a client: it sends its arguments, environment,
-folder and streams to the server, forwards signals, and ends as the fork ended; when it is killed, so is the fork. The
-server imports nothing of `pipeline`, because each test's copy of the project has its own. Tests that kill processes by
-id, or compare two runs, use the real Python.
+A server imports them once: one for all of `make test`, or one per process of pytest. `python` is then a client: it
+sends its arguments, environment, folder and streams to the server, forwards signals, and ends as the fork ended; when
+it is killed, so is the fork. The server imports nothing of `pipeline`, because each test's copy of the project has its
+own. Tests that kill processes by id, or compare two runs, use the real Python.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,8 @@ MODULES = ("pipeline", "snakemake", "tests", "torch")  # of others the client be
 ON_CPUS = "deepspeed.runtime.zero.muon.muon_optimizer"  # the engine imports it; elsewhere each process has its device
 WITH_PARENT = ("pipeline.pretrain.processes.worker", "tests.")  # they die with their parent, here with their client
 SERVER = "WARM_PYTHON"  # the variable that names the server's socket
+SHARED = "WARM_PYTHON_SHARED"  # the variable that names the socket of a server for several processes of pytest
+ACCOUNT = "WARM_PYTHON_ACCOUNT"  # the variable that names the file of the CPU seconds of a client's ended forks
 SHOWN = "WARM_PYTHON_SHOWN"  # a variable as long as any environment: Linux shows a process's environment from there
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 
@@ -151,10 +154,12 @@ def serve(path: str) -> None:
     langid._load_model_file(langid.MODEL_DIR / langid.MODEL_FILE)  # each filter would decompress it for 0.7 seconds
     gc.freeze()  # else the first collection of each fork copies everything
     ready = selectors.DefaultSelector()
-    forks: dict[socket.socket, int] = {}
+    forks: dict[socket.socket, tuple[int, str | None]] = {}
+    seconds: dict[str, float] = {}
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(f"{path}.new")
     listener.listen(64)
+    os.rename(f"{path}.new", path)
     ready.register(listener, selectors.EVENT_READ)
     print("ready", flush=True)
     while True:
@@ -170,40 +175,43 @@ def serve(path: str) -> None:
                     _become(*asked)
                 for stream in asked[-1]:
                     os.close(stream)
-                forks[client] = number
+                forks[client] = number, asked[3].get(ACCOUNT)
                 ready.register(client, selectors.EVENT_READ)
                 ready.register(os.fdopen(os.pidfd_open(number), "rb", 0), selectors.EVENT_READ, client)
             elif client is not None:  # the fork has ended
                 with file:
                     ready.unregister(file)
                 ready.unregister(client)
+                number, account = forks.pop(client)
+                _, status, usage = os.wait4(number, 0)
+                if account:
+                    seconds[account] = seconds.get(account, 0.0) + usage.ru_utime + usage.ru_stime
+                    _write_account(account, seconds[account])
                 with client, contextlib.suppress(OSError):
-                    client.sendall(os.waitpid(forks.pop(client), 0)[1].to_bytes(4, "big"))
+                    client.sendall(status.to_bytes(4, "big"))
             elif file in forks:  # a signal for the fork, or the client has died
                 for number in file.recv(64) or [signal.SIGKILL]:
-                    os.kill(forks[file], number)
+                    os.kill(forks[file][0], number)
 
 
-_servers: list[subprocess.Popen[bytes]] = []
+def _write_account(path: str, seconds: float) -> None:
+    """Write the sum in place and in one piece, unless the process that would read it has ended."""
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_WRONLY)
+        os.pwrite(file, b"%20.3f" % seconds, 0)
+        os.close(file)
+
+
+_accounts: list[Path] = []
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of the server of this process and of all its ended forks."""
-    stats = (Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split() for server in _servers)
-    return sum(sum(map(int, words[11:15])) for words in stats) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds of all ended forks of this process."""
+    return sum(float(account.read_bytes()) for account in _accounts)
 
 
-@cache
-def start() -> tuple[str, dict[str, str]]:
-    """Start the server of this process; return its client, and the variables with which bash calls it `python`.
-
-    They empty PYTHONPATH: with that of a shell each client would become a real Python, at three times the CPU time.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))
-    client, functions, path = (folder / name for name in ("python", "functions", "socket"))
-    client.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {__file__} "$@"\n')
-    client.chmod(0o755)
-    functions.write_text(f'python() {{ {client} "$@"; }}\n')
+def _launch(path: Path) -> subprocess.Popen[bytes]:
+    """Start a server, and wait until it listens."""
     offline = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
     one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -214,13 +222,38 @@ def start() -> tuple[str, dict[str, str]]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
-    _servers.append(server)
     assert server.stdout and server.stdout.readline() == b"ready\n"
+    return server
+
+
+@cache
+def start() -> tuple[str, dict[str, str]]:
+    """Start a server, unless there is one for all; return its client, and variables that make it bash's `python`.
+
+    They empty PYTHONPATH: with that of a shell each client would become a real Python, at three times the CPU time.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    client, functions, account = (folder / name for name in ("python", "functions", "account"))
+    client.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {__file__} "$@"\n')
+    client.chmod(0o755)
+    functions.write_text(f'python() {{ {client} "$@"; }}\n')
+    account.write_bytes(b"%20.3f" % 0)
+    _accounts.append(account)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(server.wait)  # CPU accounting gets those of the server
-    atexit.register(server.kill)
+    path = Path(os.environ.get(SHARED) or folder / "socket")
+    if SHARED not in os.environ:
+        server = _launch(path)
+        atexit.register(server.wait)  # CPU accounting gets those of the server
+        atexit.register(server.kill)
+    for _ in range(6000):
+        if path.exists():
+            break
+        time.sleep(0.1)  # `make test` starts it together with these tests
+    else:
+        raise TimeoutError(f"there is no warm Python at {path} after ten minutes: unset {SHARED}")
     return str(client), {
         SERVER: str(path),
+        ACCOUNT: str(account),
         f"{SERVER}_COMMAND": str(client),
         "BASH_ENV": str(functions),
         "PYTHONPATH": "",
@@ -228,7 +261,10 @@ def start() -> tuple[str, dict[str, str]]:
 
 
 def main(words: list[str]) -> int:
-    """Run as the server of a socket, or as a client."""
+    """Run as the server of a socket, as the parent of the one that `SHARED` names, or as a client."""
+    if not words:
+        _die_with_parent()
+        return _launch(Path(os.environ[SHARED])).wait()
     if SERVER not in os.environ:
         serve(words[0])
         return 0

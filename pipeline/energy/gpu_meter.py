@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pipeline.energy import startup_counters
 from pipeline.energy.meters import MeteredPart, PartsMeter, UnreadableMeter
@@ -29,6 +30,8 @@ class Gpu(Protocol):
     def get_instant_power_usage(self) -> int: ...
     def get_average_power_usage(self) -> int: ...
     def get_power_management_limit(self) -> int: ...
+    @property
+    def handle(self) -> Any: ...
 
 
 def _read_limit_watts(gpu: Gpu) -> float | None:
@@ -49,12 +52,32 @@ def _has_energy_counter(gpu: Gpu) -> bool:
         return "NotSupported" not in type(error).__name__
 
 
-def _read_watts(gpu: Gpu) -> float:
-    """Return the power of a GPU: now, or its short average where the driver has nothing else, as for MI200."""
+def _read_architecture(meter: str, gpu: Gpu) -> str:
+    """Return the architecture of an NVIDIA board in NVML's words, such as `ampere`; else nothing."""
+    with suppress(Exception):  # an old driver, or no board of NVIDIA
+        import pynvml
+
+        number = pynvml.nvmlDeviceGetArchitecture(gpu.handle) if meter == "nvml" else None
+        prefix = "NVML_DEVICE_ARCH_"
+        return {getattr(pynvml, name): name.removeprefix(prefix).lower() for name in dir(pynvml) if prefix in name}[
+            number
+        ]
+    return ""
+
+
+def _read_watts(meter: str, gpu: Gpu) -> float:
+    """Return the power of a GPU: now, its short average (MI200), or the one figure of NVIDIA's oldest drivers."""
     try:
         return gpu.get_instant_power_usage() / MILLI
     except Exception:
-        return gpu.get_average_power_usage() / MILLI
+        try:
+            return gpu.get_average_power_usage() / MILLI
+        except Exception:
+            if meter != "nvml":
+                raise
+            import pynvml
+
+            return float(pynvml.nvmlDeviceGetPowerUsage(gpu.handle)) / MILLI
 
 
 def _is_silent(gpu: Gpu) -> bool:
@@ -88,8 +111,10 @@ class GpuMeter(PartsMeter):
             names.append(name)
             self._boards.append(gpu)
             method: Literal["counter", "power"] = "counter" if _has_energy_counter(gpu) else "power"
-            parts.append(MeteredPart(meter, "board", name, most_watts=_read_limit_watts(gpu), method=method))
+            most, architecture = _read_limit_watts(gpu), _read_architecture(meter, gpu)
+            parts.append(MeteredPart(meter, "board", name, most_watts=most, method=method, architecture=architecture))
         super().__init__(parts)
+        self._meter = meter
         self.gpus = names
 
     def begin(self, now: float, sample: CounterSample) -> None:
@@ -106,7 +131,7 @@ class GpuMeter(PartsMeter):
                 if part.method == "counter":
                     part.add_counter(gpu.get_total_energy_consumption() / MILLI, now)
                 else:
-                    part.add_power(_read_watts(gpu), now)
+                    part.add_power(_read_watts(self._meter, gpu), now)
             except Exception as error:  # a board that fell off the bus
                 part.mark_unknown(f"it could not be read ({error})")
 

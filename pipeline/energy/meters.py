@@ -29,6 +29,10 @@ class Meter(Protocol):
     def gpus(self) -> Sequence[str]:
         """The part that measures each GPU, in the driver's order: the same for two dies of a card."""
 
+    @property
+    def reads_power(self) -> bool:
+        """Whether a part has no energy counter, so that its power must be read often."""
+
     def begin(self, now: float, sample: CounterSample) -> None:
         """Begin with counters that were sampled before the meter was found, as far as they are this meter's."""
 
@@ -55,8 +59,10 @@ class MeteredPart:
         most_watts: float | None = None,
         range_joules: float | None = None,
         method: Literal["counter", "power"] = "counter",
+        architecture: str = "",
     ) -> None:
         self.meter, self.component, self.name, self.method = meter, component, name, method
+        self.architecture = architecture
         self.most_watts = (most_watts or MOST_WATTS[component]) * LIMIT_TOLERANCE
         self.range_joules = range_joules
         self._last: tuple[float, float, float] | None = None  # joules or watts, time, clock
@@ -130,6 +136,7 @@ class MeteredPart:
             label="measured",
             method=self.method,
             meter=self.meter,
+            architecture=self.architecture,
             problem=problem and f"{self.meter}{f' {self.name}' if self.name else ''}: {problem}",
         )
         self._joules, self._problem, self._began = 0.0, None, now
@@ -141,6 +148,10 @@ class PartsMeter(ABC):
 
     def __init__(self, parts: Iterable[MeteredPart]) -> None:
         self.parts = [*parts]
+
+    @property
+    def reads_power(self) -> bool:
+        return any(part.method == "power" for part in self.parts)
 
     @abstractmethod
     def begin(self, now: float, sample: CounterSample) -> None:
@@ -194,6 +205,7 @@ class UnreadableMeter:
     """A meter that exists and cannot be read: each interval says so."""
 
     gpus: Sequence[str] = ()
+    reads_power = False
 
     def __init__(self, meter: str, component: Component, problem: str) -> None:
         self._reading = Reading(

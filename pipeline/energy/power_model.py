@@ -79,3 +79,15 @@ The low end is the marginal cost of a busy thread, the high end a whole large se
 them, an idle server of middle size and codecarbon's thread, is a convention. A laptop or a virtual machine is nearer to
 the low end.
 """
+
+UNREAD_WATTS, UNREAD_SHARE = PowerInterval(50.0, 0.0, 150.0), PowerInterval(0.10, 0.03, 0.30)
+"""The power of an unknown node beside its processors and boards, if meters read these: watts, and a share of theirs.
+
+Mainboard, disks, fans, and the losses of voltage converters and power supply. Fitted to 318 runs on a PC with an RTX
+4090 and a Core i9-13900K against a meter at its socket (Fischer 2025, github.com/raphischer/ai-energy-validation), by
+`benchmarks/energy_meters.py`; the ends are an estimate of this program. No server was compared.
+"""
+UNREAD_SOURCE = (
+    f"an estimate, no figure of this machine: {UNREAD_WATTS.watts:g} W and {UNREAD_SHARE.watts:.0%} of what meters "
+    "read (a PC against a meter at its socket: github.com/raphischer/ai-energy-validation, 2025)"
+)

@@ -41,6 +41,7 @@ class Reading(JsonLine):
         label: `stated` is a figure that nothing here could verify.
         method: the difference of an energy `counter`, `power` × time, or a `table` of another system.
         plugin: the program that read the meter for us, such as Slurm's acct_gather_energy plugin.
+        architecture: that of a board, such as `ampere`, by its driver; the meter's known error depends on it.
         problem: one sentence; a reading with joules may have one too.
     """
 
@@ -51,6 +52,7 @@ class Reading(JsonLine):
     method: Literal["counter", "power", "table"]
     meter: str
     plugin: str | None = None
+    architecture: str = ""
     problem: str | None = None
 
 

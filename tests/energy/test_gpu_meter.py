@@ -20,7 +20,7 @@ class Board:
         self, joules: float | None = 127_160.0, watts: float = 65.0, limit_watts: float | None = 700.0
     ) -> None:
         self.joules, self.watts, self.limit_watts = joules, watts, limit_watts
-        self.lost = False
+        self.lost, self.handle = False, None
         self.name = "NVIDIA H100 80GB HBM3"
 
     def get_name(self) -> str:
@@ -64,6 +64,7 @@ def test_each_board_is_read_by_its_counter(tmp_path: Path) -> None:
     first.joules, second.joules = 127_160 + 3000.0, 5 + 650.0
     readings = by_part(meter.take_readings(10))
     assert {part: reading.joules for part, reading in readings.items()} == {"GPU-0": 3000, "GPU-1": 650}
+    assert not meter.reads_power and meter_of(first, Board(joules=None)).reads_power
     assert all(reading.component == "board" and reading.method == "counter" for reading in readings.values())
 
 

@@ -157,6 +157,8 @@ def test_unwritable_meter_path_stops_nothing(tmp_path: Path) -> None:
 class Still:
     """A meter of two boards with a watt each."""
 
+    reads_power = False
+
     def __init__(self) -> None:
         self.last, self.looks = time.time(), 0
         self.gpus = ("a" * 200, "b" * 200)
@@ -195,6 +197,17 @@ def test_meters_are_read_from_discovery_and_a_failing_one_affects_no_other(
         assert [reading.part[:1] for reading in one.readings] == ["a", "b"] and one.job_boards == ("a" * 200, "b" * 200)
         assert one.readings[0].joules == pytest.approx(one.seconds, abs=0.1)
     assert [record.message for record in caplog.records] == ["a meter cannot be read: the board fell off the bus"]
+
+
+def test_powers_are_read_more_often_than_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_meter, "POWER_SAMPLE_SECONDS", 0.01)
+    power, counter = Still(), Still()
+    power.reads_power = True
+    with NodeMeter(tmp_path / "a@node.jsonl", [power, counter]):
+        deadline = time.monotonic() + 60
+        while power.looks < 20 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert power.looks >= 20 > 10 * counter.looks
 
 
 def test_meters_continue_in_the_next_attempt_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,7 @@ class Nvml:
             "nvmlDeviceGetPowerManagementLimit": lambda handle: 280_000,
             "nvmlDeviceGetTotalEnergyConsumption": not_known if "energy" in refused else lambda _: self.millijoules,
             "nvmlDeviceGetFieldValues": self._fields,
+            "nvmlDeviceGetPowerUsage": not_known if "draw" in refused else lambda _: self.milliwatts,
         }
         for name, answer in answers.items():
             monkeypatch.setattr(pynvml, name, answer)
@@ -229,8 +230,17 @@ def test_driver_with_power_but_no_energy_is_read_by_power(monkeypatch: pytest.Mo
     assert (reading.method, reading.joules) == ("power", 160)
 
 
+def test_driver_with_power_draw_alone_is_read_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a Tesla K40m, and of each driver before 530: there is no current and no average power."""
+    nvml = Nvml(monkeypatch, "energy", "power")
+    nvml.milliwatts = 60_160
+    nvml.meter.take_readings(10)
+    (reading,) = nvml.meter.take_readings(20)
+    assert reading.joules == pytest.approx(601.6) and reading.architecture == "turing"
+
+
 def test_board_without_power_and_energy_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a Jetson Orin: NVML initializes, and every query is Not Supported."""
-    nvml = Nvml(monkeypatch, "energy", "power")
+    nvml = Nvml(monkeypatch, "energy", "power", "draw")
     (reading,) = nvml.meter.take_readings(10)
     assert reading.joules is None and reading.problem == "nvml GPU-0: it could not be read (Not Supported)"

@@ -250,7 +250,9 @@ def test_killed_and_resumed_segment_gives_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "launch"), [(signal.SIGTERM, TWO), (signal.SIGUSR1, "")])
+@pytest.mark.parametrize(
+    ("number", "launch"), [(signal.SIGTERM, TWO), pytest.param(signal.SIGUSR1, "", marks=pytest.mark.thorough)]
+)
 def test_signal_ends_in_a_checkpoint(
     number: signal.Signals, launch: str, settings: Make, tokens: Tokens, tmp_path: Path
 ) -> None:

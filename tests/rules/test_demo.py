@@ -36,7 +36,7 @@ TRAINING = (
 SHORTER = [
     "--config",
     f"models={{base: {TRAINING}, base_zero2: {TRAINING}}}",
-    "evaluation={memorization: {prompts: 2}}",
+    "evaluation={memorization: {prompts: 2, prompt_tokens: 20, continuation_tokens: 20}, samples: {tokens: 20}}",
 ]
 
 

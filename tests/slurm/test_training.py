@@ -48,7 +48,6 @@ def local(tokens: Tokens, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return result
 
 
-@pytest.mark.versions
 def test_two_nodes_of_two_tasks_equal_four_local_processes(
     cluster: Cluster,
     tokens: Tokens,  # noqa: F811

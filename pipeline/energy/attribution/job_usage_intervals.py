@@ -41,8 +41,8 @@ CPU_TOLERANCE = 1.05
 
 JOB_NAMES = "{jobs}"
 
-SeriesKey = tuple[str, str, str, str | None, Label, str]
-"""Component, part, meter, plugin, label and method of a reading."""
+SeriesKey = tuple[str, str, str, str | None, Label, str, str]
+"""Component, part, meter, plugin, label, method and architecture of a reading."""
 
 
 class RateSeries(NamedTuple):
@@ -260,7 +260,7 @@ def collect_meter_power_series(
         for reading in readings:
             kind = (
                 *(reading.component, reading.part, reading.meter),
-                *(reading.plugin, reading.label, reading.method),
+                *(reading.plugin, reading.label, reading.method, reading.architecture),
             )
             if kind in seen:
                 problems.add(f"{node}: a reading of {JOB_NAMES} occurs twice in an interval, counts once", job=origin)

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.energy.attribution.job_usage_intervals import Flags, Floats, Problems
 from pipeline.energy.attribution.meter_choice import ChosenReading
 from pipeline.energy.attribution.node_occupancy import NodeOccupancy, TimeBins
-from pipeline.energy.power_model import PowerInterval, PowerModel
+from pipeline.energy.power_model import GENERIC, UNREAD_SHARE, UNREAD_SOURCE, UNREAD_WATTS, PowerInterval, PowerModel
 from pipeline.energy.readings import Label
 
 NEGLIGIBLE_JOULES = 1.0
@@ -54,6 +54,7 @@ class NodePowerModel(NamedTuple):
     gigabyte: PowerInterval
     source: str
     sentence: str
+    is_generic: bool
 
     @classmethod
     def from_power_model(cls, model: PowerModel, node: str) -> NodePowerModel:
@@ -65,7 +66,7 @@ class NodePowerModel(NamedTuple):
         gigabyte = model.watts(0.0, idle_share=0.0, gigabytes=1.0)
         even = all(abs(high + low - 2 * watts) <= 1e-9 * watts for watts, low, high in (idle, core))
         source = f"power model, {node}" if even and idle.low > 0 else "power model"
-        return cls(idle, core, gigabyte, source, f"power model, estimated: {model.source}")
+        return cls(idle, core, gigabyte, source, f"power model, estimated: {model.source}", model == GENERIC)
 
     def watts(self, share: Floats, busy: Floats, gigabytes: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the power, and its lower and upper end relative to it."""
@@ -210,10 +211,18 @@ class NodePower:
         return channels
 
     def _modeled_remainder(self, parts: Sequence[PowerChannel]) -> list[PowerChannel]:
-        """Return the model's power of a node without a meter, less the parts that meters read."""
+        """Return the model's power of a node without a meter, less the parts that meters read.
+
+        Of an unknown machine whose processors are read: `UNREAD_WATTS`, and `UNREAD_SHARE` of what is read.
+        """
         gigabytes = self.occupancy.sum_per_bin(self.occupancy.gigabytes)
         modeled, below, above = self.model.watts(np.ones(len(self.bins)), self.busy, gigabytes)
         unread = self.counted & ~self.has_node
+        if self.model.is_generic:
+            read = self.part_watts + self.board_watts
+            rest, low, high = (watts + share * read for watts, share in zip(UNREAD_WATTS, UNREAD_SHARE, strict=True))
+            modeled = np.where(self.has_package, self.part_watts + rest, modeled)
+            below, above = np.where(self.has_package, (low - rest, high - rest), (below, above))
         watts = np.where(unread, np.maximum(modeled - self.part_watts, 0.0), 0.0)
         low = np.maximum(below, -watts)
         high = np.maximum(modeled + above - self.part_watts, 0.0) - watts
@@ -221,17 +230,19 @@ class NodePower:
         for component, where in (("rest", self.has_package), ("node", ~self.has_package)):
             here, source = unread & where, self.model.source
             inside = here & (watts > 0)
+            is_share = self.model.is_generic and component == "rest"
             errors = [
                 PowerError(source, np.where(here, low, 0.0), 1.0, 0.0),
                 PowerError(source, np.where(here, high, 0.0), 0, 1),
                 *(
                     PowerError(error.source, np.where(inside, error.watts, 0.0), -error.low, -error.high)
-                    for part in parts
+                    for part in ([] if is_share else parts)
                     for error in part.errors
                 ),
             ]
             own = np.where(here, watts, 0.0)
-            channels.append(PowerChannel(component, "estimated", self.model.sentence, own, errors, BY_CPU))
+            sentence = f"power model, estimated: {UNREAD_SOURCE}" if is_share else self.model.sentence
+            channels.append(PowerChannel(component, "estimated", sentence, own, errors, BY_CPU))
         return channels
 
     def _channels_during_foreign_work(self) -> list[PowerChannel]:

@@ -21,7 +21,8 @@ from tests.energy.accounts import attribute
 STEP = 0.5  # seconds of the grid
 PERIOD = 10  # seconds between two lines of a meter
 RELATIVE_ERROR = 0.1  # of the power model, one node
-STATED = {"pm_counters": 0.05, "rapl": 0.10, "nvml": 0.05}  # 95 % of the meters, as in the attribution's table
+STATED = {"pm_counters": 0.05, "rapl": 0.10, "nvml": 0.07}  # 95 % of the meters, as in the attribution's table
+GAINS = {"pm_counters": 1.0, "rapl": 1.0, "nvml": 1.04}  # the boards are Ampere's
 PACKAGE_SHARE = 0.4  # of the node's power without its boards
 
 Powers = NDArray[np.float64]
@@ -123,10 +124,11 @@ def meters(
                 Reading(
                     component=component,
                     part=part,
-                    joules=factors[meter] * node.joules(watts, start, end),
+                    joules=factors[meter] / GAINS[meter] * node.joules(watts, start, end),
                     label="measured",
                     method="counter",
                     meter=meter,
+                    architecture="ampere" if meter == "nvml" else "",
                 )
                 for component, part, meter, watts in [*board_meters, ("node", "", "pm_counters", node.whole)]
             ]
@@ -188,4 +190,4 @@ def test_attribution_equals_the_truth_or_its_interval_covers_it(schedules: int) 
     print(f"median half-width {np.median(wide):.1%}")
     assert max(map(abs, covered)) < 0.01
     assert mixed > schedules / 2
-    assert 0.93 <= np.mean(held) <= 0.97
+    assert 0.93 <= np.mean(held) <= 0.98  # of 162 schedules the standard error is 1.7 %

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.energy.attribution.node_attribution import EnergyAmount
+from pipeline.energy.power_model import GENERIC
 from tests.energy.accounts import external_reading, job, line, made, problem, reading
 
 
@@ -96,6 +97,39 @@ def test_total_and_per_package_meters_count_once() -> None:
     parts = (reading("package", 200, "package-0"), reading("package", 210, "package-1"))
     result = made(job("a", line(0, 10, 20, reading("node", 1000), *parts, reading("package", 415, meter="ear"))))
     assert result.of_component()["package"].joules == pytest.approx(410) and result.problems == []
+
+
+@pytest.mark.parametrize(
+    ("architecture", "gain", "error"),
+    [("ampere", 1.04, 0.07), ("ada", 1.04, 0.07), ("hopper", 1.0, 0.13), ("", 1.0, 0.13)],
+)
+def test_board_counts_with_the_gain_and_the_interval_of_its_architecture(
+    architecture: str, gain: float, error: float
+) -> None:
+    board = reading("board", 1000, "U0", architecture=architecture)  # a record of old has no architecture
+    parts = (reading("package", 400), board)
+    result = made(job("a", line(0, 10, 20, *parts, reading("node", 2000), job_boards=("U0",))))
+    assert result.of_component()["board"].joules == pytest.approx(1000 * gain)
+    assert result.of_component()["rest"].joules == pytest.approx(2000 - 400 - 1000 * gain), "the node's meter holds"
+    amount = result.of_component()["board"]
+    assert (amount.high - amount.joules, amount.joules - amount.low) == pytest.approx((error * amount.joules,) * 2)
+    (sentence,) = {name for share in result.shares if share.component == "board" for name in share.meters}
+    assert sentence.startswith("nvml, measured: counter" + " × 1.04" * (gain != 1))
+    assert (f"±{error:.0%} ({architecture} boards: " in sentence) == bool(architecture)
+
+
+def test_rest_of_an_unknown_machine_grows_with_what_meters_read() -> None:
+    parts = reading("package", 400), reading("board", 600, "U0")
+    result = made(job("a", line(0, 10, 20, *parts, job_boards=("U0",))), model=GENERIC)
+    rest = result.of_component()["rest"]
+    assert rest.estimated == rest.joules == pytest.approx(50 * 10 + 0.1 * 1000)
+    assert (rest.low, rest.high) == pytest.approx((0.03 * 1000, 150 * 10 + 0.3 * 1000))
+    (sentence,) = {name for share in result.shares if share.component == "rest" for name in share.meters}
+    assert "50 W and 10% of what meters read" in sentence
+    alone = made(job("a", line(0, 10, 20, parts[1], job_boards=("U0",))), model=GENERIC)
+    assert alone.of_component()["node"].joules == pytest.approx((140 + 2 * 4) * 10), "no processor was read"
+    (sentence,) = {name for share in alone.shares if share.component == "node" for name in share.meters}
+    assert sentence == f"power model, estimated: {GENERIC.source}"
 
 
 def test_boards_named_differently_by_two_meters_count_once() -> None:

@@ -75,6 +75,9 @@ REAL_CASES: dict[str, dict[str, Any]] = {
 
 
 THOROUGH = {
+    "no_shard",
+    "shard_optimizer, pipeline 2",
+    "zero2, three micro-batches",
     "hybrid_shard, two copies, three micro-batches in bf16",
     "shard_grad_op in bf16",
     "context 2, three heads",

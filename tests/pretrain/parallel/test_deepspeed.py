@@ -72,7 +72,7 @@ def test_weights_gradients_and_norms_are_exact_to_float32(backend: str, settings
             assert result["layer_norms"] < 2 * ROUNDED and abs(result["norm"]) < 2 * ROUNDED, name
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_process_holds_the_model_before_the_engine(
     settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
