@@ -23,7 +23,7 @@ PLANNED, OTHERS = {1: "corpus_ngrams", 2: "corpus_ngrams", 9: "all"}, dict.fromk
 def run_config(directory: Path) -> Config:
     """Return the part of a configuration that the display reads."""
     models = {"base": SimpleNamespace(training=SimpleNamespace(steps=100))}
-    return cast(Config, SimpleNamespace(directory=directory, run=SimpleNamespace(name="small"), models=models))
+    return cast(Config, SimpleNamespace(run_directory=directory, run=SimpleNamespace(name="small"), models=models))
 
 
 class Shown:

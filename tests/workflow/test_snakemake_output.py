@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from pipeline.workflow.snakemake_internals import SnakemakeWorkflow
 from pipeline.workflow.snakemake_output import replace_snakemake_output
 
-run_config = SimpleNamespace(directory=Path("results"), run=SimpleNamespace(name="small"), models={})
+run_config = SimpleNamespace(run_directory=Path("results"), run=SimpleNamespace(name="small"), models={})
 snakemake_workflow = SnakemakeWorkflow(workflow)
 run_output = replace_snakemake_output(snakemake_workflow, executes=not snakemake_workflow.is_dry_run)
 if run_output and not snakemake_workflow.is_dry_run:
