@@ -319,7 +319,7 @@ def test_settings_that_do_not_fit_the_model_are_refused(words: Set, learnt: Text
     ):
         parse_configuration(raw)
     raw["evaluation"]["memorization"] |= {"prompt_tokens": 13}
-    assert samples_settings(parse_configuration(raw), {"model": "base"}).memorization.tokens == 64  # type: ignore[attr-defined]
+    assert samples_settings(parse_configuration(raw), {"model": "base"}).memorization.minimum_tokens == 64  # type: ignore[attr-defined]
 
 
 def test_step_writes_counts_and_no_text(words: Set, learnt: TextGenerator, tmp_path: Path) -> None:
