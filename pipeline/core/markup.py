@@ -39,6 +39,11 @@ def format_number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits - 1}e}"
 
 
+def use_minus_sign(number: str) -> str:
+    """Return a formatted number with U+2212 in place of a leading hyphen, for readers and not for programs."""
+    return number.replace("-", "\N{MINUS SIGN}", 1) if number.startswith("-") else number
+
+
 def format_percent(part: float, whole: float) -> str:
     """Return a share in percent with two decimals, or a dash if the whole is 0."""
     return f"{100 * part / whole:.2f} %" if whole else "–"

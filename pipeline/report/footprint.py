@@ -364,12 +364,12 @@ def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, EnergyFigure]
 
 
 def list_meters(account: EnergyAccounting, meters: Sequence[str]) -> list[str]:
-    """Return the names of meters, without the sources of power models, which are long and listed with the models."""
+    """Return each part of the names of meters once, without the sources of power models, listed with the models."""
     sources = {str(model["source"]) for model in account.power_models.values() if model.get("source")}
     names = list(meters)
     for source in sources:
         names = [name.replace(f": {source}", "") for name in names]
-    return names
+    return list(dict.fromkeys(part for name in names for part in name.split("; ")))
 
 
 def group_power_models(account: EnergyAccounting) -> list[tuple[str, Json]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.core.job_records import Record
-from pipeline.core.markup import format_bytes, format_number
+from pipeline.core.markup import format_bytes, format_number, use_minus_sign
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_sums
@@ -83,7 +83,7 @@ class _FigureFactory:
             KeyFigure(
                 name,
                 label,
-                format_bytes(value) if unit == "bytes" else format_number(value),
+                format_bytes(value) if unit == "bytes" else use_minus_sign(format_number(value)),
                 value,
                 unit,
                 how,

@@ -92,19 +92,20 @@ FILTERS: dict[str, Any] = {
     "quoted": lambda value: Markup(json.dumps(value, ensure_ascii=False)),
     "score": lambda value: "–" if value is None else f"{value:.4f}",
     "p_value": lambda value: "–" if value is None else "< 0.0001" if value < 0.0001 else f"{value:.4f}",
+    "points": lambda value: f"{round(value)}",
     "setting": _format_setting,
     "share": lambda value: f"{100 * value:.1f} %",
 }
 
 NUMBER_FILTERS = [
     *("brief", "duration", "joules", "kwh", "mass", "number", "p_value", "percent"),
-    *("scientific", "score", "share", "size"),
+    *("points", "scientific", "score", "share", "size"),
 ]
 
 
 def _localize_filter(words: Translator, format: Callable[..., str]) -> Callable[..., str]:
     """Return a filter that formats numbers with the marks of a language."""
-    return lambda *values: words.localize_marks(format(*values))
+    return lambda *values: words.localize_marks(markup.use_minus_sign(format(*values)))
 
 
 @cache

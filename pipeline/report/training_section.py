@@ -108,7 +108,10 @@ def draw_loss_chart(reader: RunReader, gettext: Callable[[str], str] = str) -> A
     """Return the chart of the training loss of all models; None where no loss was recorded."""
     lines = [Series(metrics.name, known_values_by_step(metrics.lines, "loss")) for metrics in reader.metrics]
     lines = [line for line in lines if line.points][:LINE_STYLES]
-    title = gettext("Training loss: how badly the model predicts the next token; lower is better")
+    title = gettext(
+        "How badly the model predicts the next token, in nats (minus the natural logarithm of its probability); "
+        "lower is better"
+    )
     return draw_line_chart(title, gettext("step"), gettext("nats per token"), lines, gettext=gettext) if lines else None
 
 

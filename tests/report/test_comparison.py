@@ -38,7 +38,7 @@ def test_only_significant_differences_are_listed(run_folder: Run, better: str | 
     run_folder.write("evaluation/differences.json", {"comparisons": [compared(better)]})
     text = outline(made(run_folder)["page"]).text
     assert f"Comparisons: 1; real differences: {int(better is not None)}." in text
-    row = f"completion acc base, step 500 other, step 500 {expected} -0.2000 (-0.3000 to -0.1000) 200 0.1000 0.0020"
+    row = f"completion acc base, step 500 other, step 500 {expected} −0.2000 (−0.3000 to −0.1000) 200 0.1000 0.0020"
     assert (row in text) is (better is not None)
 
 
@@ -96,7 +96,7 @@ def test_seed_range_is_next_to_the_interval(run_folder: Run) -> None:
     assert " wider 0.9000 (0.8800 to 0.9200) ✓ yes – 0.0404" in text, "no other model differs only in its seed"
     assert "only_base right answers (acc ↑), nl base 0.5000 (0.3000 to 0.7000) no – " in text, "one seed answered it"
     first = text.partition("1. Summary")[0]
-    assert "base Dutch (nl) 10 (-10 to 30) 10 to 30 (3) 0 of 2 tasks" in first, "half of 20, 40 and 60 by chance"
+    assert "base Dutch (nl) 10 (−10 to 30) 10 to 30 (3) 0 of 2 tasks" in first, "half of 20, 40 and 60 by chance"
     assert "wider Dutch (nl) 40 (20 to 60) – 1 of 2 tasks 41" in first
     assert "Over seeds: the lowest and highest" in first
     run_folder.write("evaluation/differences.json", {"comparisons": [], "seeds": [["base"], ["gone", "wider"]]})

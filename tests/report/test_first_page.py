@@ -24,7 +24,7 @@ def figures(arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_questions_are_answered_before_the_sections(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
-    questions = ("What was made", "From what", "How much it took", "How good it is", "What is missing", "Summary")
+    questions = ("What was made", "From what", "How much it took", "How good it is", "What is missing", "1. Summary")
     more = ("Who made it?", "Who signed it?", "What went wrong?", "2. Sources and rights")
     places = [text.index(words) for words in (*questions, *more)]
     assert places == sorted(places)

@@ -13,6 +13,7 @@ from pipeline.energy.attribution.node_occupancy import NodeOccupancy, TimeBins
 from pipeline.energy.power_model import GENERIC, UNREAD_SHARE, UNREAD_SOURCE, UNREAD_WATTS, PowerInterval, PowerModel
 from pipeline.energy.readings import Label
 
+ESTIMATED, SHARED = "power model, estimated", "time × power on a node shared with others"
 NEGLIGIBLE_JOULES = 1.0
 """A smaller mismatch between two meters is not reported."""
 MISMATCH_SHARE = 0.05
@@ -66,7 +67,7 @@ class NodePowerModel(NamedTuple):
         gigabyte = model.watts(0.0, idle_share=0.0, gigabytes=1.0)
         even = all(abs(high + low - 2 * watts) <= 1e-9 * watts for watts, low, high in (idle, core))
         source = f"power model, {node}" if even and idle.low > 0 else "power model"
-        return cls(idle, core, gigabyte, source, f"power model, estimated: {model.source}", model == GENERIC)
+        return cls(idle, core, gigabyte, source, f"{ESTIMATED}: {model.source}", model == GENERIC)
 
     def watts(self, share: Floats, busy: Floats, gigabytes: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the power, and its lower and upper end relative to it."""
@@ -257,7 +258,7 @@ class NodePower:
         limit = np.where(self.has_node, np.maximum(self.node_watts - self.board_watts, 0.0), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(shared, np.nan_to_num(np.minimum(1.0, limit / (idle[0] + use[0])), nan=1.0), 0.0)
-        sentence, source = f"{self.model.sentence}; time × power on a node shared with others", self.model.source
+        sentence, source = f"{self.model.sentence}; {SHARED}", self.model.source
         channels = []
         for (watts, low, high), division in ((idle, BY_PROCESSOR_SHARE), (use, BY_OWN_USE)):
             errors = [PowerError(source, low * factor, 1.0, 0.0), PowerError(source, high * factor, 0.0, 1.0)]

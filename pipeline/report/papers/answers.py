@@ -138,9 +138,9 @@ class Answers:
     def energy_method(self) -> Answer:
         """By which meters the electricity is known."""
         account = self.page["account"]
-        meters = sorted({*list_meters(account, self.page["energy"].total.meters)})
+        meters = list_meters(account, sorted(self.page["energy"].total.meters))
         meters += [str(model["source"]) for _, model in group_power_models(account) if meters and model.get("source")]
-        text = "; ".join(meters) if meters else self.words("no meter was read")
+        text = "; ".join(map(self.words.gettext, meters)) if meters else self.words("no meter was read")
         return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
 
     def data_kinds(self) -> Answer:
