@@ -80,7 +80,7 @@ class Energy(Settings):
 
     meters: Literal["auto"] = Field("auto", description="every meter of the machine; where it has none, an estimate")
     pue: float = Field(1.2, ge=1, description="power usage effectiveness: energy of the building / energy of computing")
-    pue_source: str = Field(default="assumed: a modern data centre", description="where the PUE comes from")
+    pue_source: str = Field(default="assumed: a modern data center", description="where the PUE comes from")
     carbon_intensity_grams_per_kwh: float = Field(267.622, ge=0, description="location-based: the grid's average")
     carbon_intensity_source: str = Field(
         default="codecarbon 3.3.2, Netherlands", description="where the carbon intensity comes from"

@@ -25,7 +25,7 @@ from pipeline.model.size_and_cost import learning_rate_factor
 
 
 class LlamaBlock(decoder.Block):
-    """One layer: attention and feed-forward, each on normalised input and added to the stream."""
+    """One layer: attention and feed-forward, each on normalized input and added to the stream."""
 
     attention_kind: ClassVar[type[Attention]] = Attention
     feed_forward_kind: ClassVar[type[decoder.FeedForward]] = decoder.FeedForward
@@ -47,7 +47,7 @@ class LlamaBlock(decoder.Block):
 
 
 class Llama(decoder.Decoder):
-    """Such blocks between an embedding and a normalised output."""
+    """Such blocks between an embedding and a normalized output."""
 
     block = LlamaBlock
 
