@@ -58,7 +58,7 @@ for step in STEPS.values():
     (declare_checkpoint if step.is_checkpoint else declare)(factory.make_rule(step))
 
 
-# One for all sources, because Snakemake plans the whole run anew after each. It only says that all of them are read.
+# One for all sources, because Snakemake plans the whole run again after each. It only says that all of them are read.
 checkpoint sources_complete:
     input:
         behind.all_sources(),

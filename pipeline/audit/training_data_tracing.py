@@ -70,11 +70,11 @@ class QuoteSearch:
         where = f"the training documents of {self.audit.model}"
         if not parts:
             least = "it" if minimum == len(text) else f"no part of it of {minimum} characters or more"
-            yield f"not found: {least} stands in {where}"
+            yield f"not found: {least} is in {where}"
             return
         share = count_covered_characters(parts) / len(text)
         whole = parts[0].start == 0 and parts[0].end == len(text)
-        what = "the whole text stands" if whole else f"{100 * share:.1f} % of the {len(text)} characters stand"
+        what = "the whole text is" if whole else f"{100 * share:.1f} % of the {len(text)} characters are"
         yield f"found: {what} in {where}, in {pluralize(len(parts), 'part')} of at least {minimum} characters"
         for part in parts:
             yield from self._describe_match(text, part, most)

@@ -115,7 +115,7 @@ class Config(Sections):
         return self.vocabulary_size(tokens)
 
     def experiment_pages(self) -> dict[str, ExperimentPage]:
-        """Return what the page of each experiment is told, its cells with it."""
+        """Return the settings of the page of each experiment, with its cells."""
         return self._experiments
 
     def cell_model_names(self) -> list[str]:
@@ -348,7 +348,7 @@ class Config(Sections):
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.
 
         What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells
-        and their corpora, of which the experiments tell.
+        and their corpora, which the experiments describe.
         """
         made = {"models": self.cell_model_names(), "tokens": self._variants, "corpus": self._variants.values()}
         keys = self.model_dump(

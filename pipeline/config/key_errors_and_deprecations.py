@@ -20,7 +20,7 @@ from pipeline.core.yaml_files import find_line
 
 
 def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that a model knows where an unknown one stood."""
+    """Return the known keys of a model at the place of an unknown one."""
     schema: Any = model.model_json_schema()
     node = schema
     for part in location[:-1]:
@@ -70,7 +70,7 @@ def format_validation_error(
         files: of YAML, the one that counts most first.
     """
     # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown
-    # key beside one that is missing was meant to be that one.
+    # key next to one that is missing was meant to be that one.
     problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
     field = _format_key_path(location, content)

@@ -111,7 +111,7 @@ class Platform(Settings):
         description="where jobs go: training to gpu where there is one, evaluation to evaluation, else to gpu where "
         "there is one, all else to cpu",
     )
-    launch: str | None = Field(default=None, description="how to start one process per device, unless a job is told")
+    launch: str | None = Field(default=None, description="how to start one process per device, unless a job sets it")
     environment: dict[str, str] = Field(
         default={}, description="variables of training and evaluation; those that are already set stay as they are"
     )

@@ -74,7 +74,7 @@ class Run(Settings):
     @field_validator("results")
     @classmethod
     def _check_results_folder(cls, results: str) -> str:
-        """The folder stands in command lines and in rules, where other characters have a meaning."""
+        """The folder is part of command lines and rules, where other characters have a meaning."""
         if not re.fullmatch(r"[\w./+-]+", results):
             raise ValueError(f"{results!r} has other characters than letters, digits and ._+-/: choose another folder")
         return results
@@ -140,7 +140,7 @@ class Sections(Settings):
 
     @property
     def launch(self) -> str | None:
-        """Return how a model is launched unless a job is told otherwise: where srun does it, on which processes."""
+        """Return how a model is launched unless a job sets it: where srun does it, on which processes."""
         launch, nodes, devices = self.platform.launch, self.slurm.nodes, self.platform.devices
         if launcher_name(launch) == "srun":
             return f"srun --nodes={nodes} --ntasks={nodes * devices} --ntasks-per-node={devices}"

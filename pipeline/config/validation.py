@@ -49,7 +49,7 @@ def _check_licenses(config: Sections) -> None:
 def _check_references(config: Sections) -> None:
     names = [source.name for source in config.sources]
     if len(set(names)) < len(names):
-        raise ValueError(f"sources: the name {max(names, key=names.count)!r} stands twice; give each source its own")
+        raise ValueError(f"sources: the name {max(names, key=names.count)!r} is there twice; give each source its own")
     references: list[tuple[str, str, Collection[str]]] = [
         *((f"tokenizer.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokenizer.items()),
         *((f"tokens.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokens.items()),

@@ -20,7 +20,7 @@ class InputError(Exception):
 
 
 class InputErrors(InputError):
-    """Several problems of the input or the settings, each told in one sentence."""
+    """Several problems of the input or the settings, each in one sentence."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
         super().__init__("; ".join(sentences))

@@ -241,7 +241,7 @@ class FileStore:
                 continue
             try:
                 members = _list_members(*_state(archive))
-            except FileNotFoundError:  # a later start has written it anew
+            except FileNotFoundError:  # a later invocation has rewritten it
                 continue
             except InputError as error:
                 self.problems[path] = str(error)
@@ -319,7 +319,7 @@ class FileStore:
         return archive
 
     def remove_from_archives(self, paths: Iterable[str]) -> None:
-        """Write archives anew without some members, of every archive that has them.
+        """Rewrite archives without some members, of every archive that has them.
 
         Raises:
             InputError: an archive is damaged, and stays.

@@ -213,7 +213,7 @@ class Evaluation(Settings):
         return [suite.name if isinstance(suite, Suite) else suite for suite in self.suites] + [TEXTS] * bool(self.texts)
 
     def resolve_suites(self, data: str | None, names: Sequence[str] | None = None) -> list[Suite]:
-        """Return suites, names replaced by what they stand for and `{data}` by the run's data folder.
+        """Return suites, names replaced by their meaning and `{data}` by the run's data folder.
 
         Args:
             names: of the evaluation's suites or known ones; None for all that are evaluated.

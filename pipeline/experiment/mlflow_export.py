@@ -21,7 +21,7 @@ from pipeline.experiment.run_overview import RunSummary, run_folder
 from pipeline.provenance.trace import ReportFigure
 
 MLFLOW_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
-"""MLflow's variables: no telemetry, and a file store, which its newer versions must be told to write."""
+"""MLflow's variables: no telemetry, and a file store, which newer versions write only if a variable allows it."""
 
 
 NOT_INSTALLED = (

@@ -24,7 +24,7 @@ SHOWN_CHARACTERS = 60
 LABELED = ("estimated", "stated")
 """Labels that are shown with a figure; all others are measured, counted or computed."""
 INTERVAL_NOTE = (
-    "Figures are shown without their intervals, which are in each run's report; `polder compare A B` tells "
+    "Figures are shown without their intervals, which are in each run's report; `polder compare A B` shows "
     "whether one of two models really answers better, and report/experiments/NAME.html which cells really differ."
 )
 MODEL_FIGURE = re.compile(r"model\.(?P<model>[^.]+)\.(?P<key>\w+)|(?P<energy>energy)\.model\.(?P<trained>[^.]+)")

@@ -45,7 +45,7 @@ class LockDifference(NamedTuple):
         virtual = Path(sys.prefix).name if Path(sys.prefix).name.startswith(".venv") else ".venv"
         way_out = f"run `sh envs/setup.sh {virtual} envs/{lock}.lock`"
         if platform_files.current_container_image() and virtual not in Path(sys.prefix).name:
-            way_out = "build the image anew, see docs/howto/use-a-container.md"
+            way_out = "build the image again, see docs/howto/use-a-container.md"
         file = f"workflow/platforms/{platform or 'NAME'}.yaml"
         return (
             f"{who} needs {self.name} {self.locked} by envs/{lock}.lock, but {here}: {way_out}, or, where the machine "

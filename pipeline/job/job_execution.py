@@ -34,7 +34,7 @@ from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 from pipeline.job.input_producers import find_producers
 
 LATENCY_SECONDS = 120.0  # twice the longest that NFS keeps what it knows of a folder (acdirmax, nfs(5))
-SMALL_BYTES = 1_000_000  # up to this size an input is hashed anew; above it, a record that is younger is believed
+SMALL_BYTES = 1_000_000  # up to this size an input is hashed again; above it, a newer record counts
 
 
 def list_files(path: Path) -> list[Path]:
@@ -45,7 +45,7 @@ def list_files(path: Path) -> list[Path]:
 
 
 def expand_paths(given: list[str], raw: str | None = None) -> list[Path]:
-    """Expand the paths of a command line, one of which may stand for many.
+    """Expand the paths of a command line, one of which may be a pattern for many.
 
     `@FILE` stands for the files of a unit that FILE, of the listing of a source, names: those below the folder `raw`,
     or its parts.

@@ -25,7 +25,7 @@ class ReservedSettings(UnitSettings):
 
     broken_share: float = 1.0
     normalization: Normalization
-    line_rules: list[LineRules] = Field(default=[], description="of all sources in which a copy may stand")
+    line_rules: list[LineRules] = Field(default=[], description="of all sources that may contain a copy")
     personal_data: PersonalData
     signatures: SignatureSettings
 

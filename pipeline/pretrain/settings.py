@@ -196,7 +196,7 @@ class Training(Settings):
             return content
         if content["cuda_graphs"]:
             raise ValueError(
-                "cuda_graphs would record each block anew in each step, because its gathered weights have other "
+                "cuda_graphs would record each block again in each step, because its gathered weights have other "
                 "addresses: remove it"
             )
         return {key: value for key, value in content.items() if key != "cuda_graphs"}

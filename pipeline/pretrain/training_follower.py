@@ -22,7 +22,7 @@ from pipeline.energy.readings import format_current_power
 from pipeline.pretrain.monitors.metrics import EVENTS, SLOW_RATIO, TensorBoardWriter, read_metrics
 
 RECENT = 50  # steps whose pace is that of those to come
-QUIET_STEPS, QUIET_SECONDS = 10, 120.0  # a step that takes longer than both is told: a validation takes long, too
+QUIET_STEPS, QUIET_SECONDS = 10, 120.0  # a step that takes longer than both is reported: a validation takes long, too
 NUMBER = "[0-9]*"
 Lines = list[dict[str, Any]]
 
@@ -101,7 +101,7 @@ class LiveTensorBoard:
 
 
 def read_planned_steps(run_directory: Path, model: str) -> int | None:
-    """Return the last step of a training, by the settings of the attempt that began last; None where none tells it."""
+    """Return the last step of a training, by the settings of the attempt that began last; None if none has it."""
     begun = []
     for path in layout.ATTEMPT.glob(run_directory, attempt=f"{SEGMENT_STEP}.{model}.*"):
         with suppress(InputError, ValueError, KeyError, TypeError):

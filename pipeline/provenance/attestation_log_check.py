@@ -75,7 +75,7 @@ class AttestationLogCheck:
         signed = [line for line in self.lines if line.signatures]
         if not signed:
             if given:
-                self._report_log("is not signed: whoever could write these files could write the run anew.")
+                self._report_log("is not signed: whoever could write these files could rewrite the whole run.")
             elif own.is_file():
                 self._report_log(f"is not signed, although {PUBLIC_KEY} is the key of a signed run.")
             return None
@@ -125,7 +125,7 @@ class AttestationLogCheck:
             else:
                 self.report(
                     path,
-                    f"{ATTESTATION_LOG} was written anew since {time:%Y-%m-%d %H:%M} UTC: {path} was of another one.",
+                    f"{ATTESTATION_LOG} was rewritten since {time:%Y-%m-%d %H:%M} UTC: {path} was of another one.",
                 )
         last = TIMESTAMP.relative_path(sha256=self.lines[-1].sha256) if self.lines else ""
         if certificates and last and last not in stamps:
@@ -146,7 +146,7 @@ class AttestationLogCheck:
         for checkpoint in known:
             if (checkpoint.sha256, checkpoint.lines) not in own:
                 self._report_log(
-                    f"was written anew or cut: {published.name} has the checkpoint {checkpoint.sha256[:16]}… of its "
+                    f"was rewritten or truncated: {published.name} has the checkpoint {checkpoint.sha256[:16]}… of its "
                     f"line {checkpoint.lines}."
                 )
         if not known:
@@ -166,7 +166,7 @@ class AttestationLogCheck:
     def check_crate_checkpoint(self, crate: str, checkpoint: LogCheckpoint) -> None:
         if len(self.lines) < checkpoint.lines or self.lines[checkpoint.lines - 1].sha256 != checkpoint.sha256:
             self._report_log(
-                f"was written anew or cut: {crate} says that line {checkpoint.lines} has the sha256 "
+                f"was rewritten or truncated: {crate} says that line {checkpoint.lines} has the sha256 "
                 f"{checkpoint.sha256}."
             )
 

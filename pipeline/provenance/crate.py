@@ -253,8 +253,8 @@ def run(
 
     The jobs of the run are the records among `files` (all records of the folder if there is none among them);
     other files in the folder are listed without a job. Joules are those of `report/energy.json`.
-    `workflow` is the Snakefile and what it includes; they are copied to the folder `kept`. `readme` tells a person what
-    the folder is, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
+    `workflow` is the Snakefile and what it includes; they are copied to the folder `kept`. `readme` explains the
+    folder to a person, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
     """
     run_directory = crate.parent
     planned = {file.name for file in find_record_files(FileStore(run_directory), files)}

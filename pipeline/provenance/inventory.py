@@ -29,7 +29,7 @@ NO_VOUCHER = "nobody"
 
 WRITE_ONCE = "is written once"
 APPEND_ONLY = "grows at its end"
-REPLACEABLE = "is written anew when its job runs again"
+REPLACEABLE = "is rewritten when its job runs again"
 
 
 class FileKind(NamedTuple):

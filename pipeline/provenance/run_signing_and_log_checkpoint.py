@@ -144,7 +144,7 @@ def _set_signing_key(run_directory: Path, settings: Provenance) -> None:
     public = signing_keys.load_private_key(path).public_key()
     text, own = signing_keys.public_key_pem(public), run_directory / layout.PUBLIC_KEY
     if own.is_file() and own.read_bytes() != text:
-        raise InputError(f"provenance.key: {run_directory} is signed with another key: go on with that one, or anew")
+        raise InputError(f"provenance.key: {run_directory} is signed with another key: use that one or a new folder")
     if any(not line.signatures for line in read_log(run_directory)) and not own.is_file():
         raise InputError(
             f"provenance.key: {run_directory} was begun unsigned, and a signature would vouch for what nobody signed: "

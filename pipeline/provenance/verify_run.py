@@ -316,7 +316,7 @@ def _run_verification(run_directory: Path, trusted: TrustAnchors) -> tuple[list[
 def _format_signature(signed: LogSignature | None) -> str:
     """Who vouches for the run, and how far that goes."""
     if signed is None:
-        return "unsigned: who could write these files could write the run anew; compare the crate's published sha256"
+        return "unsigned: whoever could write these files could rewrite the run; compare the crate's published sha256"
     if signed.key_given:
         return f"signed by {signed.owner} with the key given (sha256 {signed.key_sha256})"
     return (

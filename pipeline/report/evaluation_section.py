@@ -198,7 +198,7 @@ def measure_evaluation_cost(reader: RunReader, model: str, account: EnergyAccoun
 
 
 def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) -> list[Json]:
-    """Return, of the last checkpoint of each model, the scores on items that stood in its corpus and on the others.
+    """Return, of the last checkpoint of each model, the scores on items that were in its corpus and on the others.
 
     A task has its main score alone, or all of its binary metrics if that has no such row.
 

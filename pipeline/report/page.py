@@ -180,8 +180,8 @@ def run(
         records: the records of the jobs before the report.
         files: the artefacts of the run, which `RunReader` identifies by their paths.
         carbon_intensity: the table of the grid's intensity over time, where one is configured and is there.
-        experiments: the folder of a page for each experiment, where there are some: the models that are their cells
-            stand there, and not on the page, but for their jobs and joules, and among the key figures.
+        experiments: the folder of a page for each experiment, where there are some. The models that are their cells
+            are on these pages; the main page has only their jobs and joules, and the key figures have them too.
 
     Raises:
         InputError: a file is not what its name says.

@@ -49,8 +49,8 @@ class Disclosure(Settings):
     """Statements of the provider; a missing one is counted and listed in the papers as not stated, with its key."""
 
     intended_use: Text | None = Field(default=None, description="by whom and for what the models are meant")
-    acceptable_use: Text | None = Field(default=None, description="what they may not be used for, or where that stands")
-    limitations: Text | None = Field(default=None, description="what is known to go wrong, besides what records tell")
+    acceptable_use: Text | None = Field(default=None, description="what they may not be used for, or where to read it")
+    limitations: Text | None = Field(default=None, description="what is known to go wrong, besides what records show")
     distribution: Text | None = Field(default=None, description="how the models reach those who use them")
     model_license: str | None = Field(default=None, description="of the weights, an SPDX expression or words")
     released: datetime.date | None = Field(default=None, description="through any channel, YYYY-MM-DD")

@@ -174,7 +174,7 @@ def platform_edits(name: str, known: Mapping[str, str] = {}) -> NewPart:
     return NewPart(
         (NewFile(file, content), NewFile(test, _render("platform_test.py.jinja", name=name))),
         (
-            f"Remove the comment signs of what you know in {file}, and write the source beside each figure.",
+            f"Remove the comment signs of what you know in {file}, and write the source next to each figure.",
             f"python -m pytest {test}",
             f"polder platform check --platform {name} --account ACCOUNT    # on its login node",
         ),

@@ -1,6 +1,6 @@
 """Describe a cluster by what its Slurm says, as lines of a platform file.
 
-A partition is chosen if sbatch would take a job there, and the others stand next to it as comments.
+A partition is chosen if sbatch would take a job there, and the others are next to it as comments.
 """
 
 from __future__ import annotations

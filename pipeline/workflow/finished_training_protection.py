@@ -232,7 +232,7 @@ class FinishedTraining:
                 before_it = self._segment_record(other, int(number)) if other == model else None
                 written = before_it.outputs if before_it else ()
                 if any(one.path == entry.path and one.sha256 != entry.sha256 for one in written):
-                    yield f"the milestone of step {number}, which it goes on from, was made anew since"
+                    yield f"the milestone of step {number}, which it continues, was made again since"
 
     def _describe_changed_start(self, model: str, record: Record) -> Iterator[str]:
         pretrained = self.config.models[model].pretrained
@@ -338,7 +338,7 @@ class FinishedTraining:
             if step < last and (model, step) not in self._records:
                 return (
                     f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "
-                    f"anew would throw away what was trained from it, up to step {last}: put it back from a copy, or "
+                    f"again would throw away what was trained from it, up to step {last}: put it back from a copy, or "
                     f"have the model trained again: run: {{retrain: [{model}]}}"
                 )
         return None

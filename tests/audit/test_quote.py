@@ -73,10 +73,7 @@ def test_quote_output_shows_source_license_holder_and_steps(
     assert main(["provenance", "quote", str(run_directory), "tiny", held]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert (
-        lines[1]
-        == "found: the whole text stands in the training documents of tiny, in 1 part of at least 40 characters"
-    )
+    assert lines[1] == "found: the whole text is in the training documents of tiny, in 1 part of at least 40 characters"
     assert lines[2] == f"characters 1 to 100, 1 time in 1 document: {held!r}"
     steps = sorted(
         {visit["step"] for visit in TrainingAudit(run_directory, "tiny").find_document_visits("words/all/7")}
@@ -108,7 +105,7 @@ def test_absent_quote_is_reported_as_not_found(run_directory: Path, capsys: pyte
     ask = ["provenance", "quote", str(run_directory), "tiny"]
     assert main([*ask, "a sentence that nobody ever wrote down in these documents"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == (
-        "not found: no part of it of 40 characters or more stands in the training documents of tiny"
+        "not found: no part of it of 40 characters or more is in the training documents of tiny"
     )
     for wrong, message in (([" "], "the text is empty"), (["het", "--minimum", "0"], "--minimum 0 is no length")):
         assert main([*ask, *wrong]) == 2

@@ -88,7 +88,7 @@ def test_default_is_one_milestone() -> None:
         ({"flash_attention": False, "sampling": {"mask_documents": True}}, "mask_documents to false"),
         ({"float8": True, "precision": "bf16"}, "float8 needs compile, .* set compile to true and precision to bf16"),
         ({"float8": True, "compile": True}, "float8 needs compile, .* and precision bf16"),
-        ({"cuda_graphs": True, "compile": True}, "cuda_graphs would record each block anew .*: remove it"),
+        ({"cuda_graphs": True, "compile": True}, "cuda_graphs would record each block again .*: remove it"),
         ({"learning_rat": 1}, "learning_rat"),
     ],
 )

@@ -441,18 +441,18 @@ def test_run_rewritten_without_the_key_is_detected(run: Signed, tmp_path: Path) 
 def test_run_rewritten_with_the_key_does_not_match_timestamp_and_publication(run: Signed, authority: Authority) -> None:
     rewrite(run.folder, BETTER, run.key)
     (problem,) = run.problems()
-    assert "was written anew since" in problem and "provenance/timestamps/" in problem
+    assert "was rewritten since" in problem and "provenance/timestamps/" in problem
     shutil.rmtree(run.folder / "provenance/timestamps")
     assert run.problems() == []  # whoever has the key can, and a reader without anchors cannot know
     (problem,) = run.problems(timestamp_certificates=authority.certificate)
     assert "no authority has seen the last line" in problem
     (problem,) = run.problems(log=run.heads)
-    assert "was written anew or cut" in problem
+    assert "was rewritten or truncated" in problem
 
 
 def test_run_rolled_back_to_an_earlier_state_does_not_match_the_publication(run: Signed) -> None:
     on_lines(lambda lines: lines[:-1])(run.folder)
-    assert any("was written anew or cut" in problem for problem in run.problems(log=run.heads))
+    assert any("was rewritten or truncated" in problem for problem in run.problems(log=run.heads))
     assert any("is unknown: no attestation names it" in problem for problem in run.problems())
 
 
@@ -485,7 +485,7 @@ def test_run_rewritten_and_republished_is_detected_by_its_first_log(run: Signed,
     assert forged is not None
     run_signing_and_log_checkpoint.append_published_checkpoint(Path(published), forged)
     (problem,) = run.problems(log=published)
-    assert "was written anew or cut: heads.jsonl has the checkpoint" in problem
+    assert "was rewritten or truncated: heads.jsonl has the checkpoint" in problem
 
 
 # Files that nobody may write after an invocation ended, and those that only a repeated step may.

@@ -142,7 +142,7 @@ def test_failure_before_the_crate_cannot_be_dropped_if_the_crate_is_pinned(finis
     (finished / FAILED).unlink()
     rechain(finished, lambda statement: statement["subject"][0]["name"] != FAILED)
     (problem,) = verify_run(finished, TrustAnchors(crate)).problems
-    assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
+    assert problem.startswith(f"{ATTESTATION_LOG} was rewritten or truncated: {CRATE} says that line ")
 
 
 def test_failure_after_the_crate_is_covered_by_the_published_log(
@@ -160,7 +160,7 @@ def test_failure_after_the_crate_is_covered_by_the_published_log(
     (folder / "provenance/attempts/corpus.filter.later.json").unlink()
     (folder / "logs/corpus.filter.later.log").unlink()
     assert any(
-        "was written anew or cut" in problem
+        "was rewritten or truncated" in problem
         for problem in verify_run(folder, TrustAnchors(crate, log=published)).problems
     )
     assert verify_run(folder, TrustAnchors(crate)).problems == []
@@ -175,7 +175,7 @@ def test_readings_before_the_crate_cannot_shrink_if_the_crate_is_pinned(finished
     divide(finished, READING)
     rechain(finished)
     (problem,) = verify_run(finished, TrustAnchors(crate)).problems
-    assert problem.startswith(f"{ATTESTATION_LOG} was written anew or cut: {CRATE} says that line ")
+    assert problem.startswith(f"{ATTESTATION_LOG} was rewritten or truncated: {CRATE} says that line ")
 
 
 @pytest.mark.parametrize("path", [READING, FAILED, "provenance/frozen/1.json", OF_SNAKEMAKE])

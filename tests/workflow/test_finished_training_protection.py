@@ -216,7 +216,7 @@ def test_milestone_that_differs_from_its_record_is_not_kept(made: Path) -> None:
     (made / "small/provenance/records/pretrain.segment.base.20.json").write_text('{"outputs": 3')
     result = finished(made, {"protected_device_hours": 0.5})
     assert result.kept_versions("base", 20) is None
-    sentence = "the milestone of step 20 is not there as its record says, and to make it anew would throw away what was"
+    sentence = "the milestone of step 20 is not there as its record says, and to make it again would throw away"
     assert sentence in (result.find_refusal("base") or "") and "up to step 40: put it back" in (
         result.find_refusal("base") or ""
     )
@@ -289,9 +289,7 @@ def test_rebuilt_milestone_is_reported_for_its_continuations(made: Path) -> None
     change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "new"}])
     assert finished(made).find_refusal("base") is None
     change_record(made, 40, inputs=[*inputs, {"name": "previous", "path": state, "sha256": "old"}])
-    assert "the milestone of step 20, which it goes on from, was made anew" in (
-        finished(made).find_refusal("base") or ""
-    )
+    assert "the milestone of step 20, which it continues, was made again" in (finished(made).find_refusal("base") or "")
 
 
 def test_unfinished_training_is_not_protected(made: Path) -> None:
@@ -404,4 +402,4 @@ def test_rebuilt_initial_milestone_is_reported(made: Path) -> None:
     record["outputs"][0]["sha256"] = "1" * 64
     path.write_text(json.dumps(record))
     refused = finished(made, pretrained="models/large").find_refusal("base")
-    assert refused and "the milestone of step 0, which it goes on from, was made anew since" in refused
+    assert refused and "the milestone of step 0, which it continues, was made again since" in refused

@@ -113,7 +113,7 @@ _REPETITION: dict[Genre, dict[str, Any]] = {
 }
 _REPETITION["historical"] = _REPETITION["web"]  # short items of newspapers, and refrains
 _HISTORICAL_MINIMUM_SCORE = 0.4
-"""Models of languages know modern spelling; the share of function words tells other languages apart."""
+"""Models of languages know modern spelling; the share of function words identifies other languages."""
 
 
 def _genre_language_rules(genre: Genre, language: str) -> LanguageRules:

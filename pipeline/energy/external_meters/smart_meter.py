@@ -75,7 +75,7 @@ def _read_values_by_time(table: MeterTable, meter: SmartMeter) -> list[_OutletVa
         if moment <= before:
             back = f"goes back by {before - moment:g} s" if moment < before else "stops"
             raise InputError(
-                f"{table.name}, line {row.line}: its clock {back}, so its times cannot be told apart: split the file "
+                f"{table.name}, line {row.line}: its clock {back}, so its times are ambiguous: split the file "
                 "there and leave out what is wrong"
             )
         last[series] = (row.line, moment, figures)

@@ -68,7 +68,7 @@ def _memorization_settings(config: Config, model: str) -> MemorizationSettings |
 
 
 def differences_settings(config: Config, i: Wildcards) -> Settings:
-    """Models that are trained alike on the same tokens are told from their seeds, if these are not the same."""
+    """Group the models that differ in their seed alone, and pass their seeds to the step."""
     groups: dict[str, dict[int, str]] = {}
     for name, model in sorted(config.compared_models().items()):
         trained = config.segment_settings(name, model.training.steps).result_settings()

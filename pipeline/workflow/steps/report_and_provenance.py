@@ -210,7 +210,7 @@ STEPS = (
         ),
         need=ResourceNeeds(minutes=60, memory_megabytes=4000),
         parameters={"run": lambda run, w: run.run},
-        # What the cluster's meters know of the jobs so far. A meter that does not answer is told in the report and
+        # What the cluster's meters know of the jobs so far. A meter that does not answer is named in the report and
         # stops nothing; a configuration of meters that has no sense does.
         first_command=lambda run: f"python -m pipeline accounting {run} > {{log}} 2>&1",
     ),
