@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import template_context
+from pipeline.report import energy_section, template_context
 from pipeline.report.key_figures import ConservationCheck, list_conservation_checks
+from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made, outline
 from tests.report.test_translator import dutch_catalogue
@@ -32,6 +33,26 @@ def test_questions_are_answered_before_the_sections(run_folder: Run) -> None:
     assert "base Dutch (nl) 17 (9 to 25) 1 of 2 tasks" in text
     assert "failed 1, killed 1." in text
     assert "segment up to step 500: batches left out 2." in text
+
+
+def test_first_screen_begins_with_the_contents_and_names_what_is_missing(
+    run_folder: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
+    assert first.index("Sources and rights") < first.index("What was made")
+    assert "Corpus main: 1,581 of 2,000 documents were kept (" in first
+    assert "Energy measurement: meters saw 90.0 % of the time on nodes (problems: 1)." in first
+    assert re.search(r"The provider has answered 1 of \d+ questions of the legal documents\.", first)
+
+    def without_meters(*given: Any) -> dict[str, Any]:
+        content = make_accounting(*given)
+        content["coverage"]["measured_node_seconds"] = 0.0
+        content["total"] |= {"measured_joules": 0.0, "estimated_joules": content["total"]["joules"]}
+        return content
+
+    monkeypatch.setattr(energy_section, "_compute_accounting", without_meters)
+    first = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
+    assert "No energy was measured: meters saw 0.0 % of the time on nodes (section 8)." in first
 
 
 def test_only_used_sources_are_named_and_all_are_counted(run_folder: Run) -> None:

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from pipeline.core.settings import Pretrained
+from pipeline.energy.attribution.node_power import ESTIMATED, SHARED
+from pipeline.energy.power_model import GENERIC
+from pipeline.report import energy_section
 from pipeline.report.papers.write import DOCUMENT_NAMES
 from pipeline.report.settings import Crawler, Disclosure
+from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run
 from tests.report.test_page import made
 from tests.report.test_translator import dutch_catalogue
@@ -43,6 +47,23 @@ def table(folder: Path, name: str, title: str) -> list[list[str]]:
     ]
     rows: list[list[str]] = result["rows"]
     return rows
+
+
+def test_energy_method_names_each_meter_once_in_the_language_of_the_paper(
+    run_folder: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_meters(*given: Any) -> dict[str, Any]:
+        content, model = make_accounting(*given), f"{ESTIMATED}: {GENERIC.source}"
+        content["model"] |= {"source": GENERIC.source}
+        content["total"]["meters"] = [model, f"{model}; {SHARED}"]
+        return content
+
+    monkeypatch.setattr(energy_section, "_compute_accounting", without_meters)
+    folder = written(run_folder)
+    english = answer(folder, "technical-documentation", "How the energy is known")["text"]
+    assert english == "; ".join([ESTIMATED, SHARED, GENERIC.source])
+    dutch = answer(folder, "technical-documentation", DUTCH["How the energy is known"], "nl")["text"]
+    assert dutch == "; ".join([DUTCH[ESTIMATED], DUTCH[SHARED], DUTCH[GENERIC.source]])
 
 
 def test_each_paper_exists_in_every_language_and_format(run_folder: Run) -> None:
