@@ -35,6 +35,13 @@ EMPTY_ROWS = """() => [...document.querySelectorAll("tr")].filter(row => row.off
   return cell.textContent.trim() && box.left < innerWidth - 20 && box.right > 20;
 })).map(row => row.textContent.slice(0, 80))"""
 
+# Cells of the overview's table that end outside of the screen.
+CLIPPED_CELLS = """() => [...document.querySelectorAll(".overview td, .overview th")].filter(cell =>
+  cell.getBoundingClientRect().right > innerWidth).map(cell => cell.textContent)"""
+# Cells that a style takes out of the columns of their table.
+SHIFTED_CELLS = """() => [...document.querySelectorAll("td, th")].filter(cell => cell.offsetHeight &&
+  getComputedStyle(cell).display !== "table-cell").map(cell => cell.outerHTML.slice(0, 80))"""
+
 
 def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[str, object]:
     """Return what a reader sees of the page, on a desktop, on a phone, on paper and without JavaScript."""
@@ -65,6 +72,7 @@ def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[st
             field.fill("")
         observations["searches"] = desk.locator("input[type=search]").count()
         observations["overlaps"] = desk.evaluate(OVERLAPS)
+        observations["shifted_cells"] = desk.evaluate(SHIFTED_CELLS)
         axe = Axe().run(desk).response
         observations["axe"] = [
             [result["impact"], result["id"], [node["html"][:160] for node in result["nodes"][:3]]]
@@ -73,6 +81,7 @@ def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[st
         ]
         phone = browser.new_page(viewport={"width": 390, "height": 844})
         phone.goto(page.as_uri())
+        observations["clipped_cells"] = phone.evaluate(CLIPPED_CELLS)
         observations["phone_width"] = phone.evaluate("document.documentElement.scrollWidth")
         phone.evaluate("() => { for (const details of document.querySelectorAll('details')) details.open = true; }")
         observations["empty_rows"] = phone.evaluate(EMPTY_ROWS)
