@@ -44,15 +44,20 @@ def test_first_screen_begins_with_the_contents_and_names_what_is_missing(
     assert "Energy measurement: meters saw 90.0 % of the time on nodes (problems: 1)." in first
     assert re.search(r"The provider has answered 1 of \d+ questions of the legal documents\.", first)
 
-    def without_meters(*given: Any) -> dict[str, Any]:
-        content = make_accounting(*given)
-        content["coverage"]["measured_node_seconds"] = 0.0
-        content["total"] |= {"measured_joules": 0.0, "estimated_joules": content["total"]["joules"]}
-        return content
+    for measured, sentence in (
+        (0.0, "No energy was measured: meters saw 0.0 % of the time on nodes (section 8)."),
+        (1.0, "Energy measurement: meters saw 0.0 % of the time on nodes (problems: 1)."),
+    ):
 
-    monkeypatch.setattr(energy_section, "_compute_accounting", without_meters)
-    first = outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
-    assert "No energy was measured: meters saw 0.0 % of the time on nodes (section 8)." in first
+        def change_accounting(*given: Any, share: float = measured) -> dict[str, Any]:
+            content = make_accounting(*given)
+            content["coverage"]["measured_node_seconds"] = 0.0
+            joules = content["total"]["joules"]
+            content["total"] |= {"measured_joules": share * joules, "estimated_joules": (1 - share) * joules}
+            return content
+
+        monkeypatch.setattr(energy_section, "_compute_accounting", change_accounting)
+        assert sentence in outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
 
 
 def test_only_used_sources_are_named_and_all_are_counted(run_folder: Run) -> None:
