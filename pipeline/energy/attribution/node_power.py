@@ -242,7 +242,7 @@ class NodePower:
                 ),
             ]
             own = np.where(here, watts, 0.0)
-            sentence = f"power model, estimated: {UNREAD_SOURCE}" if is_share else self.model.sentence
+            sentence = f"{ESTIMATED}: {UNREAD_SOURCE}" if is_share else self.model.sentence
             channels.append(PowerChannel(component, "estimated", sentence, own, errors, BY_CPU))
         return channels
 
