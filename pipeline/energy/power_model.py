@@ -81,7 +81,7 @@ the low end.
 """
 
 UNREAD_WATTS, UNREAD_SHARE = PowerInterval(50.0, 0.0, 150.0), PowerInterval(0.10, 0.03, 0.30)
-"""The power of an unknown node apart from its processors and boards, if meters read these: watts, and a share of theirs.
+"""Power of an unknown node apart from its processors and boards, if meters read these: watts, and a share of theirs.
 
 Mainboard, disks, fans, and the losses of voltage converters and power supply. Fitted to 318 runs on a PC with an RTX
 4090 and a Core i9-13900K against a meter at its socket (Fischer 2025, github.com/raphischer/ai-energy-validation), by
