@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import energy_section, template_context
+from pipeline.report import energy_accounting, template_context
 from pipeline.report.key_figures import ConservationCheck, list_conservation_checks
 from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run
@@ -56,7 +56,7 @@ def test_first_screen_begins_with_the_contents_and_names_what_is_missing(
             content["total"] |= {"measured_joules": share * joules, "estimated_joules": (1 - share) * joules}
             return content
 
-        monkeypatch.setattr(energy_section, "_compute_accounting", change_accounting)
+        monkeypatch.setattr(energy_accounting, "_compute_accounting", change_accounting)
         assert sentence in outline(made(run_folder)["page"]).text.partition("1. Summary")[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 from pipeline.core.settings import Pretrained
 from pipeline.energy.attribution.node_power import ESTIMATED, SHARED
 from pipeline.energy.power_model import GENERIC
-from pipeline.report import energy_section
+from pipeline.report import energy_accounting
 from pipeline.report.papers.write import DOCUMENT_NAMES
 from pipeline.report.settings import Crawler, Disclosure
 from tests.report.account_example import make_accounting
@@ -58,7 +58,7 @@ def test_energy_method_names_each_meter_once_in_the_language_of_the_paper(
         content["total"]["meters"] = [model, f"{model}; {SHARED}"]
         return content
 
-    monkeypatch.setattr(energy_section, "_compute_accounting", without_meters)
+    monkeypatch.setattr(energy_accounting, "_compute_accounting", without_meters)
     folder = written(run_folder)
     english = answer(folder, "technical-documentation", "How the energy is known")["text"]
     assert english == "; ".join([ESTIMATED, SHARED, GENERIC.source])
