@@ -24,7 +24,7 @@ from pipeline.report.translator import translator
 from tests.report.test_page import made, outline
 
 FOLDER = Path(module.__file__).parent
-ALIKE = {"Bytes", "Contact", "Corpus", "Tokens", "corpus {name}: {kind} {number}", "{number} parameters ({band})"}
+ALIKE = {"Bytes", "Contact", "Corpus", "Tokens", "corpus {name}: {number} {kind}", "{number} parameters ({band})"}
 MADE_UP = ("corpus {corpus}", "token set {tokens}", "energy: total = ")  # of parts, in `checks`
 
 
@@ -54,6 +54,7 @@ def said_by_papers() -> set[str]:
     bands = (*facts.SIZE_BANDS, *facts.PARAMETER_BANDS)
     result = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
     result |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *answers.CURATION_STEPS.values()}
+    result |= {*answers.PERSONAL_DATA.values()}
     for form in read_forms().values():
         result |= {form.title, form.law}
         for section in form.sections.values():

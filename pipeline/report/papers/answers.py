@@ -36,9 +36,9 @@ SENTENCES = "answers.jinja"
 MANIFESTS = layout.MANIFEST.glob_pattern()
 FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
 CURATION_STEPS = {
-    "filter": "rules of rights, language and quality removed {number}",
-    "deduplicate": "a search for copies removed {number}",
-    "decontaminate": "a search for test questions removed {number}",
+    "filter": "{number} removed by rules of rights, language and quality",
+    "deduplicate": "{number} removed because they repeat another document",
+    "decontaminate": "{number} removed because they contain questions that the model is tested with",
 }
 """By the name of a step of the corpus in its statistics: a sentence for readers who are no engineers."""
 SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
@@ -54,9 +54,23 @@ CORPUS_ANSWERS = {
     "languages": "none",
     "curation": "none",
     "personal_data": "none found by a pattern, or not searched for",
-    "flags": "no list and no classifier was set",
+    "flags": "not searched for: no list of words and no classifier was set",
 }
 """By the answers that have sentences for each corpus: what is said where there are none."""
+PERSONAL_DATA = {
+    "address": "postal addresses",
+    "bsn": "citizen service numbers (BSN)",
+    "credit_card": "credit card numbers",
+    "email": "e-mail addresses",
+    "iban": "bank account numbers (IBAN)",
+    "ip": "internet addresses (IP)",
+    "kvk": "numbers of the trade register (KvK)",
+    "name": "names of persons",
+    "number_plate": "number plates",
+    "passport": "passport numbers",
+    "telephone": "telephone numbers",
+}
+"""By the kind of personal data in the statistics of a corpus: its name for readers who are no engineers."""
 
 
 @cache
@@ -83,7 +97,7 @@ class Answers:
     ) -> None:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
-        known["curation_steps"] = CURATION_STEPS
+        known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA}
         self._sentences: Any = _load_template().make_module(known)
 
     def provider_answer(self, name: str) -> Answer:
@@ -179,8 +193,9 @@ class Answers:
     def size_method(self) -> Answer:
         """What bytes and tokens are counts of."""
         text = self.words(
-            "Bytes are those of the text itself, not compressed. Tokens are counted after this run's own tokenizer "
-            "(the program that splits text into tokens) has split all texts."
+            "Bytes are those of the text itself, not compressed; only the tables of sources have those of their files. "
+            "Documents count by their own language, in the tables by that of their source. Tokens are counted after "
+            "this run's own tokenizer (the program that splits text into tokens) has split all texts."
         )
         return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
 
@@ -215,7 +230,13 @@ class Answers:
         w = self.words
         head = (
             *(w("Source"), w("Language"), w("License"), w("Basis"), w("Holder"), w("Address"), w("Version")),
-            *(w("Bytes read"), w("Documents read"), w("Documents used"), w("Tokens"), w("Times read", "papers")),
+            *(
+                w("Bytes of its files"),
+                w("Documents read"),
+                w("Documents used"),
+                w("Tokens"),
+                w("Times read in training"),
+            ),
         )
         unknown = w("not stated")
         rows = tuple(

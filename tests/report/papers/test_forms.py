@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pipeline.report.papers.answers import ANSWERS, Answers, is_answer, is_table
+from pipeline.corpus.personal_data.text_masking import KINDS
+from pipeline.report.papers.answers import ANSWERS, PERSONAL_DATA, Answers, is_answer, is_table
 from pipeline.report.papers.write import SectionForm, read_forms
 from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
 from pipeline.report.translator import translator
@@ -44,7 +45,8 @@ def test_corpus_without_personal_data_is_omitted_from_the_sentence() -> None:
     corpora = [{"name": "a", "personal_data": [("email", 2)]}, {"name": "b", "personal_data": []}]
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": corpora}
     answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [], translator("en"))
-    assert answers.answer("personal_data").text == "corpus a: email 2"
+    assert answers.answer("personal_data").text == "corpus a: 2 e-mail addresses"
+    assert PERSONAL_DATA.keys() == {*KINDS, "name"}
     page["corpora"] = corpora[1:]
     assert answers.answer("personal_data").text == "none found by a pattern, or not searched for"
 
