@@ -13,7 +13,7 @@ from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
 from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
-from pipeline.config.key_errors_and_deprecations import format_validation_error, replace_deprecated_names
+from pipeline.config.key_errors_and_deprecations import Origin, format_validation_error, replace_deprecated_names, suggest_name
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check_retrain_models, check_sections
@@ -51,6 +51,7 @@ class Config(Sections):
     _genres: dict[str, GenreEstimate] = PrivateAttr(default_factory=dict)
     _older_defaults: dict[str, frozenset[str] | None] = PrivateAttr(default_factory=dict)
     """Corpora without a preset in a run that began when the default was `standard`, with their keys if written."""
+    _origin: Origin = PrivateAttr(default_factory=Origin)
 
     @model_validator(mode="after")
     def _validate_and_add_cells(self) -> Config:
@@ -69,10 +70,8 @@ class Config(Sections):
         written = dict(self.models)
         for name, experiment in self.experiments.items():
             if experiment.base not in written:
-                known = ", ".join(sorted(written)) or "there are none"
-                raise ValueError(
-                    f"experiments.{name}.base: there is no model {experiment.base!r}; choose one of {known}"
-                )
+                near = suggest_name(experiment.base, written)
+                raise ValueError(f"experiments.{name}.base: there is no model {experiment.base!r}: {near}")
             base = written[experiment.base]
             try:
                 cells = [*expand_experiment(name, experiment, base, self.model_seed(experiment.base), place)]
@@ -111,8 +110,13 @@ class Config(Sections):
 
     def _checked_vocabulary_size(self, tokens: str) -> int:
         if tokens not in self.tokens:
-            raise ValueError(f"there is no token set {tokens!r}; choose one of {', '.join(sorted(self.tokens))}")
+            raise ValueError(f"there is no token set {tokens!r}: {suggest_name(tokens, self.tokens)}")
         return self.vocabulary_size(tokens)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the configuration was written."""
+        return self._origin
 
     def experiment_pages(self) -> dict[str, ExperimentPage]:
         """Return the settings of the page of each experiment, with its cells."""
@@ -384,14 +388,19 @@ def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> C
     Raises:
         InputError: with one sentence that names the key and suggests the nearest known one.
     """
-    content, _ = replace_deprecated_names(raw)
+    content, deprecations = replace_deprecated_names(raw)
+    origin = Origin(content, files[::-1], deprecations)
     older = find_older_defaults(content)
     corpora = {"corpus": {**content.get("corpus", {}), **older}} if older else {}
-    platform = load_platform_settings(str(raw.get("platform", "local")))
+    try:
+        platform = load_platform_settings(str(raw.get("platform", "local")))
+    except InputError as error:
+        raise InputError(origin.add_place(str(error))) from None
     try:
         config = Config.model_validate({**content, **corpora, "platform": platform})
     except ValidationError as error:
-        raise InputError(format_validation_error(error, Config, "configuration", content, files[::-1])) from None
+        raise InputError(format_validation_error(error, Config, "configuration", content, origin.files)) from None
+    config._origin = origin
     written = content.get("corpus", {})
     config._older_defaults.update({name: frozenset(written[name] or {}) if name in written else None for name in older})
     return config

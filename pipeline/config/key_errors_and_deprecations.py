@@ -9,6 +9,7 @@ import datetime
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,34 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import find_line
+from pipeline.sources.spdx_licenses import suggest_license
+
+NAME = r"^[a-z0-9][a-z0-9_-]*$"
+"""The pattern of the names of runs, sources, models and other sections."""
 
 
-def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the known keys of a model at the place of an unknown one."""
+def _find_schema(model: type[BaseModel], location: tuple[str | int, ...]) -> dict[str, Any]:
+    """Return the JSON Schema of a key of a model; empty where it has none."""
     schema: Any = model.model_json_schema()
     node = schema
-    for part in location[:-1]:
-        if isinstance(part, int):
-            node = node.get("items", {})
-        elif part in node.get("properties", {}):
-            node = node["properties"][part]
-        else:
-            node = next(iter(node.get("patternProperties", {}).values()), {})
+    for part in (*location, None):
         node = next((option for option in node.get("anyOf", []) if "$ref" in option), node)
         while "$ref" in node:
             node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return sorted(node.get("properties", {}))
+        if isinstance(part, int):
+            node = node.get("items", {})
+        elif part is not None and part in node.get("properties", {}):
+            node = node["properties"][part]
+        elif part is not None:
+            node = next(iter(node.get("patternProperties", {}).values()), {})
+    return dict(node)
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return the advice for an unknown name: the nearest known one, else all."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.casefold(), names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names) or 'none'}"
 
 
 def _format_key_path(location: tuple[str | int, ...], content: Any) -> str:
@@ -57,8 +69,132 @@ def _find_place(location: Sequence[str | int], value: Any, files: Iterable[Path]
     return None
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a configuration was written. All are equal, because a run does not depend on it.
+
+    Attributes:
+        content: the configuration as written, with the current names of keys.
+        files: of YAML, the one that counts most first.
+        deprecations: a sentence for each old name.
+    """
+
+    content: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    files: Sequence[Path] = field(default=(), compare=False)
+    deprecations: Sequence[str] = field(default=(), compare=False)
+
+    def add_place(self, sentence: str) -> str:
+        """Return a sentence that begins with a key, as `corpus.main.x: …`, behind its file and line if a file has it.
+
+        A sentence that begins with `source NAME` gets the line of the key of that source whose value it quotes.
+        """
+        match = re.match(r"(?:configuration: )?(source )?([\w-]+(?:\.[\w-]+)*)", sentence)
+        location: list[str | int] = [*["sources"] * bool(match[1]), *match[2].split(".")] if match else []
+        if location[:1] == ["sources"] and location[1:]:
+            location[1:] = self._locate_in_source(str(location[1]), location[2:], sentence)
+        while location and location[0] in self.content:
+            if place := _find_place(location, None, self.files):
+                return f"{place}: {sentence.removeprefix('configuration: ')}"
+            location.pop()
+        return sentence
+
+    def _locate_in_source(self, name: str, keys: list[str | int], sentence: str) -> list[str | int]:
+        """Return the position of a source, the second of two of one name, and the key in it."""
+        for number, source in reversed([*enumerate(self.content.get("sources") or ())]):
+            if isinstance(source, Mapping) and source.get("name") == name:
+                quoted = {str(value): key for key, value in source.items() if len(str(value)) > 2 and key != "name"}
+                longest = max((value for value in quoted if value in sentence), key=len, default="")
+                return [number, *(keys or ([quoted[longest]] if longest else []))]
+        return [name, *keys]
+
+
+WHOLE_NUMBERS = ("int_parsing", "int_type", "int_from_float", "int_parsing_size")
+PATTERN_WORDS = {
+    NAME: "use lower case letters, digits, - and _ alone",
+    r"^https?://\S+$": "write an address that begins with https:// and has no spaces",
+}
+# Unknown keys by section, of which users ask something that is set elsewhere.
+OTHER_PLACES: dict[tuple[str | int, ...], str] = {
+    ("slurm", "time"): "time limits come from the plan of each job and from `minutes` of the partitions in "
+    "workflow/platforms/NAME.yaml: leave it out"
+}
+
+
+def _advise_map(given: Any, key: str, schema: Mapping[str, Any]) -> str:
+    kind = {list: "a list", str: "text", type(None): "empty"}.get(type(given), "one value")
+    keys = schema.get("required") or [*schema.get("properties", {})][:1]
+    if keys:
+        values = [str(given) if isinstance(given, str) else "…", *["…"] * len(keys)]
+        example = ", ".join(f"{name}: {value}" for name, value in zip(keys, values, strict=False))
+    else:
+        first = given[0] if isinstance(given, list) and given else None
+        example = f"{first['name'] if isinstance(first, Mapping) and 'name' in first else 'NAME'}: {{…}}"
+    return f"is {kind}, but needs keys: write `{key}: {{{example}}}`"
+
+
+def _advise_number(text: str, *, whole: bool) -> str:
+    if whole:
+        return "write a whole number without unit, such as 2048"
+    with_point = text.replace(",", ".")
+    example = with_point if re.fullmatch(r"-?\d+\.\d+", with_point) else "0.002"
+    return f"write a number with a point and without unit, such as {example}"
+
+
+def _advise_date(text: str) -> str:
+    day = re.fullmatch(r"(\d\d?)[-/. ](\d\d?)[-/. ](\d{4})", text)
+    return f"write {day[3]}-{int(day[2]):02}-{int(day[1]):02}" if day else "write the date as YYYY-MM-DD"
+
+
+def _advise_limit(kind: str, given: Any, limits: Mapping[str, Any]) -> str:
+    limit = next(iter(limits.values()))
+    if kind.startswith("less") and limit == 1 and isinstance(given, int | float) and 1 < given <= 100:
+        return f"write a fraction between 0 and 1: {given:g} % is {given / 100:g}"
+    words = {"greater_than_equal": "{} or more", "less_than_equal": "{} or less", "greater_than": "more than {}"}
+    return f"write {words.get(kind, 'less than {}').format(f'{limit:g}')}"
+
+
+def _advise(problem: Any, key: str, schema: Mapping[str, Any]) -> str:
+    """Return what a value needs to be, by the type of pydantic's error; pydantic's words where it has none of these."""
+    kind, given, context = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        return _advise_map(given, key, schema)
+    if kind == "list_type":
+        value = "{…}" if isinstance(given, Mapping) else given
+        return f"needs a list: write `{key}: [{'…' if value is None else value}]`"
+    if kind in WHOLE_NUMBERS or kind in ("float_parsing", "float_type"):
+        return _advise_number(str(given), whole=kind in WHOLE_NUMBERS)
+    if kind.startswith("bool_"):
+        return "write true or false"
+    if kind.startswith("date_"):
+        return _advise_date(str(given))
+    if kind.startswith(("greater_than", "less_than")):
+        return _advise_limit(kind, given, context)
+    if kind in ("literal_error", "enum"):
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        near = difflib.get_close_matches(str(given).replace("-", "_"), choices, n=1)
+        if near:
+            return f"there is no {given!r}: did you mean {near[0]!r}?"
+        return f"choose one of {', '.join(choices) or context['expected']}"
+    if kind == "string_pattern_mismatch":
+        words = PATTERN_WORDS.get(context["pattern"], f"it must match {context['pattern']}")
+        near_name = re.sub(r"[^a-z0-9]+", "-", str(given).casefold()).strip("-")
+        return f"{words}, such as {near_name}" if near_name and context["pattern"] == NAME else words
+    if kind == "string_type" and isinstance(given, bool | int | float | datetime.date):
+        return "this must be text, and YAML reads this as something else: put it in quotes"
+    if kind == "string_type":
+        return "is empty: write text, or leave the key out" if given is None else "write one text, no list and no keys"
+    if kind == "invalid_key":
+        return "this is no name of a key: write decimals with a point, and names in quotes"
+    if kind in ("string_too_short", "too_short"):
+        return "is too short: write something here"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    unknown = re.search(r"'([^']*)' is no SPDX license", message)
+    near_license = suggest_license(unknown[1]) if unknown else None
+    return f"{message[: unknown.end()]}: did you mean {near_license}?" if unknown and near_license else message
+
+
 def format_validation_error(
-    error: ValidationError, model: type[BaseModel], what: str, content: Any = None, files: Iterable[Path] = ()
+    error: ValidationError, model: type[BaseModel], what: str, content: Any = None, files: Sequence[Path] = ()
 ) -> str:
     """Return the first problem of what was to be such a model, as one sentence that names the key and the way out.
 
@@ -73,28 +209,25 @@ def format_validation_error(
     # key next to one that is missing was meant to be that one.
     problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
-    field = _format_key_path(location, content)
+    path = _format_key_path(location, content)
     is_missing = problem["type"] == "missing"  # then its section is named
-    what = _find_place(location[: len(location) - is_missing], problem["input"], files) or what
+    place = _find_place(location[: len(location) - is_missing], problem["input"], files) or what
     if problem["type"] == "extra_forbidden":
-        known = _known_keys(model, location)
+        known = sorted(_find_schema(model, location[:-1]).get("properties", {}))
         near = difflib.get_close_matches(str(location[-1]), known, n=1)
         advice = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
-        return f"{what}: unknown key {field}: {advice}"
-    message = problem["msg"].removeprefix("Value error, ")
+        return f"{place}: unknown key {path}: {OTHER_PLACES.get(location, advice)}"
     if location[-1:] == ("[key]",) and problem["type"] == "string_pattern_mismatch":
-        return f"{what}: the name {field.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"
-    if problem["type"] == "missing":
-        return f"{what}: the key {field} is missing: write it"
-    if problem["type"] == "string_type" and isinstance(problem["input"], bool | int | float | datetime.date):
-        message += ", and YAML reads this as something else: put it in quotes"
-    if problem["type"] in ("literal_error", "enum"):
-        choices = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        near = difflib.get_close_matches(str(problem["input"]).replace("-", "_"), choices, n=1)
-        if near:
-            return f"{what}: {field}: there is no {problem['input']!r}: did you mean {near[0]!r}?"
-    given = "" if not field or problem["type"] == "value_error" else f" (given: {str(problem['input'])[:80]!r})"
-    return f"{what}: {field + ': ' if field else ''}{message}{given}"
+        return f"{place}: the name {path.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"
+    if is_missing:
+        return f"{place}: the key {path} is missing: write it"
+    key = next((part for part in reversed(location) if isinstance(part, str)), "")
+    message = _advise(problem, key, _find_schema(model, location))
+    is_shown = problem["type"] in ("value_error", "model_type", "dict_type") or "did you mean" in message
+    given = "" if is_shown else f" (given: {str(problem['input'])[:80]!r})"
+    if not path:
+        return Origin(content or {}, files).add_place(f"{what}: {message}")
+    return f"{place}: {path}{' ' if message.startswith(('is ', 'needs ')) else ': '}{message}{given}"
 
 
 # By the path of a key, * for any name or entry of a list, its new name.

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.config.key_errors_and_deprecations import format_validation_error
+from pipeline.config.key_errors_and_deprecations import format_validation_error, suggest_name
 from pipeline.core.errors import InputError
-from pipeline.core.platform_files import load_platform
+from pipeline.core.platform_files import TEMPLATE, list_platforms, load_platform
 from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.settings import Energy
@@ -232,6 +232,8 @@ def load_platform_settings(name: str) -> Platform:
     Raises:
         InputError: there is no such platform, or its file says something that a platform has not.
     """
+    if name not in (*(known := list_platforms()), TEMPLATE):
+        raise InputError(f"configuration: platform: there is no {name!r}: {suggest_name(name, known)}")
     try:
         return Platform.model_validate(load_platform(name))
     except ValidationError as error:

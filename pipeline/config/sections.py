@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from pipeline.config.key_errors import NAME
 from pipeline.config.platforms import JobOptions, PartitionKind, Platform
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import Corpus, Perplexity
@@ -48,7 +49,6 @@ class Slurm(Settings):
     )
 
 
-NAME = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
+from pipeline.config.key_errors_and_deprecations import suggest_name
 from pipeline.config.sections import Sections
 from pipeline.core.batch_schedule import StepRange
 from pipeline.pretrain.settings import Training
@@ -49,7 +50,8 @@ def _check_licenses(config: Sections) -> None:
 def _check_references(config: Sections) -> None:
     names = [source.name for source in config.sources]
     if len(set(names)) < len(names):
-        raise ValueError(f"sources: the name {max(names, key=names.count)!r} is there twice; give each source its own")
+        name = max(names, key=names.count)
+        raise ValueError(f"sources.{name}.name: two sources have this name: give each source its own")
     references: list[tuple[str, str, Collection[str]]] = [
         *((f"tokenizer.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokenizer.items()),
         *((f"tokens.{n}.corpus", t.corpus, config.corpus) for n, t in config.tokens.items()),
@@ -58,7 +60,7 @@ def _check_references(config: Sections) -> None:
     ]
     for field, value, section in references:
         if value not in section:
-            raise ValueError(f"{field}: there is no {value!r}; choose one of {', '.join(sorted(section))}")
+            raise ValueError(f"{field}: there is no {value!r}: {suggest_name(value, section)}")
     for name, corpus in config.corpus.items():
         for key, named in (
             ("exclude_sources", corpus.exclude_sources),
@@ -66,7 +68,9 @@ def _check_references(config: Sections) -> None:
             ("decontamination.cannot_hold_items", corpus.decontamination.cannot_hold_items),
         ):
             if unknown := [source for source in named if source not in names]:
-                raise ValueError(f"corpus.{name}.{key}: there is no source {unknown[0]!r}")
+                raise ValueError(
+                    f"corpus.{name}.{key}: there is no source {unknown[0]!r}: {suggest_name(unknown[0], names)}"
+                )
         if not config.corpus_sources(name):
             raise ValueError(f"corpus.{name}.exclude_sources: no source is left; leave one out of the list")
         for source_name in config.corpus_sources(name):
@@ -91,8 +95,8 @@ def _check_vocabularies(config: Sections) -> None:
         for language in section.sample_weights:
             if language not in languages:
                 raise ValueError(
-                    f"tokenizer.{name}.sample_weights: corpus {section.corpus} has no language {language!r}; "
-                    f"choose one of {', '.join(sorted(languages))}"
+                    f"tokenizer.{name}.sample_weights: corpus {section.corpus} has no language {language!r}: "
+                    f"{suggest_name(language, languages)}"
                 )
 
 
@@ -101,8 +105,8 @@ def _check_perplexity(config: Sections) -> None:
     for name in config.scored_corpora("perplexity"):
         key, wanted = f"corpus.{name}.perplexity", config.perplexity_settings(name)
         if wanted.model not in config.models:
-            models = ", ".join(sorted(config.models)) or "there are none"
-            raise ValueError(f"{key}.model: there is no model {wanted.model!r}; choose one of {models}")
+            near = suggest_name(wanted.model, config.models)
+            raise ValueError(f"{key}.model: there is no model {wanted.model!r}: {near}")
         if wanted.tokens > (length := config.models[wanted.model].training.sequence_length):
             raise ValueError(f"{key}.tokens: the sequence_length of models.{wanted.model} is {length}: write less")
         behind, next_ones = set[str](), {name}
@@ -163,8 +167,8 @@ def _check_sampling(config: Sections) -> None:
                     continue
                 if amount and wanted not in known[mixture.by]:
                     raise ValueError(
-                        f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}; choose "
-                        f"one of {', '.join(known[mixture.by])}"
+                        f"models.{name}.training.sampling: corpus {corpus} has no {mixture.by} {wanted!r}: "
+                        f"{suggest_name(wanted, known[mixture.by])}"
                     )
 
 
@@ -179,8 +183,8 @@ def _check_training_starts(config: Sections) -> None:
             )
         key, other = f"models.{name}.training.start", config.models.get(start.model)
         if other is None or start.model == name:
-            others = ", ".join(sorted(config.models.keys() - {name})) or "there are none"
-            raise ValueError(f"{key}.model: there is no other model {start.model!r}; choose one of {others}")
+            near = suggest_name(start.model, config.models.keys() - {name})
+            raise ValueError(f"{key}.model: there is no other model {start.model!r}: {near}")
         if start.step not in (kept := other.training.milestone_steps()):
             steps = ", ".join(map(str, kept[:5])) + ", …" * (len(kept) > 5)
             raise ValueError(
@@ -219,7 +223,9 @@ def _check_described_sources(config: Sections) -> None:
     sources = {source.name for source in config.sources}
     for key in ("data_categories", "source_descriptions"):
         if unknown := sorted(getattr(config.disclosure, key).keys() - sources):
-            raise ValueError(f"disclosure.{key}: there is no source {unknown[0]!r}")
+            raise ValueError(
+                f"disclosure.{key}: there is no source {unknown[0]!r}: {suggest_name(unknown[0], sources)}"
+            )
 
 
 def _check_energy_policies(config: Sections) -> None:
@@ -251,7 +257,7 @@ def check_retrain_models(config: Sections) -> None:
     """
     known = {*config.models, *config.experiments}
     if unknown := sorted({*config.run.retrain} - known):
-        raise ValueError(f"run.retrain: there is no model {unknown[0]!r}; choose of {', '.join(sorted(known))}")
+        raise ValueError(f"run.retrain: there is no model {unknown[0]!r}: {suggest_name(unknown[0], known)}")
 
 
 def check_sections(config: Sections) -> None:

@@ -6,6 +6,7 @@ because a guess could assign a wrong license.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -81,6 +82,14 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
         return inside
 
     return either()
+
+
+def suggest_license(written: str) -> str | None:
+    """Return the SPDX license that a wrong identifier probably means; None if none is near."""
+    from packaging.licenses._spdx import LICENSES
+
+    near = difflib.get_close_matches(written.casefold(), LICENSES, n=1, cutoff=0.8) if len(written) > 4 else []  # GPL
+    return (written.strip() and parse_license(written.strip(), {})) or (LICENSES[near[0]]["id"] if near else None)
 
 
 PUBLIC_DOMAIN = "LicenseRef-Public-Domain"

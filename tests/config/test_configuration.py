@@ -69,7 +69,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("models.base.training.sampling", {"weights": {"brieven": 1}}, ["no source 'brieven'", "nl_brieven"]),
         ("corpus.main.exclude_sources", ["nothere"], ["exclude_sources", "nothere"]),
         ("corpus.main.deduplication", {"prefer": ["nothere"]}, ["deduplication.prefer", "nothere"]),
-        ("sources.1.name", "nl_brieven", ["nl_brieven", "twice"]),
+        ("sources.1.name", "nl_brieven", ["sources.nl_brieven.name", "two sources"]),
         ("run.name", "../elsewhere", ["run.name", "../elsewhere"]),
         ("run.results", "$(touch x)", ["run.results", "letters, digits"]),
         ("run.results", "", ["run.results", "letters, digits"]),
@@ -108,7 +108,7 @@ def test_branch_may_increase_its_batch_size() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("training.start.model", "bas", ["no other model 'bas'", "one of base"]),
+        ("training.start.model", "bas", ["no other model 'bas'", "did you mean 'base'"]),
         ("training.start.model", "branch", ["no other model 'branch'"]),
         ("training.start.step", 3, ["models.base keeps no milestone of step 3", "one of 4, 8"]),
         ("training.steps", 4, ["models.branch.training", "steps 4 must exceed start.step 4"]),

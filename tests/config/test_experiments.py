@@ -213,7 +213,7 @@ def test_infeasible_cell_is_planned_as_not_run() -> None:
         ({"base": "other", "seeds": [1]}, ["experiments.x.base", "'other'", "one of base"]),
         ({}, ["nothing is varied"]),
         ({"vary": {"training.learning_rat": [1]}}, ["experiments.x.vary", "did you mean 'learning_rate'"]),
-        ({"vary": {"training.learning_rate": [-1]}}, ["experiments.x.vary: training.learning_rate", "greater than 0"]),
+        ({"vary": {"training.learning_rate": [-1]}}, ["experiments.x.vary: training.learning_rate", "more than 0"]),
         ({"vary": {"training.schedule.x": [1]}}, ["experiments.x.vary: training.schedule"]),
         ({"vary": {"training.steps": []}}, ["experiments.x.vary.training.steps"]),
         ({"vary": {"training.steps": [1, 2, 1]}}, ["training.steps", "1 occurs twice"]),

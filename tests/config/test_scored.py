@@ -108,7 +108,7 @@ def test_final_documents_depend_on_the_jobs_of_each_score(tmp_path: Path) -> Non
             {"quality": {"nl": {"good": [SET], "bad": [{**SET, "license": "MIT"}]}}},
             "has the license MIT, which allowed",
         ),
-        ({"perplexity": {"model": "none"}}, "there is no model 'none'; choose one of base"),
+        ({"perplexity": {"model": "none"}}, "there is no model 'none': choose one of base"),
         ({"perplexity": {"model": "base", "tokens": 65}}, "the sequence_length of models.base is 64"),
     ],
 )
