@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from pipeline.cli.parameters import print_json
+from pipeline.cli.snakemake_command import find_project_folder
 from pipeline.config.configuration import Config
 from pipeline.config.configuration_file import load_configuration
-from pipeline.core.display_text import align_columns, escape_to_one_line
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DATA_PLACEHOLDER
 from pipeline.forecast.evaluation_share import add_evaluation_share
@@ -54,7 +55,7 @@ SHOWN = {
 SHARE_NEEDS = {
     "evaluation_share": "unknown: no suite has local files; see --details",
     "validation_share": "unknown: training.validation_tokens is not set",
-    "checkpoint_share": "unknown: the platform does not state storage_bytes_per_second",
+    "checkpoint_share": "unknown: storage_bytes_per_second is not set",
 }
 """Shares that another figure than those of a platform's speed may be missing for."""
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
@@ -62,25 +63,30 @@ FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_wat
 
 
 def print_plan(path: Path, data: str | None, *, as_json: bool, html: Path | None) -> None:
-    """Print the mistakes of a configuration, then compute, memory, time, energy and cost, and the corpus: estimated.
+    """Print the mistakes of a configuration, else compute, memory, time, energy and cost, and the corpus: estimated.
+
+    Relative paths are looked for in the folder of the project, as `polder run` does.
 
     Args:
+        as_json: print the mistakes and all estimates as JSON.
         html: where a page with all figures, formulas and advice is written.
 
     Raises:
         InputError: the configuration is missing or cannot be read.
     """
-    config = load_configuration(path, **({"data": data} if data else {}))
-    problems = find_configuration_problems(
-        config, without_data=config.data is None and DATA_PLACEHOLDER in path.read_text(encoding="utf-8")
-    )
-    if not as_json:
-        print(
-            "".join(f"error: {escape_to_one_line(problem)}\n" for problem in problems),
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+    places = path.absolute(), data and str(Path(data).absolute()), html and html.absolute()
+    with chdir(find_project_folder(Path.cwd())):
+        _print_plan(*places, path, as_json=as_json)
+
+
+def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *, as_json: bool) -> None:
+    config = load_configuration(file, **({"data": data} if data else {}))
+    problems = find_configuration_problems(config)
+    notes = [f"warning: {sentence}" for sentence in config.origin.deprecations]
+    notes += [f"error: {problem}" for problem in problems] if not as_json else []
+    print("".join(f"{escape_to_one_line(note)}\n" for note in notes), end="", file=sys.stderr, flush=True)
+    if problems and not (as_json or html):
+        raise typer.Exit(2)
     settings = step_settings(config, "plan.estimate", {})
     plan_settings = EstimateSettings.model_validate(settings.model_dump())
     estimated = add_evaluation_share(config, estimate(plan_settings))
@@ -100,18 +106,17 @@ def print_plan(path: Path, data: str | None, *, as_json: bool, html: Path | None
         peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
         found = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
         print_json(found)
-    else:
+    elif not problems:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
-        more = [] if html else [f"All figures, formulas and advice: polder plan {path} --html plan.html"]
+        more = [] if html else [f"All figures, formulas and advice: polder plan {shown} --html plan.html"]
         print("\n".join([*describe_genre_defaults(config), *more]))
     raise typer.Exit(2 if problems else 0)
 
 
-def find_configuration_problems(config: Config, *, without_data: bool) -> list[str]:
-    """Return what a run would be refused for; without the folder of the data, files are not looked for."""
+def find_configuration_problems(config: Config) -> list[str]:
+    """Return what a run would be refused for."""
     launches, slurm = preflight.model_launch_commands(config), preflight.uses_slurm(config)
-    find = preflight.find_training_problems if without_data else preflight.find_problems
-    return [*find(config, launches, slurm=slurm)]
+    return [*preflight.find_problems(config, launches, slurm=slurm)]
 
 
 def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list[str]:

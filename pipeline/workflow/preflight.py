@@ -1,18 +1,24 @@
 """Find problems and hints of a run by its configuration and the platform's file, before anything runs.
 
-Slurm is not queried, and torch is not imported.
+Slurm is not queried, and torch is imported only for a model that begins with pretrained weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from pipeline.config.configuration import Config
+from pipeline.config.item_files import list_decontamination_item_files
+from pipeline.core.command_line_text import path_hint
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import path_hint
 from pipeline.energy.carbon_intensity import read_intensity_series
+from pipeline.evaluate.task_file_reader import list_suite_files
+from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import training_flops
@@ -111,8 +117,8 @@ def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: 
         launched: model to launch command, of the models to train.
         slurm: whether jobs go through Slurm, to the partitions of the platform's file; None: not known yet.
     """
-    yield from _find_file_problems(config, launched)
-    yield from find_training_problems(config, launched, slurm=slurm)
+    problems = chain(_find_file_problems(config, launched), find_training_problems(config, launched, slurm=slurm))
+    yield from dict.fromkeys(map(config.origin.add_place, problems))
 
 
 def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
@@ -123,6 +129,23 @@ def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> I
         yield from settings_contradicted_by_text.find_contradicted_settings(config, launched)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
+    yield from _find_unreadable_references(config)
+
+
+def _find_unreadable_references(config: Config) -> Iterator[str]:
+    """Yield a sentence for each pretrained model, suite, calibration run and evidence that cannot be used."""
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("", config.license_evidence_hashes),
+        ("", partial(make_forecast_plan, config)),
+        ("evaluation.suites: ", lambda: [list_suite_files(suite) for suite in config.suites()]),
+        *(("", partial(list_decontamination_item_files, config, corpus)) for corpus in config.corpus),
+        *(("", partial(config.pretrained_files, name)) for name, model in config.models.items() if model.pretrained),
+    ]
+    for key, check in checks:
+        try:
+            check()
+        except InputError as error:
+            yield f"{key}{error}"
 
 
 def find_training_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool | None) -> Iterator[str]:

@@ -15,7 +15,7 @@ def test_plan_output_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["plan", "config/micro.yaml"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
-    assert len(lines) <= 24 and printed.err == ""
+    assert sum(-(-max(len(line), 1) // 80) for line in lines) <= 24 and printed.err == ""  # rows of 80 columns
     assert lines[0].split() == ["model", "(estimated)", "base"] and ["parameters", "69,280"] in map(str.split, lines)
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
     assert any(line.startswith("polder platform measure") for line in lines)
@@ -47,9 +47,8 @@ def test_configuration_errors_are_printed_first_with_exit_code_2(
     assert main(["plan", str(tmp_path / "wrong.yaml")]) == 2
     printed = capsys.readouterr()
     first, second = printed.err.splitlines()
-    assert first.startswith("error: source nl_gids: no file")
-    assert second.startswith("error: models.base.training.float8")
-    assert "parameters" in printed.out and "cannot estimate the corpus: source nl_gids" in printed.out
+    assert first.startswith(f"error: {tmp_path}/wrong.yaml, line ") and ": source nl_gids: no file" in first
+    assert "models.base.training.float8" in second and printed.out == "", "nothing pushes the mistakes off the screen"
     assert main(["plan", str(tmp_path / "wrong.yaml"), "--json"]) == 2
     content = json.loads(capsys.readouterr().out)
     assert len(content["problems"]) == 2 and content["models"]["base"]["parameters"] == 69280
@@ -71,3 +70,46 @@ def test_invalid_yaml_error_has_file_line_and_column(
     assert main([command, str(tmp_path / "wrong.yaml")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {tmp_path}/wrong.yaml, ") and words in line
+
+
+def test_plan_looks_for_files_where_a_run_does_and_prints_old_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw["corpus"]["main"]["deduplication"] = {"buckets": 14}
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(raw))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "old.yaml"]) == 0 and Path.cwd() == tmp_path
+    assert "warning: configuration: corpus.main.deduplication.buckets is called bands now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("sources.1.path", "{data}/nl.jsonl", "its path {data}/nl.jsonl needs the folder"),
+        (
+            "models.base.pretrained",
+            {"folder": "config/corpus", "license": "MIT"},
+            "models.base.pretrained: config/corpus",
+        ),
+        (
+            "evaluation.suites",
+            [{"name": "x", "language": "nl", "folder": "nowhere"}],
+            "evaluation.suites: suite x: there",
+        ),
+        ("corpus.main.decontamination", {"suites": ["dutsh"]}, "decontamination.suites: there is no suite 'dutsh'"),
+        ("disclosure", {"license_evidence": {"nl_gids": "no.pdf"}}, "disclosure.license_evidence.nl_gids: there is no"),
+    ],
+)
+def test_plan_refuses_what_a_run_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object, words: str
+) -> None:
+    raw = part = yaml.safe_load(Path("config/micro.yaml").read_text())
+    *path, last = key.split(".")
+    for word in path:
+        part = part[int(word) if word.isdecimal() else word]
+    part[int(last) if last.isdecimal() else last] = value
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["plan", str(tmp_path / "wrong.yaml")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}/wrong.yaml, line ") and words in line

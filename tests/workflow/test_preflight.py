@@ -233,8 +233,8 @@ def test_invocation_is_refused_before_any_job_and_other_stages_run(tmp_path: Pat
         )
 
     refused = start()
-    assert refused.returncode == 2 and f"error: {sentence}" in refused.stderr
+    assert refused.returncode == 2 and f"error: config/micro.yaml, line 19: {sentence}" in refused.stderr
     assert not [*project.results.glob("provenance/attempts/*")]
     dry = start("--dry-run")
-    assert dry.returncode == 2 and f"error: {sentence}" in dry.stderr
+    assert dry.returncode == 2 and f": {sentence}" in dry.stderr
     assert start("plan").returncode == 0
