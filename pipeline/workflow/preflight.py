@@ -35,6 +35,8 @@ from pipeline.pretrain.processes.launch_command import (
 from pipeline.pretrain.settings import Training
 from pipeline.workflow import settings_contradicted_by_text, startup_cache
 
+HIGH_LEARNING_RATE = 0.1
+"""Above it are no rates of published trainings, by AdamW or Muon."""
 PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
 
@@ -125,8 +127,12 @@ def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> I
     if missing := [*settings_contradicted_by_text.find_missing_source_files(config)]:
         yield from missing
     else:
+        yield from settings_contradicted_by_text.find_unknown_languages(config)
         yield from startup_cache.find_personal_data_in_paths(config)
-        yield from settings_contradicted_by_text.find_contradicted_settings(config, launched)
+        try:
+            yield from settings_contradicted_by_text.find_contradicted_settings(config, launched)
+        except InputError as error:
+            yield str(error)
     yield from _missing_files(config)
     yield from _unreadable_intensity(config)
     yield from _find_unreadable_references(config)
@@ -216,13 +222,23 @@ def _unused_nodes(config: Config) -> Iterator[str]:
 
 
 def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield a sentence for a memory that may not suffice, and for a training that is longer than a job."""
+    """Yield a sentence for text that may not be readable, and for a training that may not fit, diverge or take long."""
+    yield from map(config.origin.add_place, settings_contradicted_by_text.find_source_hints(config))
+    yield from map(config.origin.add_place, _find_training_hints(config, launched))
+
+
+def _find_training_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
     for name, launch in launched.items():
         try:
             model = plan_training(config, name, launch)
             model.check_layout_and_memory()
         except InputError:
             continue
+        if (rate := model.training.learning_rate) > HIGH_LEARNING_RATE:
+            yield (
+                f"models.{name}.training.learning_rate is {rate:g}, and a training diverges at such a rate: write one "
+                "such as 0.003"
+            )
         if (
             config.platform.device
             and name not in config.cell_model_names()

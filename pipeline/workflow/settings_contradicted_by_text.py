@@ -1,28 +1,30 @@
 """What a sample of the raw text shows: the genre of a source, and settings that it contradicts.
 
-Such settings are the license of a source, a vocabulary and the length of a sequence. For them, the sample is the
-beginning of some files, and it is read before the first job of a run, and only where the raw files are so few or small
-that a vocabulary or a sequence may be too large for them, or where documents may state a license.
+Such settings are the license of a source, the field of its text, a vocabulary and the length of a sequence. For them,
+the sample is the beginning of some files, and it is read before the first job of a run.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain, islice
 
 from pipeline.config.configuration import Config
 from pipeline.config.estimated_genres import OLDER_PRESET
 from pipeline.core.errors import InputError
-from pipeline.forecast.corpus_size_and_time import CorpusSize, estimate_corpus_size
+from pipeline.corpus.text.language_codes import advise_language
+from pipeline.forecast.corpus_forecast import CorpusSize, estimate_corpus_size
 from pipeline.layout import MANIFEST
 from pipeline.sources.decompression import DamagedFile
-from pipeline.sources.raw_documents import RawDocument, make_raw_documents
+from pipeline.sources.raw_documents import BROKEN_REASONS, RawDocument, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.source_units import SourceUnits
+from pipeline.sources.source_units import SourceUnits, advise_path
 from pipeline.sources.spdx_licenses import are_equivalent, parse_license
 
-LICENSE_FILES, LICENSE_DOCUMENTS = 3, 100
-"""Files of a source, and documents of each, whose licenses are read."""
+SAMPLED_FILES, SAMPLED_DOCUMENTS = 3, 100
+"""Files of a source, and documents of each, that are read."""
 TOKEN_BYTES = ((8192, 3.0), (1024, 2.0), (0, 1.0))
 """Vocabularies from this size on, and the bytes of a token at least; docs/tokenizer.md measured 3.68 from 8,192 on."""
 MERGE_BYTES = 2
@@ -31,33 +33,131 @@ TEXT_SHARE = 0.05
 """Of the bytes of raw files at least is text, so that larger files need no sample; compressed ones have more."""
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The first documents of the first files of a source.
+
+    Attributes:
+        listed: the source.
+        documents: each with the record that it was made of.
+        is_complete: whether the source has no other documents.
+    """
+
+    listed: SourceUnits
+    documents: list[tuple[RawDocument, RawRecord]]
+    is_complete: bool
+
+    @property
+    def files(self) -> str:
+        """The files that were read, for a sentence."""
+        return " and ".join(str(path) for path in islice(self.listed.files.values(), SAMPLED_FILES))
+
+
+def _sample_unread_sources(config: Config) -> Iterator[Sample]:
+    """Yield a sample of each source that no job has read yet, but not of a data set that is fetched later."""
+    for source in config.sources:
+        is_read = MANIFEST.path(config.directory, source=source.name).is_file()
+        if source.dataset is None and not is_read:
+            listed = config.source_units(source.name)
+            read = [_read_first_documents(listed, name) for name in islice(listed.files, SAMPLED_FILES)]
+            is_complete = len(read) == len(listed.files) and all(
+                documents is not None and len(documents) < SAMPLED_DOCUMENTS for documents in read
+            )
+            yield Sample(listed, [*chain(*filter(None, read))], is_complete)
+
+
 def find_contradicted_settings(config: Config, models: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each setting that a sample of the raw text contradicts.
+    """Yield a sentence for each setting that a sample of the raw text contradicts, and for text that cannot be read.
 
     Args:
         models: the models that are to be trained.
+
+    Raises:
+        InputError: a file is not of its format, or lacks the column of the text.
     """
-    for source in config.sources:
-        is_read = MANIFEST.path(config.run_directory, source=source.name).is_file()
-        if source.license_key is None and source.dataset is None and not is_read:
-            yield from _find_contradicted_licenses(config, config.source_units(source.name))
-    for corpus in config.corpus:
+    allowed = max(config.corpus[name].broken_share for name in config.corpus)
+    unreadable = False
+    for sample in _sample_unread_sources(config):
+        if sentence := _describe_unreadable_text(sample, allowed, is_certain=True):
+            unreadable = True
+            yield sentence
+        elif sample.listed.source.license_key is None:
+            yield from _find_contradicted_licenses(sample, allowed)
+    for corpus in config.corpus if not unreadable else ():
         listed = [config.source_units(name) for name in config.corpus_sources(corpus)]
         yield from _size_problems(corpus, [*_text_bytes_needed_by_settings(config, corpus, models)], listed)
 
 
-def _find_contradicted_licenses(config: Config, listed: SourceUnits) -> Iterator[str]:
-    source = listed.source
-    documents = [
-        document for name in islice(listed.files, LICENSE_FILES) for document in _read_first_documents(listed, name)
-    ]
+def find_source_hints(config: Config) -> Iterator[str]:
+    """Yield a sentence for each source whose sample has many broken records, and for sources that read one path."""
+    allowed = max(config.corpus[name].broken_share for name in config.corpus)
+    for sample in _sample_unread_sources(config):
+        if sentence := _describe_unreadable_text(sample, allowed, is_certain=False):
+            yield sentence
+    readers: dict[tuple[str, str | None], str] = {}
+    for source in config.sources:
+        first = readers.setdefault((source.path or source.name, source.language_key and source.language), source.name)
+        if first != source.name:
+            yield f"source {source.name}: it reads the same path {source.path} as source {first}: leave one of them out"
+
+
+def _describe_unreadable_text(sample: Sample, allowed: float, *, is_certain: bool) -> str | None:
+    """Return a sentence on records without text.
+
+    Args:
+        allowed: the share of broken records that a run allows.
+        is_certain: return it only where a run would fail or have no text; else only where it may.
+    """
+    source, number = sample.listed.source, len(sample.documents)
+    name = source.name
+    if is_certain and sample.is_complete and not number:
+        return f"source {name}: {sample.files} is empty: write text into it, or leave the source out"
+    broken = [document for document, _ in sample.documents if document.reason in BROKEN_REASONS]
+    would_fail = (sample.is_complete or len(broken) == number) and "damaged_share" not in source.model_fields_set
+    if len(broken) <= allowed * number or is_certain != would_fail:
+        return None
+    reasons = {document.reason for document in broken}
+    if reasons == {"missing_text"} and len(broken) == number:
+        return _describe_missing_field(sample)
+    is_encoded = reasons == {"invalid_utf8"}
+    advice = "save it as UTF-8, as with iconv -f latin1 -t utf-8" if is_encoded else "repair the file"
+    count = f"{len(broken)} of the {'' if sample.is_complete else 'first '}{number} records"
+    return (
+        f"source {name}: {count} of {sample.files} cannot be read, such as {broken[0].id} ({broken[0].reason}): "
+        f"{advice}, or raise broken_share of the corpus"
+    )
+
+
+def _describe_missing_field(sample: Sample) -> str:
+    source, lengths = sample.listed.source, Counter[str]()
+    for _, record in sample.documents:
+        for key, value in (record.fields or {}).items():
+            lengths[str(key)] += len(value) if isinstance(value, str) else 0
+    ((longest, length),) = lengths.most_common(1) or [("", 0)]
+    advice = f"set `text_key: {longest}`" if length else "set text_key to the field with the text"
+    fields = ", ".join(lengths)
+    return (
+        f"source {source.name}: no document with a field `{source.text_key}` that has text in {sample.files} (fields: "
+        f"{fields}): {advice}"
+    )
+
+
+def find_unknown_languages(config: Config) -> Iterator[str]:
+    """Yield a sentence for each source that no job has read yet and whose language is no code of ISO 639."""
+    for source in config.sources:
+        is_read = MANIFEST.path(config.directory, source=source.name).is_file()
+        if not is_read and (advice := advise_language(source.language)):
+            yield f"sources.{source.name}.language: {source.language!r} is no code of a language: {advice}"
+
+
+def _find_contradicted_licenses(sample: Sample, allowed: float) -> Iterator[str]:
+    source, documents = sample.listed.source, [document for document, _ in sample.documents]
     others = [
         document
         for document in documents
         if document.license is not None
         and not ((known := parse_license(document.license, {})) and are_equivalent(known, str(source.license)))
     ]
-    allowed = max(config.corpus[name].broken_share for name in config.corpus)
     if len(others) > allowed * len(documents):
         yield (
             f"source {source.name}: license is {source.license}, but {len(others)} of the first {len(documents)} "
@@ -66,14 +166,16 @@ def _find_contradicted_licenses(config: Config, listed: SourceUnits) -> Iterator
         )
 
 
-def _read_first_documents(listed: SourceUnits, name: str) -> list[RawDocument]:
+def _read_first_documents(listed: SourceUnits, name: str) -> list[tuple[RawDocument, RawRecord]] | None:
+    """Return the first documents of a file; None of a damaged one, which the filter reports."""
     source, keys = listed.source, listed.source.field_names()
     records = read_records(listed.files[name], name, keys, source.document_bytes)
     try:
-        documents = make_raw_documents(records, f"{source.name}/{name}", keys)
-        return [document for document, _ in islice(documents, LICENSE_DOCUMENTS)]
-    except DamagedFile:  # the filter reports it
-        return []
+        return [*islice(make_raw_documents(records, f"{source.name}/{name}", keys), SAMPLED_DOCUMENTS)]
+    except DamagedFile:
+        return None
+    except InputError as error:
+        raise InputError(f"source {source.name}: {error}") from None
 
 
 def _size_problems(corpus: str, needs: list[tuple[float, str]], listed: list[SourceUnits]) -> Iterator[str]:
@@ -130,4 +232,5 @@ def find_missing_source_files(config: Config) -> Iterator[str]:
         try:
             _ = config.source_units(source.name).sizes
         except InputError as error:
-            yield str(error)
+            advice = advise_path(source.path) if source.path else None
+            yield f"source {source.name}: {advice}" if advice else str(error)

@@ -12,7 +12,7 @@ import yaml
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.workflow.preflight import find_problems, model_launch_commands
+from pipeline.workflow.preflight import find_hints, find_problems, model_launch_commands
 
 MICRO: dict[str, Any] = yaml.safe_load(Path("config/micro.yaml").read_text())
 
@@ -79,3 +79,85 @@ def test_each_missing_file_is_named_with_its_folder(tmp_path: Path) -> None:
     assert first.startswith(f"source nl_gids: no file matches nowhere/*.txt in {Path.cwd()}: correct")
     assert second.startswith(f"evaluation.baselines.gpt: config/corpus in {Path.cwd()} needs config.json")
     assert third.startswith("models.base.training.float8 needs an NVIDIA GPU")
+
+
+def make_lines(number: int, broken: int = 0, key: str = "text") -> bytes:
+    good = json.dumps({"id": "a", key: "een tekst " * 20}).encode() + b"\n"
+    return (b"{" + good) * broken + good * (number - broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", make_lines(30, key="content"), "(fields: id, content): set `text_key: content`"),
+        (
+            "a.jsonl",
+            make_lines(300, key="content"),
+            "source nl_gids: no document with a field `text` that has text in ",
+        ),
+        ("a.jsonl", b"", "a.jsonl is empty: write text into it, or leave the source out"),
+        ("a.txt", "één".encode("latin-1"), "1 of the 1 records of {file} cannot be read, such as nl_gids/a.txt/1 (inv"),
+        ("a.txt", "één".encode("latin-1"), "(invalid_utf8): save it as UTF-8, as with iconv -f latin1 -t utf-8, or"),
+        (
+            "a.jsonl",
+            make_lines(40, 20),
+            "20 of the 40 records of {file} cannot be read, such as nl_gids/a.jsonl/1 (brok",
+        ),
+        ("a.csv", b"id,body\n1,tekst\n", "source nl_gids: {file} has no column 'text' among its 2: set text_key"),
+        (
+            "a.jsonl",
+            make_lines(300, 20),
+            "hint: source nl_gids: 20 of the first 100 records of {file} cannot be read, ",
+        ),
+    ],
+)
+def test_text_that_a_run_could_not_read_is_reported_before_it(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    config = changed("sources.1", tmp_path, path=str(tmp_path / name))
+    sentences = list_problems(config) or [f"hint: {hint}" for hint in find_hints(config, {})]
+    assert len(sentences) == 1 and words.format(file=tmp_path / name) in sentences[0], sentences
+
+
+def test_source_that_was_read_or_that_may_be_damaged_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(make_lines(40, 20))
+    lenient = changed("sources.1", tmp_path, path=str(tmp_path / "a.jsonl"), damaged_share=1)
+    assert list_problems(lenient) == [] and len([*find_hints(lenient, {})]) == 1
+    (tmp_path / "b.jsonl.gz").write_bytes(b"\x1f\x8b\x08broken")
+    assert list_problems(changed("sources.1", tmp_path, path=str(tmp_path / "b.jsonl.gz"))) == []
+    config = changed("sources.1", tmp_path, path=str(tmp_path / "a.jsonl"), language="Dutch")
+    assert len(list_problems(config)) == 2
+    manifest = layout.MANIFEST.path(config.directory, source="nl_gids")
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    assert list_problems(config) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "advice"),
+    [
+        *(("Dutch", "write nl"), ("nl-NL", "write nl"), ("NL", "write nl"), ("nld", "write nl")),
+        *(("klingon", "write tlh"), ("xx", "write a code of ISO 639-1, such as nl or en"), ("fy", None), ("zea", None)),
+    ],
+)
+def test_language_must_be_a_code_as_documents_use_it(tmp_path: Path, language: str, advice: str | None) -> None:
+    expected = [f"sources.nl_gids.language: {language!r} is no code of a language: {advice}"] if advice else []
+    assert list_problems(changed("sources.1", tmp_path, language=language)) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("~/nl.jsonl", f"source nl_gids: ~ is not expanded in ~/nl.jsonl: write {Path.home()}/nl.jsonl"),
+        ("config/corpus", "config/corpus is a folder, and a path needs files: write config/corpus/*.jsonl"),
+        (
+            "config/corpus/en_guide.jsonl.gz",
+            "source en_guide: it reads the same path config/corpus/en_guide.jsonl.gz as",
+        ),
+    ],
+)
+def test_path_that_is_no_pattern_of_files_or_occurs_twice(tmp_path: Path, path: str, words: str) -> None:
+    config = changed("sources.1", tmp_path, path=path)
+    (sentence,) = list_problems(config) or find_hints(config, {})
+    assert words in sentence

@@ -73,6 +73,20 @@ def normalize_language(stated: str) -> str:
     return found or language_from_label(code)
 
 
+def advise_language(code: str) -> str | None:
+    """Return what to write instead of a language that is no code in the form of documents; None if it is one.
+
+    Codes are of ISO 639-1, and of ISO 639-3 for a language that has none of those. Of three letters all are accepted.
+    """
+    languages = Locale("en").languages
+    if len(code) == 2 and code in languages:  # without datatrove, which takes a while to import
+        return None
+    near = normalize_language(code)
+    if re.fullmatch("[a-z]{3}", code) and near == code:
+        return None
+    return f"write {near}" if near != code and near in languages else "write a code of ISO 639-1, such as nl or en"
+
+
 def states_other_language(stated: str | None, language: str) -> bool:
     """Return whether a document states another language than that of its source; an unknown one is no other."""
     known = normalize_language(language)
