@@ -91,4 +91,7 @@ def main(arguments: list[str]) -> int:
     except TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "polder"
-        raise InputError(f"{error.format_message().rstrip('.')} (see {path} --help)") from None
+        message, group = error.format_message().rstrip("."), getattr(context, "command", None)
+        if context and context.parent and isinstance(group, TyperGroup) and "Did you mean" not in message:
+            message += f": choose one of {', '.join(name for name, one in group.commands.items() if not one.hidden)}"
+        raise InputError(f"{message} (see {path} --help)") from None

@@ -12,9 +12,9 @@ from pipeline.cli.parameters import AsJson, ModelName, RawFolder, RunFolder, com
 
 PANEL = "Audit"
 commands = make_group()
-corpus = make_group("corpus", "History of a document")
-provenance = make_group("provenance", "Quote, pack, sign a run")
-papers = make_group("papers", "Score the summary")
+corpus = make_group("corpus", "History of a document", "polder corpus removed results/demo")
+provenance = make_group("provenance", "Quote, pack, sign a run", 'polder provenance quote results/demo base "a text"')
+papers = make_group("papers", "Score the summary", "polder papers check results/demo")
 
 
 @command(commands, PANEL, "Check files and records", "polder verify results/demo")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.scaffold.new_parts import NewPart
 
 PANEL = "Extend"
-new = make_group("new", "Write a new part")
+new = make_group("new", "Write a new part", "polder new filter capital_letters")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
@@ -56,8 +56,19 @@ def run(
     holder: Annotated[str, typer.Option(metavar="NAME", help="Who holds the rights.")] = "",
 ) -> None:
     """Write config/NAME.yaml, a run that trains a small model in minutes."""
+    from pipeline.core.errors import InputError
+    from pipeline.corpus.text.language_codes import advise_language
     from pipeline.scaffold.new_parts import run_edits
+    from pipeline.sources.source_units import advise_path, list_files
 
+    check_checkout()
+    if advice := advise_language(language):
+        raise InputError(f"--language {language} is no code of a language: {advice}")
+    for path in text or ():
+        try:
+            list_files(path)
+        except InputError as error:
+            raise InputError(f"--text: {advise_path(path) or error}") from None
     write_part(run_edits(name, dict.fromkeys(text or (), language), license_id, holder))
 
 

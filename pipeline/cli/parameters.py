@@ -35,9 +35,10 @@ class PlainCommand(TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
 
-def make_group(name: str | None = None, summary: str | None = None) -> typer.Typer:
+def make_group(name: str | None = None, summary: str | None = None, example: str | None = None) -> typer.Typer:
     """Return an empty group of commands; without a name its commands join the group that it is added to."""
-    return typer.Typer(name=name, help=summary, short_help=summary, rich_markup_mode=None)
+    epilog = example and f"Example: {example}"
+    return typer.Typer(name=name, help=summary, short_help=summary, epilog=epilog, rich_markup_mode=None)
 
 
 def command(

@@ -15,8 +15,8 @@ from pipeline.cli.parameters import command, make_group, print_json
 
 PANEL = "Extend"
 commands = make_group()
-model = make_group("model", "Import or export a model")
-platform = make_group("platform", "Describe a machine")
+model = make_group("model", "Import or export a model", "polder model import downloads/qwen3 imported/qwen3")
+platform = make_group("platform", "Describe a machine", "polder platform check --platform snellius --account NAME")
 Account = Annotated[str | None, typer.Option(metavar="NAME", help="The account, as slurm.account.")]
 
 

@@ -41,7 +41,7 @@ def build_snakemake_command(
         data: the folder that {data} stands for in the configuration.
 
     Raises:
-        InputError: the configuration is missing or no YAML, the profile is missing, or there is no project.
+        InputError: the configuration is missing or no YAML, there is no such profile or target, or no project.
     """
     project = find_project_folder(Path.cwd())
     if not configuration.is_file():
@@ -54,11 +54,30 @@ def build_snakemake_command(
         raise InputError(f"there is no profile {profile}: choose one of {known}, or a folder with a config.yaml")
     first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
     targets, options = words[:first], words[first:]
+    _check_targets([word for word in targets if "/" not in word and not (project / word).exists()])
     command = ["snakemake", *targets, *["-n"] * dry_run]
     command += ["--profile", str(folder.absolute()) if "/" in profile else profile]
     command += ["--configfile", _relative_to_project(configuration, project)]
     command += ["--config", f"data={_relative_to_project(Path(data), project)}"] if data else []
     return [*command, *options]
+
+
+def _check_targets(names: Sequence[str]) -> None:
+    """Check targets that are no files: Snakemake would show a typo as an exception in its rules.
+
+    Raises:
+        InputError: one of them is no stage and no rule.
+    """
+    if not names:
+        return
+    from pipeline.config.key_errors import suggest_name
+    from pipeline.workflow.steps import STAGES, STEPS
+
+    stages, rules = ["all", *STAGES], {step.rule for step in STEPS.values()}
+    for name in names:
+        if name not in {*stages, *rules, "sources_complete"}:
+            near = suggest_name(name, rules) if "_" in name else suggest_name(name, stages)
+            raise InputError(f"there is no target {name!r}: {near}, or name a file of the run")
 
 
 def _relative_to_project(path: Path, project: Path) -> str:

@@ -54,6 +54,8 @@ def find_runs(results: Path) -> dict[str, RunSummary]:
     Raises:
         InputError: there is none.
     """
+    if not results.exists():
+        raise InputError(f"there is no folder {results}: name the folder of results, or run a configuration first")
     try:
         folders = list(_find_run_folders(results))
     except OSError as error:

@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline.cli.application import VERSION, app, main
+from pipeline.core.errors import InputError
 
 COLUMNS, LINES = 80, 24
 
@@ -43,11 +44,13 @@ def test_example_of_each_command_is_accepted(words: tuple[str, ...]) -> None:
     command: Any = typer.main.get_command(app)
     for word in words:
         command = command.commands[word]
-    if hasattr(command, "commands"):
+    if not words:
         return
     example = command.epilog.removeprefix("Example: ").partition(" > ")[0]
     first, *given = shlex.split(example)
     assert [first, *given[: len(words)]] == ["polder", *words]
+    if hasattr(command, "commands"):
+        command, words = command.commands[given[len(words)]], (*words, given[len(words)])
     command.make_context("polder", given[len(words) :])
 
 
@@ -62,6 +65,9 @@ def test_top_level_help_lists_every_command_with_purpose_and_exit_codes() -> Non
 def test_missing_command_or_subcommand_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2 and "Usage: polder" in capsys.readouterr().out
     assert CliRunner().invoke(app, ["model"]).exit_code == 2
+    for words in (["new"], ["new", "model"]):
+        with pytest.raises(InputError, match="command.*: choose one of run, filter, step, task, "):
+            main(words)
 
 
 def test_version_option_prints_the_version() -> None:

@@ -16,6 +16,8 @@ from pipeline.cli.entry_point import main
 def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).touch()
     text = ["--text", "a.txt", "--text", "b.txt", "--language", "en", "--license", "CC0-1.0", "--holder", "me"]
     shown = CliRunner().invoke(app, ["new", "run", "own", *text])
     assert shown.stdout.splitlines() == [
@@ -26,6 +28,23 @@ def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkey
     ]
     content = (tmp_path / "config/own.yaml").read_text()
     assert all(words in content for words in ('path: "a.txt"', 'path: "b.txt"', "language: en", "license: CC0-1.0"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--language", "xx"], "error: --language xx is no code of a language: write a code of ISO 639-1, such as nl"),
+        (["--text", "a/*.txt"], "error: --text: no file matches a/*.txt in "),
+        (["--text", "~/a.txt"], "error: --text: ~ is not expanded in ~/a.txt: write "),
+    ],
+)
+def test_new_run_on_text_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").touch()
+    assert main(["new", "run", "own", "--license", "CC0-1.0", "--holder", "me", *words]) == 2
+    assert capsys.readouterr().err.startswith(message) and not (tmp_path / "config").exists()
 
 
 def test_folder_without_a_checkout_is_refused(

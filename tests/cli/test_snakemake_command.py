@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,20 @@ def test_targets_precede_the_configuration_and_options_follow_it(tmp_path: Path)
     )
 
 
+@pytest.mark.parametrize(
+    ("target", "advice"),
+    [
+        ("pretrian", "did you mean 'pretrain'?"),
+        ("corpus_fliter", "did you mean 'corpus_filter'?"),
+        ("x", "choose one of"),
+    ],
+)
+def test_unknown_target_error_shows_the_nearest(target: str, advice: str) -> None:
+    assert command("corpus_filter", "all", "README.md", "results/x").startswith("snakemake corpus_filter all README.md")
+    with pytest.raises(InputError, match=re.escape(f"there is no target {target!r}: {advice}")):
+        command(target)
+
+
 def test_unknown_profile_error_lists_available_profiles() -> None:
     with pytest.raises(InputError, match="there is no profile cluster: choose one of local, slurm"):
         command(profile="cluster")
@@ -42,10 +57,10 @@ def test_project_folder_is_found_from_inside_and_outside(tmp_path: Path, monkeyp
 
 
 def test_run_from_another_folder_prints_its_command_and_returns_snakemakes_exit_code(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
+    words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "results/none", "-n"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True)
-    assert done.stdout.startswith(f"cd {ROOT}\nsnakemake no_such_target -n --profile local --configfile config/micro.y")
+    assert done.stdout.startswith(f"cd {ROOT}\nsnakemake results/none -n --profile local --configfile config/micro.y")
     assert done.returncode == 1 and "MissingRuleException" in done.stdout + done.stderr
 
 
@@ -59,8 +74,8 @@ def test_snakemake_gets_a_cache_folder_where_the_home_folder_is_read_only(
         assert find_cache_variable(tmp_path, closed) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
     monkeypatch.setattr(os.path, "expanduser", lambda path: "/dev/null")  # a shell without HOME: the user's home
     assert find_cache_variable(tmp_path, {}) == f"XDG_CACHE_HOME={tmp_path}/.snakemake/cache"
-    words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "no_such_target", "-n"]
+    words = [sys.executable, "-m", "pipeline", "run", str(ROOT / "config/micro.yaml"), "results/none", "-n"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/dev/null", "XDG_CACHE_HOME": ""}
     done = subprocess.run(words, cwd=ROOT, env=environment, text=True, capture_output=True)
-    assert done.stdout.startswith(f"XDG_CACHE_HOME={ROOT}/.snakemake/cache snakemake no_such_target -n")
+    assert done.stdout.startswith(f"XDG_CACHE_HOME={ROOT}/.snakemake/cache snakemake results/none -n")
     assert "MissingRuleException" in done.stdout + done.stderr
