@@ -66,7 +66,7 @@ def test_missing_command_or_subcommand_is_an_error(capsys: pytest.CaptureFixture
     assert main([]) == 2 and "Usage: polder" in capsys.readouterr().out
     assert CliRunner().invoke(app, ["model"]).exit_code == 2
     for words in (["new"], ["new", "model"]):
-        with pytest.raises(InputError, match="command.*: choose one of run, filter, step, task, "):
+        with pytest.raises(InputError, match=r"command.*: choose one of run, filter, step, task, "):
             main(words)
 
 

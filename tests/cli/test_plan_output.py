@@ -58,8 +58,13 @@ def test_configuration_errors_are_printed_first_with_exit_code_2(
     ("content", "words"),
     [
         (b"run: {name: a}\nsources: [\n  \xff]\n", "line 3, column 3: this is not UTF-8"),
-        (b"run: {name: a\nsources: ]\n", "line 2, column 8 is not valid YAML: expected"),
-        (b"run:\n\tname: a\n", "line 2, column 1 is not valid YAML"),
+        (b"run: {name: a\nsources: ]\n", "line 1, column 6 is not valid YAML: the bracket that opens here is not"),
+        (b"run:\n\tname: a\n", "line 2, column 1 is not valid YAML: indent with spaces, not tabs"),
+        (b"run: {name: 'a}\nb: 1\n", "line 1, column 13 is not valid YAML: the text in quotes that begins here has no"),
+        (b"run: {name: a}}\n", "line 1, column 15 is not valid YAML: no bracket is open that this one could close"),
+        (b"run:\n  name: a\n    seed: 1\n", "line 3, column 9 is not valid YAML: a key cannot begin here: indent it"),
+        (b"a:\n   b:\n     c: 1\n    d: 2\n", "line 4, column 5 is not valid YAML: this line is not indented as"),
+        (b"run: @mine\n", "line 1, column 6 is not valid YAML: put the value that begins here in quotes"),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])

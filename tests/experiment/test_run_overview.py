@@ -126,7 +126,7 @@ def test_command_prints_one_run_or_all_runs_of_a_folder(results: Path, capsys: p
 def test_missing_run_or_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no run in"):
         find_runs(tmp_path)
-    with pytest.raises(InputError, match="there is no folder .*missing: name the folder of results"):
+    with pytest.raises(InputError, match=r"there is no folder .*missing: name the folder of results"):
         find_runs(tmp_path / "missing")
 
 
