@@ -13,6 +13,7 @@ from itertools import chain, islice
 
 from pipeline.config.configuration import Config
 from pipeline.config.estimated_genres import OLDER_PRESET
+from pipeline.core.command_line_text import DATA_PLACEHOLDER
 from pipeline.core.errors import InputError
 from pipeline.corpus.text.language_codes import advise_language
 from pipeline.forecast.corpus_forecast import CorpusSize, estimate_corpus_size
@@ -227,10 +228,14 @@ def describe_genre_defaults(config: Config, known: Collection[str] = ()) -> Iter
 
 
 def find_missing_source_files(config: Config) -> Iterator[str]:
-    """Yield a sentence for each source whose files are missing."""
+    """Yield a sentence for each source whose files are missing; one for all that need the folder of the data."""
+    waiting = [one for one in config.sources if config.data is None and DATA_PLACEHOLDER in (one.path or "")]
     for source in config.sources:
         try:
             _ = config.source_units(source.name).sizes
         except InputError as error:
             advice = advise_path(source.path) if source.path else None
-            yield f"source {source.name}: {advice}" if advice else str(error)
+            if source not in waiting:
+                yield f"source {source.name}: {advice}" if advice else str(error)
+            elif source is waiting[0]:
+                yield f"{error}{f'; {len(waiting) - 1} more sources need it' if waiting[1:] else ''}"

@@ -91,7 +91,11 @@ def test_plan_looks_for_files_where_a_run_does_and_prints_old_names(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("sources.1.path", "{data}/nl.jsonl", "its path {data}/nl.jsonl needs the folder"),
+        (
+            "sources.1.path",
+            "{data}/nl.jsonl",
+            "its path {data}/nl.jsonl needs the folder: add --config data=FOLDER, or",
+        ),
         (
             "models.base.pretrained",
             {"folder": "config/corpus", "license": "MIT"},

@@ -161,3 +161,11 @@ def test_path_that_is_no_pattern_of_files_or_occurs_twice(tmp_path: Path, path: 
     config = changed("sources.1", tmp_path, path=path)
     (sentence,) = list_problems(config) or find_hints(config, {})
     assert words in sentence
+
+
+def test_folder_of_the_data_is_asked_for_once(tmp_path: Path) -> None:
+    raw = copy.deepcopy(MICRO)
+    for source in raw["sources"]:
+        source["path"] = "{data}/x.jsonl"
+    (sentence,) = list_problems(parse_configuration(raw))
+    assert sentence.startswith("source nl_brieven: its path") and sentence.endswith("; 2 more sources need it")
