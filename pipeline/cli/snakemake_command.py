@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from pipeline.core.errors import InputError
-from pipeline.core.yaml_files import load_yaml
 
 PACKAGE = Path(__file__).parents[1]
 PROFILES = "workflow/profiles"
@@ -46,7 +45,11 @@ def build_snakemake_command(
     project = find_project_folder(Path.cwd())
     if not configuration.is_file():
         raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
-    load_yaml(configuration)  # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line
+    from pipeline.config.key_errors import load_configuration_yaml
+
+    load_configuration_yaml(
+        configuration
+    )  # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line
     named = project / PROFILES / profile
     folder = Path(profile) if "/" in profile else named
     if not (folder / "config.yaml").is_file():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.config.key_errors import load_configuration_yaml
 from pipeline.core.errors import InputError
-from pipeline.core.yaml_files import load_yaml
 
 
 def load_configuration(path: Path, **changes: str) -> Config:
@@ -19,7 +19,7 @@ def load_configuration(path: Path, **changes: str) -> Config:
         InputError: the file is missing, is no YAML, has a key twice, or does not describe a run.
     """
     try:
-        raw = load_yaml(path)
+        raw = load_configuration_yaml(path)
     except OSError:
         raise InputError(f"there is no configuration {path}: name one of config/*.yaml") from None
     if not isinstance(raw, dict):

@@ -8,20 +8,67 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.core.yaml_files import find_line
+from pipeline.core.yaml_files import find_line, load_yaml
 from pipeline.sources.spdx_licenses import suggest_license
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 """The pattern of the names of runs, sources, models and other sections."""
+
+
+# What PyYAML's error says, the problem and its remedy in words, and whether its place is where the part begins.
+YAML_PROBLEMS = (
+    ("quoted scalar", "the text in quotes that begins here has no end: add the closing quote", True),
+    ("flow (mapping|sequence)", "the bracket that opens here is not closed: close it, or add a missing comma", True),
+    (r"found '[]}]'", "no bracket is open that this one could close: delete it", False),
+    ("expected ':'", "the key that begins here needs a colon behind it: add it", True),
+    ("mapping values", "a key cannot begin here: indent it as the keys beside it, and quote texts with a colon", False),
+    ("block (mapping|collection)", "this line is not indented as those beside it: give them the same spaces", False),
+    ("any token '[^\t]|undefined alias", "put the value that begins here in quotes", False),
+)
+
+
+def load_configuration_yaml(path: Path) -> Any:
+    """Return the content of a YAML file of a configuration, as `load_yaml` does, with errors in the words of users.
+
+    Raises:
+        OSError: the file cannot be read.
+        InputError: it is no YAML, or has a key twice.
+    """
+    try:
+        return load_yaml(path)
+    except InputError as error:
+        cause = error.__context__
+        if not isinstance(cause, yaml.MarkedYAMLError):
+            raise
+        known = (one for one in YAML_PROBLEMS if re.search(one[0], f"{cause.context} {cause.problem}"))
+        _, words, is_beginning = next(known, ("", "", False))
+        mark = (is_beginning and cause.context_mark) or cause.problem_mark
+        if not words or mark is None:
+            raise
+        place = f"{path}, line {mark.line + 1}, column {mark.column + 1}"
+    raise InputError(f"{place} is not valid YAML: {words}")
+
+
+def advise_path(path: str) -> str | None:
+    """Return a sentence for a path of files that begins with ~ or is a folder."""
+    if path.startswith("~"):
+        return f"~ is not expanded in {path}: write {Path(path).expanduser()}"
+    if not Path(path).is_dir():
+        return None
+    endings = Counter(file.suffix for file in Path(path).iterdir() if file.is_file() and file.suffix)
+    pattern = f"*{endings.most_common(1)[0][0]}" if endings else "**/*.txt"
+    return f"{path} is a folder, and a path needs files: write {path.rstrip('/')}/{pattern}"
 
 
 def _find_schema(model: type[BaseModel], location: tuple[str | int, ...]) -> dict[str, Any]:
@@ -186,7 +233,7 @@ def _advise(problem: Any, key: str, schema: Mapping[str, Any]) -> str:
     if kind == "invalid_key":
         return "this is no name of a key: write decimals with a point, and names in quotes"
     if kind in ("string_too_short", "too_short"):
-        return "is too short: write something here"
+        return f"write {context['min_length']} or more {'characters' if kind == 'string_too_short' else 'entries'}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     unknown = re.search(r"'([^']*)' is no SPDX license", message)
     near_license = suggest_license(unknown[1]) if unknown else None

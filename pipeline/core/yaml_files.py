@@ -17,17 +17,6 @@ from pipeline.core.errors import InputError
 _ODD_NUMBER = re.compile(r"[-+]?0[0-7_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MERGE = "tag:yaml.org,2002:merge"
-# What PyYAML's error says, the problem and its remedy in words, and whether its place is where the part begins.
-_PROBLEMS = (
-    ("quoted scalar", "the text in quotes that begins here has no end: add the closing quote", True),
-    ("flow (mapping|sequence)", "the bracket that opens here is not closed: close it, or add a missing comma", True),
-    (r"'\\t'", "indent with spaces, not tabs", False),
-    (r"found '[]}]'", "no bracket is open that this one could close: delete it", False),
-    ("expected ':'", "the key that begins here needs a colon behind it: add it", True),
-    ("mapping values", "a key cannot begin here: indent it as the keys beside it, and quote texts with a colon", False),
-    ("block (mapping|collection)", "this line is not indented as those beside it: give them the same spaces", False),
-    ("any token|undefined alias", "put the value that begins here in quotes", False),
-)
 _TEXT_TAGS = ("tag:yaml.org,2002:null", _MERGE)
 
 
@@ -71,12 +60,11 @@ def parse_yaml(text: str, path: Path, *, scalars_as_text: bool = False) -> Any:
         _check_ambiguous(node, path, loader)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        problem = " ".join(str(error.problem or error.context).split())
-        known = (one for one in _PROBLEMS if re.search(one[0], f"{error.context} {problem}"))
-        _, words, begins = next(known, ("", f"{problem}: write plain YAML", False))
-        mark = (error.context_mark if begins else None) or error.problem_mark or error.context_mark
+        mark = error.problem_mark or error.context_mark
         place = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
-        raise InputError(f"{place} is not valid YAML: {words}") from None
+        problem = " ".join(str(error.problem or error.context).split())
+        advice = "indent with spaces, not tabs" if "'\\t'" in problem else "write plain YAML"
+        raise InputError(f"{place} is not valid YAML: {problem}: {advice}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as the day 2026-13-01
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}: write plain YAML") from None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -335,17 +334,6 @@ def list_files(pattern: str) -> dict[str, Path]:
             f"no file matches {pattern}{path_hint(pattern)}: correct the path of the source, or fetch its files"
         )
     return dict(sorted(files.items()))
-
-
-def advise_path(path: str) -> str | None:
-    """Return a sentence for a path of files that begins with ~ or is a folder."""
-    if path.startswith("~"):
-        return f"~ is not expanded in {path}: write {Path(path).expanduser()}"
-    if not Path(path).is_dir():
-        return None
-    endings = Counter(file.suffix for file in Path(path).iterdir() if file.is_file() and file.suffix)
-    pattern = f"*{endings.most_common(1)[0][0]}" if endings else "**/*.txt"
-    return f"{path} is a folder, and a path needs files: write {path.rstrip('/')}/{pattern}"
 
 
 def assign_unit(name: str, units: int) -> int:

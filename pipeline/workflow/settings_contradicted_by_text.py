@@ -13,6 +13,7 @@ from itertools import chain, islice
 
 from pipeline.config.configuration import Config
 from pipeline.config.estimated_genres import OLDER_PRESET
+from pipeline.config.key_errors_and_deprecations import advise_path
 from pipeline.core.command_line_text import DATA_PLACEHOLDER
 from pipeline.core.errors import InputError
 from pipeline.corpus.text.language_codes import advise_language
@@ -21,7 +22,7 @@ from pipeline.layout import MANIFEST
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import BROKEN_REASONS, RawDocument, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
-from pipeline.sources.source_units import SourceUnits, advise_path
+from pipeline.sources.source_units import SourceUnits
 from pipeline.sources.spdx_licenses import are_equivalent, parse_license
 
 SAMPLED_FILES, SAMPLED_DOCUMENTS = 3, 100
