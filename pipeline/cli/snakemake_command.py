@@ -80,7 +80,7 @@ def _check_targets(names: Sequence[str]) -> None:
     for name in names:
         if name not in {*stages, *rules, "sources_complete"}:
             near = suggest_name(name, rules) if "_" in name else suggest_name(name, stages)
-            raise InputError(f"there is no target {name!r}: {near}, or name a file of the run")
+            raise InputError(f"there is no target {name!r}: {near}")
 
 
 def _relative_to_project(path: Path, project: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -188,14 +189,16 @@ def test_missing_sources_are_named_and_the_rest_is_estimated(tmp_path: Path) -> 
     assert "low_core_seconds" not in corpus["steps"]["corpus.filter"]
 
 
-def test_models_are_planned_without_the_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_plan_has_the_models_without_the_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = yaml.safe_load(Path("config/micro.yaml").read_text())
     raw["sources"][1]["path"] = "{data}/text/nl_laws"
     (tmp_path / "micro.yaml").write_text(yaml.safe_dump(raw))
-    assert main(["plan", str(tmp_path / "micro.yaml")]) == 0
-    printed = capsys.readouterr().out
-    assert "parameters" in printed
-    assert "cannot estimate the corpus: source nl_gids: its path {data}/text/nl_laws" in printed
+    assert main(["plan", str(tmp_path / "micro.yaml"), "--json"]) == 2
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["models"]["base"]["parameters"] == 69280
+    assert (
+        printed["corpus"].startswith("source nl_gids: its path {data}/text/nl_laws") and len(printed["problems"]) == 1
+    )
 
 
 def test_every_source_and_corpus_step_declares_its_needs() -> None:

@@ -225,7 +225,7 @@ def test_configuration_checks_stratum_names() -> None:
     with pytest.raises(InputError, match=r"by cluster_size needs tokens\.main\.strata with cluster_size"):
         parse_configuration(micro(sampling=sampling))
     parse_configuration(micro(strata={"cluster_size": [2]}, sampling=sampling))
-    with pytest.raises(InputError, match="no cluster_size 'from 2'; choose one of below 3, from 3, unknown"):
+    with pytest.raises(InputError, match="no cluster_size 'from 2': did you mean 'from 3'"):
         parse_configuration(micro(strata={"cluster_size": [3]}, sampling=sampling))
     with pytest.raises(InputError, match=r"tokens\.main\.strata\.quality: documents of corpus main have none"):
         parse_configuration(micro(strata={"quality": [0.5]}, sampling={}))

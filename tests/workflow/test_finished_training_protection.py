@@ -311,7 +311,7 @@ def test_protected_record_is_not_deleted(made: Path) -> None:
 
 
 def test_only_models_of_the_run_can_be_retrained(made: Path) -> None:
-    with pytest.raises(Exception, match=r"run.retrain: there is no model 'bas'; choose of base"):
+    with pytest.raises(Exception, match=r"run.retrain: there is no model 'bas': did you mean 'base'"):
         configured(made, {"retrain": ["bas"]})
 
 
