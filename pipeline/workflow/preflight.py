@@ -36,7 +36,7 @@ from pipeline.pretrain.settings import Training
 from pipeline.workflow import settings_contradicted_by_text, startup_cache
 
 HIGH_LEARNING_RATE = 0.1
-"""Above it are no rates of published trainings, by AdamW or Muon."""
+"""Peak rates of AdamW and Muon are usually below it."""
 PROCESS_BYTES = 1_500_000_000  # of Python with torch and no tensors
 
 
@@ -236,8 +236,8 @@ def _find_training_hints(config: Config, launched: Mapping[str, str | None]) -> 
             continue
         if (rate := model.training.learning_rate) > HIGH_LEARNING_RATE:
             yield (
-                f"models.{name}.training.learning_rate is {rate:g}, and a training diverges at such a rate: write one "
-                "such as 0.003"
+                f"models.{name}.training.learning_rate is {rate:g}, and peak rates are usually below "
+                f"{HIGH_LEARNING_RATE}: write one such as 0.003"
             )
         if (
             config.platform.device
