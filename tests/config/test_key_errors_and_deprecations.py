@@ -120,7 +120,8 @@ SOURCE |= {"rights": {"basis": "public-domain", "holder": "me"}}
             "units: 2",
             "damaged_share: 0,5",
             {},
-            "c.yaml, line 9: sources.letters.damaged_share: write a number with a poi",
+            "c.yaml, line 9: sources.letters.damaged_share: write a number "
+            "with a point and without unit, such as 0.5 (given: '0,5')",
         ),
         ("seed: 1", "retrain: base", {}, "c.yaml, line 2: run.retrain needs a list: write `retrain: [base]`"),
         ("seed: 1", "provider: 12", {}, "c.yaml, line 2: run.provider: this must be text, and YAML reads this as"),
