@@ -34,7 +34,8 @@ YAML_PROBLEMS = (
     ("expected ':'", "the key that begins here needs a colon behind it: add it", True),
     ("mapping values", "a key cannot begin here: indent it as the keys beside it, and quote texts with a colon", False),
     ("block (mapping|collection)", "this line is not indented as those beside it: give them the same spaces", False),
-    ("any token '[^\t]|undefined alias", "put the value that begins here in quotes", False),
+    (r"'\\t'", "indent with spaces, not tabs", False),
+    ("any token|undefined alias", "put the value that begins here in quotes", False),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.config.key_errors_and_deprecations import replace_deprecated_names
+from pipeline.config.key_errors_and_deprecations import Origin, replace_deprecated_names
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import load_yaml
 from pipeline.corpus.settings import FilterSettings
@@ -152,6 +152,19 @@ def test_configuration_error_has_file_and_line(
     file.write_text(FILE.replace(old, new, 1) if old else FILE)
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         parse_configuration({**load_yaml(file), **changes}, [file])
+
+
+def test_sentence_gets_the_line_of_its_deepest_key_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(FILE)
+    origin = Origin(load_yaml(file), [file])
+    for sentence, line in (("run.retrain.x: y", 2), ("source letters: no file y.txt", 6), ("source letters: odd", 5)):
+        assert origin.add_place(sentence) == f"{file}, line {line}: {sentence}"
+    assert [origin.add_place(text) for text in ("source x y", "odd: y", "")] == [
+        f"{file}, line 3: source x y",
+        "odd: y",
+        "",
+    ]
 
 
 def test_error_names_the_overriding_file_of_two(tmp_path: Path) -> None:
