@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from pipeline.cli.parameters import print_json
-from pipeline.cli.snakemake_command import find_project_folder
+from pipeline.cli.snakemake_command import find_project_folder, relative_to_project
 from pipeline.config.configuration import Config
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.errors import InputError
@@ -53,7 +53,7 @@ SHOWN = {
 }
 """The figures of a model on the first screen, by their keys in the plan."""
 SHARE_NEEDS = {
-    "evaluation_share": "unknown: no suite has local files; see --details",
+    "evaluation_share": "unknown: no suite has local files; see --html",
     "validation_share": "unknown: training.validation_tokens is not set",
     "checkpoint_share": "unknown: storage_bytes_per_second is not set",
 }
@@ -74,8 +74,10 @@ def print_plan(path: Path, data: str | None, *, as_json: bool, html: Path | None
     Raises:
         InputError: the configuration is missing or cannot be read.
     """
-    places = path.absolute(), data and str(Path(data).absolute()), html and html.absolute()
-    with chdir(find_project_folder(Path.cwd())):
+    project = find_project_folder(Path.cwd())
+    file, folder = Path(relative_to_project(path, project)), data and relative_to_project(Path(data), project)
+    places = file, folder, html and html.absolute()
+    with chdir(project):
         _print_plan(*places, path, as_json=as_json)
 
 

@@ -60,8 +60,8 @@ def build_snakemake_command(
     _check_targets([word for word in targets if "/" not in word and not (project / word).exists()])
     command = ["snakemake", *targets, *["-n"] * dry_run]
     command += ["--profile", str(folder.absolute()) if "/" in profile else profile]
-    command += ["--configfile", _relative_to_project(configuration, project)]
-    command += ["--config", f"data={_relative_to_project(Path(data), project)}"] if data else []
+    command += ["--configfile", relative_to_project(configuration, project)]
+    command += ["--config", f"data={relative_to_project(Path(data), project)}"] if data else []
     return [*command, *options]
 
 
@@ -83,7 +83,7 @@ def _check_targets(names: Sequence[str]) -> None:
             raise InputError(f"there is no target {name!r}: {near}")
 
 
-def _relative_to_project(path: Path, project: Path) -> str:
+def relative_to_project(path: Path, project: Path) -> str:
     """Return a path for a process that runs in the project: relative where it is in the project."""
     absolute = path.absolute()
     return str(absolute.relative_to(project) if absolute.is_relative_to(project) else absolute)
