@@ -13,8 +13,8 @@ from pipeline.cli.parameters import print_json
 from pipeline.cli.snakemake_command import find_project_folder, relative_to_project
 from pipeline.config.configuration import Config
 from pipeline.config.configuration_file import load_configuration
+from pipeline.core.display_text import align_columns, escape_to_one_line
 from pipeline.core.errors import InputError
-from pipeline.core.job_command_lines import DATA_PLACEHOLDER
 from pipeline.forecast.evaluation_share import add_evaluation_share
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (

@@ -45,7 +45,7 @@ def build_snakemake_command(
     project = find_project_folder(Path.cwd())
     if not configuration.is_file():
         raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
-    from pipeline.config.key_errors import load_configuration_yaml
+    from pipeline.config.key_errors_and_deprecations import load_configuration_yaml
 
     load_configuration_yaml(
         configuration
@@ -73,10 +73,10 @@ def _check_targets(names: Sequence[str]) -> None:
     """
     if not names:
         return
-    from pipeline.config.key_errors import suggest_name
+    from pipeline.config.key_errors_and_deprecations import suggest_name
     from pipeline.workflow.steps import STAGES, STEPS
 
-    stages, rules = ["all", *STAGES], {step.rule for step in STEPS.values()}
+    stages, rules = ["all", *STAGES], {step.rule_name for step in STEPS.values()}
     for name in names:
         if name not in {*stages, *rules, "sources_complete"}:
             near = suggest_name(name, rules) if "_" in name else suggest_name(name, stages)

@@ -13,7 +13,12 @@ from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
 from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
-from pipeline.config.key_errors_and_deprecations import Origin, format_validation_error, replace_deprecated_names, suggest_name
+from pipeline.config.key_errors_and_deprecations import (
+    Origin,
+    format_validation_error,
+    replace_deprecated_names,
+    suggest_name,
+)
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check_retrain_models, check_sections

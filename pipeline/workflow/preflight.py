@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pipeline.config.configuration import Config
 from pipeline.config.item_files import list_decontamination_item_files
-from pipeline.core.command_line_text import path_hint
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import path_hint
 from pipeline.energy.carbon_intensity import read_intensity_series

@@ -14,10 +14,10 @@ from itertools import chain, islice
 from pipeline.config.configuration import Config
 from pipeline.config.estimated_genres import OLDER_PRESET
 from pipeline.config.key_errors_and_deprecations import advise_path
-from pipeline.core.command_line_text import DATA_PLACEHOLDER
 from pipeline.core.errors import InputError
+from pipeline.core.job_command_lines import DATA_PLACEHOLDER
 from pipeline.corpus.text.language_codes import advise_language
-from pipeline.forecast.corpus_forecast import CorpusSize, estimate_corpus_size
+from pipeline.forecast.corpus_size_and_time import CorpusSize, estimate_corpus_size
 from pipeline.layout import MANIFEST
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import BROKEN_REASONS, RawDocument, RawRecord, make_raw_documents
@@ -58,7 +58,7 @@ class Sample:
 def _sample_unread_sources(config: Config) -> Iterator[Sample]:
     """Yield a sample of each source that no job has read yet, but not of a data set that is fetched later."""
     for source in config.sources:
-        is_read = MANIFEST.path(config.directory, source=source.name).is_file()
+        is_read = MANIFEST.path(config.run_directory, source=source.name).is_file()
         if source.dataset is None and not is_read:
             listed = config.source_units(source.name)
             read = [_read_first_documents(listed, name) for name in islice(listed.files, SAMPLED_FILES)]
@@ -147,7 +147,7 @@ def _describe_missing_field(sample: Sample) -> str:
 def find_unknown_languages(config: Config) -> Iterator[str]:
     """Yield a sentence for each source that no job has read yet and whose language is no code of ISO 639."""
     for source in config.sources:
-        is_read = MANIFEST.path(config.directory, source=source.name).is_file()
+        is_read = MANIFEST.path(config.run_directory, source=source.name).is_file()
         if not is_read and (advice := advise_language(source.language)):
             yield f"sources.{source.name}.language: {source.language!r} is no code of a language: {advice}"
 

@@ -128,7 +128,7 @@ def test_source_that_was_read_or_that_may_be_damaged_is_not_refused(tmp_path: Pa
     assert list_problems(changed("sources.1", tmp_path, path=str(tmp_path / "b.jsonl.gz"))) == []
     config = changed("sources.1", tmp_path, path=str(tmp_path / "a.jsonl"), language="Dutch")
     assert len(list_problems(config)) == 2
-    manifest = layout.MANIFEST.path(config.directory, source="nl_gids")
+    manifest = layout.MANIFEST.path(config.run_directory, source="nl_gids")
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     assert list_problems(config) == []
