@@ -32,8 +32,8 @@ YAML_PROBLEMS = (
     ("flow (mapping|sequence)", "the bracket that opens here is not closed: close it, or add a missing comma", True),
     (r"found '[]}]'", "no bracket is open that this one could close: delete it", False),
     ("expected ':'", "the key that begins here needs a colon behind it: add it", True),
-    ("mapping values", "a key cannot begin here: indent it as the keys beside it, and quote texts with a colon", False),
-    ("block (mapping|collection)", "this line is not indented as those beside it: give them the same spaces", False),
+    ("mapping values", "a key cannot begin here: indent it as the keys next to it, and quote texts with a colon", False),
+    ("block (mapping|collection)", "this line is not indented as its neighbors: give them the same spaces", False),
     (r"'\\t'", "indent with spaces, not tabs", False),
     ("any token|undefined alias", "put the value that begins here in quotes", False),
 )
