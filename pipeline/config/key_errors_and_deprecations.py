@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,11 @@ YAML_PROBLEMS = (
     ("flow (mapping|sequence)", "the bracket that opens here is not closed: close it, or add a missing comma", True),
     (r"found '[]}]'", "no bracket is open that this one could close: delete it", False),
     ("expected ':'", "the key that begins here needs a colon behind it: add it", True),
-    ("mapping values", "a key cannot begin here: indent it as the keys next to it, and quote texts with a colon", False),
+    (
+        "mapping values",
+        "a key cannot begin here: indent it as its neighbors, and quote texts with a colon",
+        False,
+    ),
     ("block (mapping|collection)", "this line is not indented as its neighbors: give them the same spaces", False),
     (r"'\\t'", "indent with spaces, not tabs", False),
     ("any token|undefined alias", "put the value that begins here in quotes", False),
@@ -72,10 +76,14 @@ def advise_path(path: str) -> str | None:
     return f"{path} is a folder, and a path needs files: write {path.rstrip('/')}/{pattern}"
 
 
+@cache
+def _generate_schema(model: type[BaseModel]) -> Any:
+    return model.model_json_schema()
+
+
 def _find_schema(model: type[BaseModel], location: tuple[str | int, ...]) -> dict[str, Any]:
     """Return the JSON Schema of a key of a model; empty where it has none."""
-    schema: Any = model.model_json_schema()
-    node = schema
+    schema = node = _generate_schema(model)
     for part in (*location, None):
         node = next((option for option in node.get("anyOf", []) if "$ref" in option), node)
         while "$ref" in node:

@@ -87,10 +87,10 @@ ACCEPTED_WITHOUT_VOUCHER = (
     f"what is in `{layout.SCRATCH}/`: it lets a job continue and is no result",
     f"an empty file `{SNAKEMAKE_MARK}` in a folder of results: Snakemake's mark",
     "an empty folder among results and logs, and any empty folder of this table",
-    "times, owner, permissions and extended attributes of a file, as long as you may read it, and a hard link to it",
-    "the other form of the last line's signature: each ECDSA signature has two, and both are valid",
-    f"a file in `{layout.TIMESTAMPS}/` that no later start has attested: `--timestamp-certificates` checks it",
-    f"`{layout.RUN_LOCK}`, where it names a start that is running on your machine and works on this folder",
+    "other times, owner, permissions and extended attributes of a file that you may read, and a hard link to it",
+    "the other form of the last line's signature: each ECDSA signature has two valid forms",
+    f"a file in `{layout.TIMESTAMPS}/` that no later invocation has attested: `--timestamp-certificates` checks it",
+    f"`{layout.RUN_LOCK}`, if it names an invocation that is running on your machine and works on this folder",
 )
 """What `verify` accepts silently, as listed on the auditor's page."""
 

@@ -276,7 +276,7 @@ def test_folder_added_outside_the_layout_is_detected(
 def test_page_lists_the_accepted_exceptions() -> None:
     text = " ".join(PAGE.split())
     assert [exception for exception in ACCEPTED_WITHOUT_VOUCHER if f"- {exception}" not in text] == []
-    assert len(ACCEPTED_WITHOUT_VOUCHER) == text.split("accepts without a word:")[1].split("##")[0].count(" - ")
+    assert len(ACCEPTED_WITHOUT_VOUCHER) == text.split("accepts without a message:")[1].split("##")[0].count(" - ")
     assert all(
         any(kind.pattern.removesuffix("**") in text for text in ACCEPTED_WITHOUT_VOUCHER)
         for kind in FILE_KINDS

@@ -56,7 +56,7 @@ def _drop_the_end(run: Signed) -> None:
 ATTACKS: dict[str, Callable[[Signed], object]] = {
     "a file is changed": lambda run: BETTER(run.folder),
     "a failed attempt is removed": lambda run: (run.folder / FAILED).unlink(),
-    "the end of the log is cut off, with what it attests": _drop_the_end,
+    "the last lines of the log are removed, and the files that they attest": _drop_the_end,
     "everything is written again, unsigned": _write_again_unsigned,
     "everything is written again, with another key": _write_again_with_own_key,
     "everything is written again, with the owner's key": lambda run: _write_again(run, run.key),
