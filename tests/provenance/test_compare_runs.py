@@ -107,6 +107,9 @@ def test_energies_differ_if_their_intervals_do_not_overlap(build_run: Callable[.
     (title, line) = compare_runs(a, b).differences
     assert title == "energy" and line.startswith("  total: ")
     assert line.endswith("their 95 % intervals do not overlap") and "80 % measured, 20 % estimated" in line
+    accounting["steps"] = {"corpus.filter": accounting["total"]}
+    path.write_text(json.dumps(accounting))
+    assert compare_runs(a, b).differences[-1].startswith("  corpus.filter: not measured → "), "one run has none"
     path.unlink()
     assert compare_runs(a, b).differences == ["energy", "  only the first run has an account (report/energy.json)"]
 
