@@ -47,9 +47,8 @@ def build_snakemake_command(
         raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
     from pipeline.config.key_errors_and_deprecations import load_configuration_yaml
 
-    load_configuration_yaml(
-        configuration
-    )  # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line
+    # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line.
+    load_configuration_yaml(configuration)
     named = project / PROFILES / profile
     folder = Path(profile) if "/" in profile else named
     if not (folder / "config.yaml").is_file():

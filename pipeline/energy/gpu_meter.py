@@ -54,14 +54,14 @@ def _has_energy_counter(gpu: Gpu) -> bool:
 
 def _read_architecture(meter: str, gpu: Gpu) -> str:
     """Return the architecture of an NVIDIA board in NVML's words, such as `ampere`; else nothing."""
-    with suppress(Exception):  # an old driver, or no board of NVIDIA
+    if meter != "nvml":
+        return ""
+    with suppress(Exception):  # an old driver
         import pynvml
 
-        number = pynvml.nvmlDeviceGetArchitecture(gpu.handle) if meter == "nvml" else None
-        prefix = "NVML_DEVICE_ARCH_"
-        return {getattr(pynvml, name): name.removeprefix(prefix).lower() for name in dir(pynvml) if prefix in name}[
-            number
-        ]
+        prefix, number = "NVML_DEVICE_ARCH_", pynvml.nvmlDeviceGetArchitecture(gpu.handle)
+        names = (name for name in dir(pynvml) if name.startswith(prefix) and getattr(pynvml, name) == number)
+        return next(names).removeprefix(prefix).lower()
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Measures the fertility and other metrics of a tokenizer, by language (see docs/tokenizer.md).
+"""Measures the fertility and other metrics of a tokenizer, by language (see docs/results/tokenizer.md).
 
 Uses documents that the tokenizer was not trained on: in each language those with the smallest `id_hash`, up to
 `measured_bytes`. A language without held-out documents is measured on others and marked `"held_out": false`.

@@ -28,7 +28,7 @@ from pipeline.sources.spdx_licenses import are_equivalent, parse_license
 SAMPLED_FILES, SAMPLED_DOCUMENTS = 3, 100
 """Files of a source, and documents of each, that are read."""
 TOKEN_BYTES = ((8192, 3.0), (1024, 2.0), (0, 1.0))
-"""Vocabularies from this size on, and the bytes of a token at least; docs/tokenizer.md measured 3.68 from 8,192 on."""
+"""Vocabularies from this size on, and the least bytes of a token: docs/results/tokenizer.md has 3.68 from 8,192 on."""
 MERGE_BYTES = 2
 """Bytes of text per occurrence of a merge, at least: natural text gives far fewer merges."""
 TEXT_SHARE = 0.05

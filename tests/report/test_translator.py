@@ -53,8 +53,8 @@ def said_by_templates() -> set[str]:
 def said_by_papers() -> set[str]:
     bands = (*facts.SIZE_BANDS, *facts.PARAMETER_BANDS)
     result = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
-    result |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *answers.CURATION_STEPS.values()}
-    result |= {*answers.PERSONAL_DATA.values()}
+    result |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *facts.CURATION_STEPS.values()}
+    result |= {*facts.PERSONAL_DATA.values()}
     for form in read_forms().values():
         result |= {form.title, form.law}
         for section in form.sections.values():

@@ -18,6 +18,8 @@ from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.report.footprint import group_power_models, list_meters
 from pipeline.report.papers.facts import (
     CATEGORIES,
+    CURATION_STEPS,
+    PERSONAL_DATA,
     UNION_LANGUAGES,
     ModelFacts,
     SourceFacts,
@@ -35,12 +37,6 @@ from pipeline.report.translator import Translator
 SENTENCES = "answers.jinja"
 MANIFESTS = layout.MANIFEST.glob_pattern()
 FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
-CURATION_STEPS = {
-    "filter": "{number} removed by rules of rights, language and quality",
-    "deduplicate": "{number} removed because they repeat another document",
-    "decontaminate": "{number} removed because they contain questions that the model is tested with",
-}
-"""By the name of a step of the corpus in its statistics: a sentence for readers who are no engineers."""
 SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
 MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
     **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
@@ -57,20 +53,6 @@ CORPUS_ANSWERS = {
     "flags": "not searched for: no list of words and no classifier was set",
 }
 """By the answers that have sentences for each corpus: what is said where there are none."""
-PERSONAL_DATA = {
-    "address": "postal addresses",
-    "bsn": "citizen service numbers (BSN)",
-    "credit_card": "credit card numbers",
-    "email": "e-mail addresses",
-    "iban": "bank account numbers (IBAN)",
-    "ip": "internet addresses (IP)",
-    "kvk": "numbers of the trade register (KvK)",
-    "name": "names of persons",
-    "number_plate": "number plates",
-    "passport": "passport numbers",
-    "telephone": "telephone numbers",
-}
-"""By the kind of personal data in the statistics of a corpus: its name for readers who are no engineers."""
 
 
 @cache

@@ -23,6 +23,26 @@ LARGE_SHARE = 0.03
 """Of all public data sets of a modality: the template asks to name each that is larger (Commission, July 2025)."""
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
+CURATION_STEPS = {
+    "filter": "{number} removed by rules of rights, language and quality",
+    "deduplicate": "{number} removed because they repeat another document",
+    "decontaminate": "{number} removed because they contain questions that the model is tested with",
+}
+"""By the name of a step of the corpus in its statistics: a sentence for readers who are no engineers."""
+PERSONAL_DATA = {
+    "address": "postal addresses",
+    "bsn": "citizen service numbers (BSN)",
+    "credit_card": "credit card numbers",
+    "email": "e-mail addresses",
+    "iban": "bank account numbers (IBAN)",
+    "ip": "internet addresses (IP)",
+    "kvk": "numbers of the trade register (KvK)",
+    "name": "names of persons",
+    "number_plate": "number plates",
+    "passport": "passport numbers",
+    "telephone": "telephone numbers",
+}
+"""By the kind of personal data in the statistics of a corpus: its name for readers who are no engineers."""
 MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
 SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
 PARAMETER_BANDS = (

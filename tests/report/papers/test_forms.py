@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.corpus.personal_data.text_masking import KINDS
-from pipeline.report.papers.answers import ANSWERS, PERSONAL_DATA, Answers, is_answer, is_table
+from pipeline.report.papers.answers import ANSWERS, Answers, is_answer, is_table
+from pipeline.report.papers.facts import PERSONAL_DATA
 from pipeline.report.papers.write import SectionForm, read_forms
 from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
 from pipeline.report.translator import translator
