@@ -56,7 +56,7 @@ def run(
     holder: Annotated[str, typer.Option(metavar="NAME", help="Who holds the rights.")] = "",
 ) -> None:
     """Write config/NAME.yaml, a run that trains a small model in minutes."""
-    from pipeline.config.key_errors_and_deprecations import advise_path
+    from pipeline.config.configuration_errors import advise_path
     from pipeline.core.errors import InputError
     from pipeline.corpus.text.language_codes import advise_language
     from pipeline.scaffold.new_parts import run_edits

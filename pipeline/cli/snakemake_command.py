@@ -45,7 +45,7 @@ def build_snakemake_command(
     project = find_project_folder(Path.cwd())
     if not configuration.is_file():
         raise InputError(f"there is no configuration {configuration}: name one of config/*.yaml")
-    from pipeline.config.key_errors_and_deprecations import load_configuration_yaml
+    from pipeline.config.configuration_errors import load_configuration_yaml
 
     # Snakemake would say of one that is no YAML or no UTF-8 neither file nor line.
     load_configuration_yaml(configuration)
@@ -72,7 +72,7 @@ def _check_targets(names: Sequence[str]) -> None:
     """
     if not names:
         return
-    from pipeline.config.key_errors_and_deprecations import suggest_name
+    from pipeline.config.configuration_errors import suggest_name
     from pipeline.workflow.steps import STAGES, STEPS
 
     stages, rules = ["all", *STAGES], {step.rule_name for step in STEPS.values()}

@@ -12,13 +12,13 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from pipeline import layout
-from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
-from pipeline.config.key_errors_and_deprecations import (
+from pipeline.config.configuration_errors import (
     Origin,
     format_validation_error,
-    replace_deprecated_names,
     suggest_name,
 )
+from pipeline.config.deprecated_names import replace_deprecated_names
+from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check_retrain_models, check_sections

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.key_errors_and_deprecations import load_configuration_yaml
+from pipeline.config.configuration_errors import load_configuration_yaml
 from pipeline.core.errors import InputError
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from pipeline.config.key_errors_and_deprecations import NAME
+from pipeline.config.configuration_errors import NAME
 from pipeline.config.platforms import JobOptions, PartitionKind, Platform
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import Corpus, Perplexity

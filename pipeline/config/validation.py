@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
-from pipeline.config.key_errors_and_deprecations import suggest_name
+from pipeline.config.configuration_errors import suggest_name
 from pipeline.config.sections import Sections
 from pipeline.core.batch_schedule import StepRange
 from pipeline.pretrain.settings import Training

@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline import layout
-from pipeline.config.key_errors_and_deprecations import format_validation_error
+from pipeline.config.configuration_errors import format_validation_error
 from pipeline.config.platforms import load_platform_settings
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from pipeline.config.configuration import Config
+from pipeline.config.configuration_errors import advise_path
 from pipeline.config.estimated_genres import OLDER_PRESET
-from pipeline.config.key_errors_and_deprecations import advise_path
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DATA_PLACEHOLDER
 from pipeline.corpus.text.language_codes import advise_language

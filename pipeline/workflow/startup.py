@@ -17,8 +17,8 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.config.deprecated_names import replace_deprecated_names
 from pipeline.config.estimated_genres import known_genres
-from pipeline.config.key_errors_and_deprecations import replace_deprecated_names
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
 from pipeline.core.stored_files import FileStore
