@@ -13,6 +13,7 @@ RENAMED_KEYS: dict[tuple[str, ...], str] = {
     ("corpus", "*", "deduplication", "buckets"): "bands",
     ("corpus", "*", "deduplication", "hashes_per_bucket"): "rows",
     ("corpus", "*", "normalisation"): "normalization",
+    ("disclosure", "authorised_representative"): "authorized_representative",
     ("disclosure", "crawlers", "*", "behaviour"): "behavior",
     **{
         ("experiments", "*", "vary", f"corpus.normalisation{key}"): f"corpus.normalization{key}"

@@ -55,7 +55,7 @@ class Disclosure(Settings):
     model_license: str | None = Field(default=None, description="of the weights, an SPDX expression or words")
     released: datetime.date | None = Field(default=None, description="through any channel, YYYY-MM-DD")
     placed_on_market: datetime.date | None = Field(default=None, description="in the Union, YYYY-MM-DD")
-    authorised_representative: Text | None = Field(
+    authorized_representative: Text | None = Field(
         default=None, description="in the Union, of a provider outside of it"
     )
     systems: Text | None = Field(default=None, description="kinds of systems into which the models may be built")

@@ -53,6 +53,8 @@ def test_british_spellings_of_keys_and_values_become_american() -> None:
         "version refuses licence",
     ]
     assert replace_deprecated_names(content) == (content, [])
+    (content, sentences) = replace_deprecated_names({"disclosure": {"authorised_representative": "none"}})
+    assert content == {"disclosure": {"authorized_representative": "none"}} and len(sentences) == 1
 
 
 def test_renamed_keys_do_not_change_training_settings() -> None:

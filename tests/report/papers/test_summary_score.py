@@ -23,7 +23,7 @@ STATED: dict[str, Any] = {
     "summary_changes": "this is the first version",
     "summary_notices": "on the page of the models",
     "placed_on_market": "2026-08-02",
-    "authorised_representative": "none is needed: the provider is established in the Netherlands",
+    "authorized_representative": "none is needed: the provider is established in the Netherlands",
     "model_documentation": "https://voorbeeld.nl/model",
     "content_types": "laws and tales",
     "latest_data": "2026-02-03",
