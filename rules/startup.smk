@@ -47,7 +47,6 @@ with report_input_errors():
     stale = StaleRecords(dag, METADATA_FOLDER)
     frozen_now = startup.take_snapshot(
         dag,
-        config,
         lambda last: job_software.describe_image(
             run.platform, last, hashed=startup.executes
         ),

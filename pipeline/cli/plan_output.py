@@ -85,7 +85,7 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
     config = load_configuration(file, **({"data": data} if data else {}))
     problems = find_configuration_problems(config)
     hints = [] if problems else preflight.find_hints(config, preflight.model_launch_commands(config))
-    notes = [f"warning: {sentence}" for sentence in (*config.origin.deprecations, *hints)]
+    notes = [f"warning: {sentence}" for sentence in (*config.origin.describe_deprecations(), *hints)]
     notes += [f"error: {problem}" for problem in problems] if not as_json else []
     print("".join(f"{escape_to_one_line(note)}\n" for note in notes), end="", file=sys.stderr, flush=True)
     if problems and not (as_json or html):

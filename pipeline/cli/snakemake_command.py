@@ -72,7 +72,7 @@ def _check_targets(names: Sequence[str]) -> None:
     """
     if not names:
         return
-    from pipeline.config.configuration_errors import suggest_name
+    from pipeline.core.errors import suggest_name
     from pipeline.workflow.steps import STAGES, STEPS
 
     stages, rules = ["all", *STAGES], {step.rule_name for step in STEPS.values()}

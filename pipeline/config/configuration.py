@@ -15,14 +15,13 @@ from pipeline import layout
 from pipeline.config.configuration_errors import (
     Origin,
     format_validation_error,
-    suggest_name,
 )
 from pipeline.config.deprecated_names import replace_deprecated_names
 from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.sections import Sections
 from pipeline.config.validation import check_retrain_models, check_sections
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import path_hint, substitute_data_folder
 from pipeline.corpus.rules.settings import LanguageRules

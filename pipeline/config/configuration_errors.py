@@ -94,13 +94,6 @@ def _find_schema(model: type[BaseModel], location: tuple[str | int, ...]) -> dic
     return dict(node)
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return the advice for an unknown name: the nearest known one, else all."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name.casefold(), names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names) or 'none'}"
-
-
 def _format_key_path(location: tuple[str | int, ...], content: Any) -> str:
     """Return a key in dots, with the name of an item of a list where it has one, and its number where it has none."""
     words = []
@@ -150,6 +143,10 @@ class Origin:
                 return f"{place}: {sentence.removeprefix('configuration: ')}"
             location.pop()
         return sentence
+
+    def describe_deprecations(self) -> list[str]:
+        """Return a sentence with its place for each old name."""
+        return [*map(self.add_place, self.deprecations)]
 
     def _locate_in_source(self, name: str, keys: list[str | int], sentence: str) -> list[str | int]:
         """Return the position of a source, the second of two of one name, and the key in it."""

@@ -14,7 +14,7 @@ def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> lis
     try:
         suites = config.evaluation.resolve_suites(config.data, names)
     except InputError as error:
-        raise InputError(f"{where}.suites: {error}") from None
+        raise InputError(f"{where}.suites: {str(error).removeprefix('evaluation.suites: ')}") from None
     fields = config.corpus[corpus].decontamination.fields
     found = {file for suite in suites for file in list_item_files(suite)}
     named = [

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from pipeline.config.configuration_errors import format_validation_error, suggest_name
-from pipeline.core.errors import InputError
+from pipeline.config.configuration_errors import format_validation_error
+from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.platform_files import TEMPLATE, list_platforms, load_platform
 from pipeline.core.settings import Settings
 from pipeline.energy.power_model import PowerModel

@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
-from pipeline.config.configuration_errors import suggest_name
 from pipeline.config.sections import Sections
 from pipeline.core.batch_schedule import StepRange
+from pipeline.core.errors import suggest_name
 from pipeline.pretrain.settings import Training
 from pipeline.sources.spdx_licenses import canonical_license, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bin_names

@@ -1,11 +1,19 @@
 """Errors that Polder reports in one sentence, their exit codes, and text without personal paths."""
 
+import difflib
 import errno
 import getpass
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline.core.display_text import escape_to_one_line
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return the advice for an unknown name: the nearest known one, else all."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.casefold(), names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names) or 'none'}"
 
 
 class InputError(Exception):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.job_command_lines import substitute_data_folder
 from pipeline.core.settings import Settings
 from pipeline.corpus.rules.settings import Harmful
@@ -228,7 +228,7 @@ class Evaluation(Settings):
                 suites.append(Suite(name=TEXTS, language="", texts=self._resolve_texts(data)))
                 continue
             if name not in known:
-                raise InputError(f"there is no suite {name!r}; choose one of {', '.join(sorted(known))}")
+                raise InputError(f"there is no suite {name!r}: {suggest_name(name, known)}")
             suite = known[name]
             if suite.data is not None:
                 placed = substitute_data_folder(f"evaluation.suites: {suite.name}", suite.data, data)

@@ -150,7 +150,7 @@ def _find_unreadable_references(config: Config) -> Iterator[str]:
         try:
             check()
         except InputError as error:
-            yield f"{key}{error}"
+            yield f"{key}{str(error).removeprefix(key)}"
 
 
 def find_training_problems(config: Config, launched: Mapping[str, str | None], *, slurm: bool | None) -> Iterator[str]:

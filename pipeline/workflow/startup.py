@@ -17,7 +17,6 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.deprecated_names import replace_deprecated_names
 from pipeline.config.estimated_genres import known_genres
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
@@ -217,16 +216,13 @@ class Startup:
         meter = node_meter.NodeMeter(node_meter.readings_file(run.absolute() / layout.READINGS, name))
         atexit.register(meter.end)
 
-    def take_snapshot(
-        self, dag: Dag, raw: dict[str, Any], image: Callable[[dict[str, Any] | None], dict[str, Any]]
-    ) -> dict[str, Any]:
+    def take_snapshot(self, dag: Dag, image: Callable[[dict[str, Any] | None], dict[str, Any]]) -> dict[str, Any]:
         """Return a snapshot of the run, and print what has changed since the last invocation.
 
         Jobs run with the configuration and code of this moment, whatever is edited before they run.
 
         Args:
             dag: the jobs.
-            raw: the configuration that Snakemake has read.
             image: returns the identity of the platform's image, given the last snapshot.
         """
         last = run_snapshot.read_newest_snapshot(dag.config.run_directory)
@@ -234,7 +230,8 @@ class Startup:
             return {}
         known = known_genres(last or {})
         defaults = describe_genre_defaults(dag.config, known)
-        for sentence in [*replace_deprecated_names(raw)[1], *dag.finished.describe_kept_models(), *defaults]:
+        old_names = dag.config.origin.describe_deprecations()
+        for sentence in [*old_names, *dag.finished.describe_kept_models(), *defaults]:
             self.warn(sentence)
         now = dag.build_snapshot_content() | image(last)
         for difference in run_snapshot.list_changes(last or now, now):

@@ -85,7 +85,8 @@ def test_plan_looks_for_files_where_a_run_does_and_prints_old_names(
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(raw))
     monkeypatch.chdir(tmp_path)
     assert main(["plan", "old.yaml"]) == 0 and Path.cwd() == tmp_path
-    assert "warning: configuration: corpus.main.deduplication.buckets is called bands now" in capsys.readouterr().err
+    place = f"{tmp_path}/old.yaml, line 8"
+    assert f"warning: {place}: corpus.main.deduplication.buckets is called bands now" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,11 @@ def test_plan_looks_for_files_where_a_run_does_and_prints_old_names(
             [{"name": "x", "language": "nl", "folder": "nowhere"}],
             "evaluation.suites: suite x: there",
         ),
-        ("corpus.main.decontamination", {"suites": ["dutsh"]}, "decontamination.suites: there is no suite 'dutsh'"),
+        (
+            "corpus.main.decontamination",
+            {"suites": ["dutsh"]},
+            "decontamination.suites: there is no suite 'dutsh': did you mean 'dutch'",
+        ),
         ("disclosure", {"license_evidence": {"nl_gids": "no.pdf"}}, "disclosure.license_evidence.nl_gids: there is no"),
     ],
 )

@@ -84,7 +84,7 @@ def test_source_without_text_is_sampled_again_later(tmp_path: Path) -> None:
     assert filter_rules(config) == GENRES["laws"]
     sentences: list[str] = []
     startup = Startup(["all"], is_main_process=True, warn=sentences.append)
-    startup.take_snapshot(Dag(config), {}, lambda last: {})
+    startup.take_snapshot(Dag(config), lambda last: {})
     assert "have the genre laws" in sentences[0]
 
 
@@ -110,7 +110,7 @@ def test_first_invocation_and_every_dry_run_show_the_sampled_genre(tmp_path: Pat
         sentences: list[str] = []
         startup = Startup([*words], is_main_process=True, warn=sentences.append)
         dag = Dag(configure(tmp_path))
-        snapshot = startup.take_snapshot(dag, {}, lambda last: {})
+        snapshot = startup.take_snapshot(dag, lambda last: {})
         if startup.executes:
             write_snapshot(dag.config.run_directory, snapshot)
         return sentences

@@ -85,7 +85,7 @@ def test_decontamination_suites_need_not_be_evaluated() -> None:
 
 
 def test_missing_suite_or_source_is_named() -> None:
-    with pytest.raises(InputError, match=r"decontamination\.suites: there is no suite 'nederlands'; choose one of d"):
+    with pytest.raises(InputError, match=r"decontamination\.suites: there is no suite 'nederlands': choose one of d"):
         list_decontamination_item_files(config_of(["dutch"], suites=["nederlands"]), "main")
     with pytest.raises(InputError, match=r"decontamination\.cannot_hold_items: there is no source 'novels'"):
         config_of(["dutch"], cannot_hold_items=["novels"])

@@ -139,6 +139,7 @@ def test_source_that_was_read_or_that_may_be_damaged_is_not_refused(tmp_path: Pa
     [
         *(("Dutch", "write nl"), ("nl-NL", "write nl"), ("NL", "write nl"), ("nld", "write nl")),
         *(("klingon", "write tlh"), ("xx", "write a code of ISO 639-1, such as nl or en"), ("fy", None), ("zea", None)),
+        *(("lim", "write li"), ("qqq", "write a code of ISO 639-1, such as nl or en")),
     ],
 )
 def test_language_must_be_a_code_as_documents_use_it(tmp_path: Path, language: str, advice: str | None) -> None:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from babel import Locale, UnknownLocaleError
+from babel.core import get_global
 
 _LABEL = "__label__"
 # Bibliographic codes of ISO 639-2, which differ from ISO 639-3: https://www.loc.gov/standards/iso639-2/
@@ -76,13 +77,13 @@ def normalize_language(stated: str) -> str:
 def advise_language(code: str) -> str | None:
     """Return what to write instead of a language that is no code in the form of documents; None if it is one.
 
-    Codes are of ISO 639-1, and of ISO 639-3 for a language that has none of those. Of three letters all are accepted.
+    Codes are of ISO 639-1, and of ISO 639-3 for a language that has none of those and that Unicode's CLDR lists.
     """
     languages = Locale("en").languages
     if len(code) == 2 and code in languages:  # without datatrove, which takes a while to import
         return None
     near = normalize_language(code)
-    if re.fullmatch("[a-z]{3}", code) and near == code:
+    if near == code and len(code) == 3 and code in {tag.split("_")[0] for tag in get_global("likely_subtags")}:
         return None
     return f"write {near}" if near != code and near in languages else "write a code of ISO 639-1, such as nl or en"
 

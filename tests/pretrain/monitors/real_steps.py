@@ -1,10 +1,10 @@
 """Real steps of both backends over gloo, and the peak memory of the first process: the profiler's own record.
 
-    python -m tests.pretrain.monitors.real_steps '{"CASE": SETTINGS, …}' VOCABULARY_SIZE '{"CASE": BYTES, …}' [timed]
+    python -m tests.pretrain.monitors.real_steps '{"CASE": SETTINGS, …}' VOCABULARY '{"CASE": [LOW, HIGH], …}' [timed]
 
-Gloo's threads keep buffers longer on a busy machine, which only adds: the minimum over several models counts,
-until two agree on it and it is at most the given bytes, or MOST were measured. The first process
-prints the bytes by case; timed, also the seconds of a step without a profiler.
+Gloo's threads keep buffers longer on a busy machine, which only adds. So the minimum over several models counts, until
+it is within the expected bytes, or below them twice, or MOST were measured. The first process prints the bytes by case;
+timed, also the seconds of a step without a profiler.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def seconds(settings: dict[str, Any], vocabulary_size: int) -> float:
 def real_steps(
     cases: Mapping[str, dict[str, Any]],
     vocabulary_size: int,
-    limits: Mapping[str, float] | None = None,
+    expected: Mapping[str, tuple[float, float]] | None = None,
     *,
     processes: int = 2,
     timed: bool = False,
@@ -123,12 +123,12 @@ def real_steps(
     Args:
         cases: the settings of each.
         vocabulary_size: of all.
-        limits: the expected peak bytes of each; while it has more, it is measured again.
+        expected: the lowest and highest expected peak bytes of each; one outside of them is measured again.
         processes: how many there are.
         timed: whether to measure the seconds of a step as well.
     """
     shared = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": "4"}
-    words = [sys.executable, "-m", __name__, json.dumps(cases), str(vocabulary_size), json.dumps(limits or {})]
+    words = [sys.executable, "-m", __name__, json.dumps(cases), str(vocabulary_size), json.dumps(expected or {})]
     words += ["timed"] * timed
     with tempfile.TemporaryDirectory() as folder:
         shared["MEETING"] = f"file://{folder}/meeting"  # a port that is free now may be in use by then
@@ -147,7 +147,7 @@ def real_steps(
     return result
 
 
-def main(cases: str, vocabulary_size: str, limits: str, *timed: str) -> None:
+def main(cases: str, vocabulary_size: str, expected: str, *timed: str) -> None:
     """Measure every case, and print the results."""
     torch.set_num_threads(1)
     rank, processes = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
@@ -155,12 +155,13 @@ def main(cases: str, vocabulary_size: str, limits: str, *timed: str) -> None:
     results: dict[str, dict[str, float]] = {}
     for name, settings in json.loads(cases).items():
         peaks: list[int] = []
-        limit = json.loads(limits).get(name, math.inf)
+        low, high = json.loads(expected).get(name, (math.inf, math.inf))
         is_known = torch.tensor(False)
         while not is_known:
             if dist.get_rank() == 0:
                 peaks.append(peak(settings, int(vocabulary_size)))
-                is_known.fill_(len(peaks) == MOST or (peaks.count(min(peaks)) > 1 and min(peaks) <= limit))
+                agreed = peaks.count(min(peaks)) > 1 and min(peaks) <= high
+                is_known.fill_(low <= min(peaks) <= high or agreed or len(peaks) == MOST)
             else:  # these are not measured, and a profiler costs as much as the steps
                 first_steps(settings, int(vocabulary_size))
             gc.collect()  # memory of the step before must not be freed within the next one
