@@ -21,6 +21,7 @@ from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import load_records
 from pipeline.provenance.evidence_attestation import attest_evidence
+from pipeline.provenance.evidence_check import check_record
 from pipeline.provenance.inventory import list_artifacts
 from pipeline.provenance.verify_run import TrustAnchors, _check_statistics, verify_run
 from tests.provenance.conftest import ENVIRONMENT, RunBuilder, build, command_of
@@ -62,6 +63,17 @@ def test_clock_may_be_set_while_a_job_runs(wall_seconds: float, is_named: bool, 
     problems = verify_run(tmp_path).problems
     assert len(problems) == is_named
     assert all(f"contradicts itself: it took {wall_seconds} s and lasted 30.000 s" in one for one in problems)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"step": "corpus.filter"}'])
+def test_record_with_an_unreadable_attempt_contradicts_itself(finished: Path, content: str) -> None:
+    (record,) = [one for one in load_records(finished) if one.file == LAWS_RECORD]
+    attempt = finished / layout.ATTEMPTS / str(record.attempt)
+    attempt.write_text(content)
+    reported: list[tuple[str, str]] = []
+    check_record(lambda path: finished / path, record, lambda *problem: reported.append(problem), set())
+    ((file, sentence),) = reported
+    assert file == LAWS_RECORD and "contradicts itself: " in sentence and attempt.name in sentence
 
 
 @pytest.mark.parametrize("seed", range(CHANGES))
