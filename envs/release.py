@@ -1,7 +1,7 @@
 """Build a release into dist/: wheel, source archive, SBOM and the section of the change log. `make release` runs it.
 
-The version is that of pyproject.toml. It has to be the newest section of CHANGELOG.md and, where this commit has a tag,
-the tag. Nothing is downloaded or published.
+The version is the one of `polder --version`. It has to be the newest section of CHANGELOG.md and, where this commit has
+a tag, the tag. Nothing is downloaded or published.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from setuptools.build_meta import build_sdist, build_wheel
 
+from pipeline.cli.application import VERSION
+
 LOCK = re.compile(r"([A-Za-z0-9._-]+)==([^ ;]+)")
 
 
-def check_version(project: Path) -> str:
-    """Return the version of the project, or end with a sentence where its files or its tag name another one."""
-    version: str = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+def check_version(project: Path, version: str) -> None:
+    """End with a sentence where the change log of a project, or the tag of its commit, names another version."""
     newest = re.search(r"^## (\S+)", (project / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     if newest is None or newest[1] != version:
-        sys.exit(f"error: pyproject.toml has version {version}, but CHANGELOG.md begins with {newest and newest[1]}")
+        sys.exit(f"error: the version is {version}, but CHANGELOG.md begins with {newest and newest[1]}")
     words = ["git", "tag", "--points-at", "HEAD"]
     tags = subprocess.run(words, cwd=project, text=True, capture_output=True).stdout.split()
     if tags and f"v{version}" not in tags:
-        sys.exit(f"error: pyproject.toml has version {version}, but this commit has the tag {tags[0]}")
-    return version
+        sys.exit(f"error: the version is {version}, but this commit has the tag {tags[0]}")
 
 
 def changes(text: str, version: str) -> str:
@@ -60,7 +59,7 @@ def bill_of_materials(version: str, lock: str) -> dict[str, Any]:
 def main() -> None:
     """Build the release of the project in this folder."""
     project, folder = Path.cwd(), Path("dist")
-    version = check_version(project)
+    check_version(project, version := VERSION)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     files = [build_sdist(str(folder)), build_wheel(str(folder))]
