@@ -28,6 +28,7 @@ from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.source_genre_estimate import GenreEstimate
 from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.task_file_reader import ItemFile, list_item_files
 from pipeline.experiment.cells import (
     CellContext,
     expand_experiment,
@@ -56,6 +57,7 @@ class Config(Sections):
     _older_defaults: dict[str, frozenset[str] | None] = PrivateAttr(default_factory=dict)
     """Corpora without a preset in a run that began when the default was `standard`, with their keys if written."""
     _origin: Origin = PrivateAttr(default_factory=Origin)
+    _item_files: dict[str, list[ItemFile]] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _validate_and_add_cells(self) -> Config:
@@ -121,6 +123,17 @@ class Config(Sections):
     def origin(self) -> Origin:
         """Where the configuration was written."""
         return self._origin
+
+    def item_files(self, suite: Suite) -> list[ItemFile]:
+        """Return the files of a suite's items; read once, because an invocation asks dozens of times.
+
+        Raises:
+            InputError: a folder, a task or a data file is missing or wrong.
+        """
+        key = suite.model_dump_json()
+        if key not in self._item_files:
+            self._item_files[key] = list_item_files(suite)
+        return self._item_files[key]
 
     def experiment_pages(self) -> dict[str, ExperimentPage]:
         """Return the settings of the page of each experiment, with its cells."""

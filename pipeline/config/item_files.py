@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.evaluate.task_file_reader import ItemFile, list_item_files
+from pipeline.evaluate.task_file_reader import ItemFile
 
 
 def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> list[ItemFile]:
@@ -16,7 +16,7 @@ def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> lis
     except InputError as error:
         raise InputError(f"{where}.suites: {str(error).removeprefix('evaluation.suites: ')}") from None
     fields = config.corpus[corpus].decontamination.fields
-    found = {file for suite in suites for file in list_item_files(suite)}
+    found = {file for suite in suites for file in config.item_files(suite)}
     named = [
         replace(file, fields=tuple(sorted(fields[file.task])), named=True) if file.task in fields else file
         for file in found
