@@ -209,6 +209,9 @@ def test_unknown_document_id_error_suggests_similar_ids(
 ) -> None:
     with pytest.raises(InputError, match=r"read a document s/x\.jsonl/nl_watr: did you mean s/x\.jsonl/nl_water"):
         trace_document(run_directory, "s/x.jsonl/nl_watr")
+    assert trace_document(run_directory, "nl_water") == trace_document(run_directory, "s/x.jsonl/nl_water")
+    with pytest.raises(InputError, match=r"there is no source 'water' "):
+        trace_document(run_directory, "water")
     with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
         trace_document(run_directory, "q/x.jsonl/nl_water")
     assert main(["corpus", "lineage", str(run_directory / "none"), "s/x/1"]) == 2
@@ -246,6 +249,9 @@ def test_lineage_of_a_copy_of_a_reserved_document_names_entry_and_list(tmp_path:
         "    a copy of s/x/1, which is reserved, domain weg.nl",
         listed,
     ]
+    with pytest.raises(InputError, match=r"2 documents in .* have the id 1: write the full id, such as s/x/1 or t/y/1"):
+        trace_document(run, "1")
+    assert trace_document(run, "y/1") == trace_document(run, "t/y/1")
     assert trace_document(run, "s/x/1")[3:] == [
         "  filter: removed, opt_out, value domain weg.nl",
         "    Its rights holder opted out: domain weg.nl.",
