@@ -15,7 +15,7 @@ from pipeline.core.stored_files import FileStore
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 RECORD_PLACES = (layout.RECORD, layout.BATCH_ARCHIVE)
 WEIGHTS_SUFFIX = ".safetensors"
-IMPORTING_JOBS = ("pretrain.adopt.*", "evaluate.baselines.*")
+IMPORTING_STEPS = ("pretrain.adopt", "evaluate.baselines")
 FINISHED_PATTERN = "[!.]*"  # partial files of running jobs begin with a dot
 # What people and other steps put there or take away without a record.
 FOLDER_PATTERNS = (
@@ -46,15 +46,19 @@ def find_archives(results: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in archives if f"{below}/{name}" not in of_batches)
 
 
+def read_unit_free_records(run: Path, *steps: str) -> list[Record]:
+    """Return the records of steps whose jobs have no units, which are never archived."""
+    return read_job_files(Record, [path for step in steps for path in layout.RECORD.glob(run, job=f"{step}.*")])[0]
+
+
 def list_imported_weights(run: Path) -> Iterator[tuple[FileEntry, Path]]:
     """Yield the files of weights outside of a run that its records name, each with the path in the job's command."""
-    for job in IMPORTING_JOBS:
-        for record in read_job_files(Record, layout.RECORD.glob(run, job=job))[0]:
-            paths = {path.name: path for path in map(Path, record.command)}
-            for entry in record.inputs:
-                if entry.is_outside and entry.path.endswith(WEIGHTS_SUFFIX):
-                    named = entry.resolve_path(run)  # for a file outside of the project its name alone
-                    yield entry, paths.get(named.name, named)
+    for record in read_unit_free_records(run, *IMPORTING_STEPS):
+        paths = {path.name: path for path in map(Path, record.command)}
+        for entry in record.inputs:
+            if entry.is_outside and entry.path.endswith(WEIGHTS_SUFFIX):
+                named = entry.resolve_path(run)  # for a file outside of the project its name alone
+                yield entry, paths.get(named.name, named)
 
 
 def _file_state(path: Path) -> str:

@@ -24,7 +24,12 @@ from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_colum
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
 from pipeline.opt_out.entries import contains_hashes
-from pipeline.opt_out.other_runs_fingerprint import WEIGHTS_SUFFIX, list_imported_weights, private_folder
+from pipeline.opt_out.other_runs_fingerprint import (
+    WEIGHTS_SUFFIX,
+    list_imported_weights,
+    private_folder,
+    read_unit_free_records,
+)
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -218,8 +223,7 @@ class RunSearch:
     @cached_property
     def _training_records(self) -> dict[tuple[str, int], Record]:
         """The records of the training, by model and step; that of an imported model has step 0."""
-        paths = [*layout.RECORD.glob(self.folder, job="pretrain.adopt.*"), *layout.SEGMENT_RECORD.glob(self.folder)]
-        records, _ = read_job_files(Record, paths)
+        records = read_unit_free_records(self.folder, "pretrain.adopt", SEGMENT_STEP)
         return {(record.instance["model"], int(record.instance.get("step", 0))): record for record in records}
 
     @cached_property
@@ -231,7 +235,7 @@ class RunSearch:
 
     @cached_property
     def _export_records(self) -> list[Record]:
-        return read_job_files(Record, layout.RECORD.glob(self.folder, job=f"{EXPORT_STEP}.*"))[0]
+        return read_unit_free_records(self.folder, EXPORT_STEP)
 
     def find_weights(self) -> Iterator[tuple[str, KnownWeights]]:
         """Yield the sha256 of each file of weights that the run wrote, with the verdict known by now."""
