@@ -83,9 +83,8 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownWeights:
-    """A file of weights that a searched run wrote: its run and model, the path of its folder, and its verdict."""
+    """A file of weights that a searched run wrote: the path of its checkpoint or model, and its verdict."""
 
-    model: tuple[str, str]
     path: str
     verdict: Verdict | None = None
 
@@ -244,7 +243,7 @@ class RunSearch:
             step = self._last_step(model) if is_export else int(record.instance.get("step", 0))
             place = layout.FINAL_MODEL if is_export else layout.MILESTONE
             path = os.path.relpath(place.path(self.folder, model=model, step=step), self.results)
-            known = KnownWeights((self.run, model), path, self._judge_model(model, step))
+            known = KnownWeights(path, self._judge_model(model, step))
             yield from ((entry.sha256, known) for entry in _weights(record.outputs))
 
     def _judge_model(self, model: str, step: int) -> Verdict | None:
@@ -279,11 +278,11 @@ class RunSearch:
         return Verdict(found, why, True) if found else None
 
     def _judge_read_weights(self, record: Record) -> Iterator[Verdict]:
-        """Yield a verdict for each file of weights of another model that a training began with."""
+        """Yield a verdict for each file of weights that a training began with, if they may have learned a document."""
         read = _weights(record.inputs)
         known = [(entry, self.weights[entry.sha256]) for entry in read if entry.sha256 in self.weights]
         for entry, made in known:
-            if made.verdict and made.model != (self.run, record.instance["model"]):
+            if made.verdict:
                 yield made.verdict._replace(why=f"continues {made.path}: its record lists {_describe_weights(entry)}")
         if read and not known:
             why = f"no searched run made {_describe_weights(read[0])}, which it continues: what they learned is unknown"

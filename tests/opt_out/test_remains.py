@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,24 +132,36 @@ class Runs:
         write_json(folder / f"provenance/records/pretrain.export.{model}.json", content)
         return weights
 
-    def imported(self, run: str, model: str, weights: str, *, step: str = "pretrain.adopt") -> Path:
-        """Record in a clean run that a model was read from a folder with these weights; train on if it was imported.
+    def imported(
+        self,
+        run: str,
+        model: str,
+        weights: str,
+        *,
+        step: str = "pretrain.adopt",
+        ids: Sequence[str] = (OTHER,),
+        source: Path | None = None,
+    ) -> Path:
+        """Record in a run that a model was read from a folder with these weights; train on if it was imported.
 
         Returns:
-            The file of the weights, outside of all runs.
+            The file of the weights, outside of the run.
         """
-        file = self.results.parent / f"data/{run}-{model}/model.safetensors"
-        file.parent.mkdir(parents=True)
+        file = (source or self.results.parent / f"data/{run}-{model}") / "model.safetensors"
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(weights)
-        inputs = [weights_entry("model", "data:", weights)]
+        folder = self.results / run
+        write_json(folder / "tokens/main/index.json", {"documents": run})
+        index = hashlib.sha256((folder / "tokens/main/index.json").read_bytes()).hexdigest()
+        inputs = [{"name": "index", "path": "tokens/main/index.json", "sha256": index}]
+        inputs += [weights_entry("model", "data:", weights)]
         outputs = [weights_entry("milestone", f"models/{model}/milestones/0", f"{run}.{model}.0")]
         command = ["python", "--input", "model", str(file.with_name("config.json")), str(file)]
         content = record_content(step, instance={"model": model}, inputs=inputs, outputs=outputs, command=command)
-        folder = self.results / run
         write_json(folder / f"provenance/records/{step}.{model}.json", content)
         if step == "pretrain.adopt":
-            documents(folder / "corpus/main/final/s.0.parquet", [OTHER])
-            shard(folder / "tokens/main/train/0.arrow", [OTHER])
+            documents(folder / "corpus/main/final/s.0.parquet", [*ids])
+            shard(folder / "tokens/main/train/0.arrow", [*ids])
             (folder / f"models/{model}/milestones/0").mkdir(parents=True)
             self.trained(folder, model, 8, weights=f"{run}.{model}.0")
         return file
@@ -315,6 +328,31 @@ def test_weights_are_followed_by_hash_into_other_runs_and_models(made: Runs) -> 
         *("../data/again-a", "dutch/scratch/d/16/code/recovery/9"),
     }
     assert not any(found[path][1] for path in paths)
+
+
+def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
+    old = made.run("old", [GONE, COPY])
+    clean = made.exported(made.run("clean", ["s/x.jsonl/2"]), "base")
+    made.imported("before", "b", clean)  # its name is before that of the run that made its weights
+    made.imported("last", "l", "before.b.8")
+    made.imported("mixed", "m", clean, ids=[GONE])  # its first milestone saw no token of the run
+    made.imported("damaged", "d", made.exported(old, "base"), source=old / "models/base/final")
+    for name in ("corpus", "tokens"):
+        shutil.rmtree(made.results / "damaged" / name)
+    made.imported("after", "a", "damaged.d.8")  # judged first, when the other one is only suspected
+    baseline = record_content("evaluate.baselines", inputs=[weights_entry("model", "models/base/final", "old.base")])
+    write_json(old / "provenance/records/evaluate.baselines.own.json", baseline)
+    found = made.found()
+    expected = {f"{path}/milestones/{step}" for path in ("damaged/models/d", "after/models/a") for step in (0, 8)}
+    expected |= {
+        "damaged/models/d/final",
+        "after/models/a/final",
+        "mixed/models/m/milestones/8",
+        "mixed/models/m/final",
+    }
+    assert {path for path in found if path.split("/")[0] not in ("new", "old") and "models" in path} == expected
+    assert all(found[path][1] for path in expected)
+    assert found["old/models/base/final"] == ("model", True, 2) and "../data/after-a" in found
 
 
 def test_own_model_from_weights_of_a_run_with_the_document_is_listed(made: Runs) -> None:
