@@ -340,7 +340,10 @@ def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
     for name in ("corpus", "tokens"):
         shutil.rmtree(made.results / "damaged" / name)
     made.imported("after", "a", "damaged.d.8")  # judged first, when the other one is only suspected
-    baseline = record_content("evaluate.baselines", inputs=[weights_entry("model", "models/base/final", "old.base")])
+    inside = "models/base/milestones/8/huggingface"  # part of a milestone, which is listed
+    (old / inside).mkdir()
+    (old / inside / "model.safetensors").write_text("old.base.8")
+    baseline = record_content("evaluate.baselines", inputs=[weights_entry("model", inside, "old.base.8")])
     write_json(old / "provenance/records/evaluate.baselines.own.json", baseline)
     found = made.found()
     expected = {f"{path}/milestones/{step}" for path in ("damaged/models/d", "after/models/a") for step in (0, 8)}
@@ -353,6 +356,7 @@ def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
     assert {path for path in found if path.split("/")[0] not in ("new", "old") and "models" in path} == expected
     assert all(found[path][1] for path in expected)
     assert found["old/models/base/final"] == ("model", True, 2) and "../data/after-a" in found
+    assert f"old/{inside}" not in found
 
 
 def test_own_model_from_weights_of_a_run_with_the_document_is_listed(made: Runs) -> None:
