@@ -103,7 +103,11 @@ def make_lines(number: int, broken: int = 0, key: str = "text") -> bytes:
             make_lines(40, 20),
             "20 of the 40 records of {file} cannot be read, such as nl_gids/a.jsonl/1 (brok",
         ),
-        ("a.csv", b"id,body\n1,tekst\n", "source nl_gids: {file} has no column 'text' among its 2: set text_key"),
+        (
+            "a.csv",
+            b"id,body\n1,tekst\n",
+            "source nl_gids: {file} has no column 'text' among its 2 (id, body): set text_key",
+        ),
         (
             "a.jsonl",
             make_lines(300, 20),
