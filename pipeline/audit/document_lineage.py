@@ -285,18 +285,21 @@ def trace_document(run_directory: Path, document_id: str) -> list[str]:
 
 
 def list_removed_documents(run_directory: Path) -> list[str]:
-    """Return a line for each document that a corpus of a run removed: its id, the step, the reason and the value.
+    """Return a line for each document that a corpus of a run removed: its id, a tab, the step, the reason, the value.
 
     Raises:
-        InputError: no corpus of the run has removed documents.
+        InputError: no step that removes documents has run.
     """
     lines: list[str] = []
+    steps: set[str] = set()
     for path in layout.REMOVED.glob(run_directory):
         part = layout.REMOVED.parse(path.relative_to(run_directory).as_posix()) or {}
         for row in pq.read_table(path, columns=["id", "reason", "value"]).to_pylist():
             value = "" if row["value"] is None else f", value {row['value']}"
-            line = f"{row['id']}: corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
-            lines.append(escape_to_one_line(line))
-    if not lines:
-        raise InputError(f"no corpus in {run_directory} removed a document, or the run is not that far")
-    return sorted(lines)
+            rest = f"corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
+            lines.append(f"{escape_to_one_line(row['id'])}\t{escape_to_one_line(rest)}")
+        steps.add(str(part["step"]))
+    if not steps:
+        raise InputError(f"{run_directory} has no corpus yet: its filters have not run")
+    done = ", ".join(step for step in STEP_OUTPUTS if step in steps)
+    return sorted(lines) or [f"No corpus in {run_directory} removed a document (steps that have run: {done})."]
