@@ -79,6 +79,20 @@ def _sample_unread_sources(config: Config) -> Iterator[Sample]:
             yield Sample(listed, [*chain(*filter(None, read))], is_complete)
 
 
+def find_contradicted_sources(config: Config) -> Iterator[str]:
+    """Yield a sentence for each source whose text cannot be read, or states another license.
+
+    Raises:
+        InputError: a file is not of its format, or lacks the column of the text.
+    """
+    allowed = max(config.corpus[name].broken_share for name in config.corpus)
+    for sample in _sample_unread_sources(config):
+        if sentence := _describe_unreadable_text(sample, allowed, is_certain=True):
+            yield sentence
+        elif sample.listed.source.license_key is None:
+            yield from _find_contradicted_licenses(sample, allowed)
+
+
 def find_contradicted_settings(config: Config, models: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each setting that a sample of the raw text contradicts, and for text that cannot be read.
 
@@ -88,15 +102,9 @@ def find_contradicted_settings(config: Config, models: Collection[str]) -> Itera
     Raises:
         InputError: a file is not of its format, or lacks the column of the text.
     """
-    allowed = max(config.corpus[name].broken_share for name in config.corpus)
-    unreadable = False
-    for sample in _sample_unread_sources(config):
-        if sentence := _describe_unreadable_text(sample, allowed, is_certain=True):
-            unreadable = True
-            yield sentence
-        elif sample.listed.source.license_key is None:
-            yield from _find_contradicted_licenses(sample, allowed)
-    for corpus in config.corpus if not unreadable else ():
+    problems = [*find_contradicted_sources(config)]
+    yield from problems
+    for corpus in config.corpus if not problems else ():
         listed = [config.source_units(name) for name in config.corpus_sources(corpus)]
         yield from _size_problems(corpus, [*_text_bytes_needed_by_settings(config, corpus, models)], listed)
 
