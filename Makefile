@@ -42,9 +42,6 @@ docs: $(VENV)/installed-$(LOCK) $(VENV)-docs/installed
 demo: $(VENV)/installed-$(LOCK)
 	@$(BIN)/snakemake --profile local
 	@$(BIN)/polder verify results/demo
-	@echo "report: results/demo/report/index.html"
-	@echo "log checkpoint: $$(tail -n 1 results/demo/provenance/attestations.intoto.jsonl | tr -d '\n' | sha256sum | cut -d' ' -f1)"
-	@echo "crate sha256: $$(sha256sum results/demo/ro-crate-metadata.json | cut -d' ' -f1)"
 
 check: $(VENV)/installed-$(LOCK)
 	$(BIN)/ruff check .
