@@ -21,7 +21,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("train", "start", "pretrain"), "polder run CONFIG runs all stages, the training too"),
     **dict.fromkeys(("resume", "restart", "continue"), "polder run CONFIG goes on where the run stopped"),
     **dict.fromkeys(("evaluate", "eval"), "polder run CONFIG evaluate runs the stages up to the evaluation"),
-    "report": "polder run CONFIG writes it, as results/NAME/report/index.html",
+    "report": "polder run CONFIG writes it, and names its page at the end",
     **dict.fromkeys(("status", "progress", "watch"), "polder follow RUN --once shows the progress of a run"),
     "list": "polder runs lists runs",
     "validate": "polder plan CONFIG checks a configuration, and polder verify RUN a run",
