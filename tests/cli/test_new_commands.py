@@ -45,6 +45,10 @@ def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkey
             "error: configuration: sources.text_1.license: 'CC-BY' is no SPDX ",
         ),
         (["--text", "a.csv"], "error: source text_1: a.csv has no column 'text' among its 2 (id, body): set text_key"),
+        (
+            ["--text", "a.jsonl"],
+            "error: source text_1: no document with a field `text` that has text in a.jsonl (fields: ",
+        ),
         (["--text", "a.csv", "b.csv"], "error: Got unexpected extra argument(s) (b.csv): the shell has replaced a pat"),
     ],
 )
@@ -56,6 +60,7 @@ def test_new_run_on_text_that_is_not_there_is_refused(
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("id,body\n1,text\n")
+    (tmp_path / "a.jsonl").write_text('{"body": "text"}\n')
     assert main(["new", "run", "own", "--license", "CC0-1.0", "--holder", "me", *words]) == 2
     assert capsys.readouterr().err.startswith(message) and not (tmp_path / "config").exists()
     assert main(["new", "run", "own", *TEXT_OF_A_COLUMN]) == 0
