@@ -14,6 +14,7 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
+from pipeline.corpus.documents import RIGHTS_REASONS
 from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.report.footprint import group_power_models, list_meters
 from pipeline.report.papers.facts import (
@@ -24,8 +25,9 @@ from pipeline.report.papers.facts import (
     ModelFacts,
     SourceFacts,
     find_size_band,
-    format_megawatt_hours,
+    format_energy,
     format_parameter_band,
+    format_share,
     rank_domains,
     split_by_size,
 )
@@ -79,7 +81,8 @@ class Answers:
     ) -> None:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
-        known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA}
+        known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA, "rights_reasons": RIGHTS_REASONS}
+        known |= {"share": format_share}
         self._sentences: Any = _load_template().make_module(known)
 
     def provider_answer(self, name: str) -> Answer:
@@ -88,7 +91,10 @@ class Answers:
         return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
 
     def model_answers(self, key: str) -> Answer:
-        lines = [f"{model.name}: {getattr(self._sentences, key)(model)}" for model in self.models]
+        lines = [
+            self.words("model {name}: {answer}", name=model.name, answer=getattr(self._sentences, key)(model))
+            for model in self.models
+        ]
         origin: list[str] = []
         for place in MODEL_ANSWERS[key]:
             origin += [place.glob_pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
@@ -122,13 +128,9 @@ class Answers:
     def energy(self) -> Answer:
         """Electricity of the training of each model, and of all that the run took."""
         w = self.words
-        models = [
-            f"{one.name}: {format_megawatt_hours(one.energy, w)}{self._sentences.before(one)}" for one in self.models
-        ]
+        models = [f"{one.name}: {format_energy(one.energy, w)}{self._sentences.before(one)}" for one in self.models]
         total: EnergyFigure = self.page["energy"].total
-        whole = w(
-            "the whole run, including lost attempts and idle nodes: {energy}", energy=format_megawatt_hours(total, w)
-        )
+        whole = w("the whole run, including lost attempts and idle nodes: {energy}", energy=format_energy(total, w))
         return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
 
     def energy_method(self) -> Answer:
@@ -151,7 +153,7 @@ class Answers:
         most = max((index.content["train"]["tokens"] for index in indexes), default=0)
         sets = [
             w(
-                "set {name}: {train} tokens for training, {held} kept apart to test the model during training",
+                "token set {name}: {train} tokens for training, {held} kept apart to test the model during training",
                 name=index.name,
                 train=w.number(index.content["train"]["tokens"]),
                 held=w.number(index.content["validation"]["tokens"]),
@@ -170,14 +172,19 @@ class Answers:
         origin = [layout.TOKEN_INDEX.relative_path(tokens=index.name) for index in indexes]
         origin += self._statistics_files()
         size = w("{band} (a token is a word or a part of one)", band=w(find_size_band(most)))
-        return Answer("; ".join([size, *sets, *corpora]), tuple(origin))
+        read = [
+            w("model {name} read {tokens} in training", name=m.name, tokens=w.number(m.tokens)) for m in self.models
+        ]
+        return Answer("; ".join([size, *sets, *read, *corpora]), tuple(origin))
 
     def size_method(self) -> Answer:
         """What bytes and tokens are counts of."""
         text = self.words(
             "Bytes are those of the text itself, not compressed; only the tables of sources have those of their files. "
-            "Documents count by their own language, in the tables by that of their source. Tokens are counted after "
-            "this run's own tokenizer (the program that splits text into tokens) has split all texts."
+            "In the point on languages a document counts under the language that it is written in, in the tables under "
+            "that of its source. Tokens are counted after this run's own tokenizer (the program that splits text into "
+            "tokens) has split all texts. Licenses and publishers are as the provider states them; Polder compares "
+            "them with what the documents state, and with nothing else."
         )
         return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
 
@@ -197,7 +204,12 @@ class Answers:
         """Documents removed for a reason, by step; `what` is the key of the page's rows."""
         w = self.words
         rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
-        none = ((w("all", "papers"), w("none removed for this reason"), "0"),)
+        reason, number = "none removed for this reason", "0"
+        if what == "removed_as_harmful" and not any(corpus["flags"] for corpus in self.page["corpora"]):
+            reason, number = CORPUS_ANSWERS["flags"], "–"
+        elif what == "removed_for_reservation" and not self.page["reader"].forgotten:
+            reason = "none removed for this reason; no source has an opt-out list"
+        none = ((w("all", "papers"), w(reason), number),)
         return Table(
             title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics_files(), 2
         )
@@ -211,20 +223,22 @@ class Answers:
     def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
         w = self.words
         head = (
-            *(w("Source"), w("Language"), w("License"), w("Basis"), w("Holder"), w("Address"), w("Version")),
+            *(w("Source"), w("Language"), w("License, as stated"), w("Basis"), w("Holder or publisher"), w("Address")),
+            w("Version"),
             *(
-                w("Bytes of its files"),
+                w("Bytes of its files, compressed or not"),
                 w("Documents read"),
                 w("Documents used"),
                 w("Tokens"),
-                w("Times read in training"),
+                w("Times read in training, on average"),
             ),
         )
         unknown = w("not stated")
         rows = tuple(
             (
-                *(s.name, s.language or unknown, s.license_text or unknown, s.basis or unknown, s.holder or unknown),
-                *(s.address or "–", s.version or w("read on {day}", day=s.read_last or unknown)),
+                *(s.name, w.language_name(s.language) if s.language else unknown, s.license_text or unknown),
+                *(w(s.basis or "not stated"), s.holder or unknown, s.address or "–"),
+                s.version or w("read on {day}", day=s.read_last or unknown),
                 *(w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
                 *(w.number(s.tokens), self._format_epochs(s.name)),
             )
@@ -284,8 +298,12 @@ class Answers:
 
     def describe_category(self, category: str) -> Answer:
         w = self.words
-        names = ", ".join(source.name for source in self._sources_of(category))
-        return Answer(w("yes, text: {names}", names=names) if names else w("no"), (MANIFESTS,))
+        named = [
+            (text, ", ".join(one.name for one in self._sources_of(category) if bool(one.documents_used) == is_used))
+            for text, is_used in (("yes, text: {names}", True), ("read, with no document used: {names}", False))
+        ]
+        none = w("no; no source is stated to be of this kind")
+        return Answer("; ".join(w(text, names=names) for text, names in named if names) or none, (MANIFESTS,))
 
     def describe_sources(self, category: str) -> Answer:
         """What the texts of a category are and when they were collected, as the provider describes each source."""

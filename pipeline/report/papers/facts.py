@@ -11,7 +11,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
-from pipeline.energy.energy_accounting_file import EnergyFigure, EnergyUnit
+from pipeline.energy.energy_accounting_file import ENERGY_UNITS, EnergyFigure
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -24,7 +24,7 @@ LARGE_SHARE = 0.03
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
 CURATION_STEPS = {
-    "filter": "{number} removed by rules of rights, language and quality",
+    "filter": "{number} removed by rules of language and quality, {rights} because rights are reserved or unclear",
     "deduplicate": "{number} removed because they repeat another document",
     "decontaminate": "{number} removed because they contain questions that the model is tested with",
 }
@@ -43,7 +43,6 @@ PERSONAL_DATA = {
     "telephone": "telephone numbers",
 }
 """By the kind of personal data in the statistics of a corpus: its name for readers who are no engineers."""
-MEGAWATT_HOUR = EnergyUnit("MWh", 3.6e9)
 SIGNIFICANT = 2  # digits of an energy, which the Model Documentation Form asks for
 PARAMETER_BANDS = (
     *((5 * 10**8, "1 to 500 million"), (5 * 10**9, "500 million to 5 billion"), (15 * 10**9, "5 to 15 billion")),
@@ -145,26 +144,39 @@ def format_parameter_band(parameters: int) -> str:
     return next((text for limit, text in PARAMETER_BANDS if parameters < limit), LARGEST_PARAMETER_BAND)
 
 
-def format_megawatt_hours(figure: EnergyFigure, words: Translator) -> str:
-    """Return an energy in MWh with its interval and label, with as many digits as the Model Documentation Form asks."""
+def format_energy(figure: EnergyFigure, words: Translator) -> str:
+    """Return an energy with its interval, MWh and label, with the digits that the Model Documentation Form asks."""
     if not figure.is_known:
         return words("not measured")
+    unit = next((unit for unit in ENERGY_UNITS if figure.joules >= unit.size), ENERGY_UNITS[-1])
     value, low, high = (
-        words.number(joules / MEGAWATT_HOUR.size, SIGNIFICANT)
+        words.figure(_format_decimal(joules / unit.size))
         for joules in (figure.joules, figure.low_joules, figure.high_joules)
     )
     return words(
-        "{value} MWh (95 % interval {low} to {high}; {label})",
+        "{value} {unit} ({megawatt_hours} MWh; 95 % interval {low} to {high} {unit}; {label})",
         value=value,
+        unit=unit.name,
+        megawatt_hours=words.figure(_format_decimal(figure.joules / (1000 * JOULES_PER_KWH))),
         low=low,
         high=high,
         label=words.figure(figure.label),
     )
 
 
+def _format_decimal(value: float) -> str:
+    """Return a number with as many digits as the papers have, without an exponent."""
+    return f"{Decimal(f'{value:.{SIGNIFICANT - 1}e}'):f}"
+
+
 def format_kilowatt_hours(joules: float) -> str:
     """Return an energy in kWh as a decimal number without exponent, with as many digits as the papers have."""
-    return f"{Decimal(f'{joules / JOULES_PER_KWH:.{SIGNIFICANT - 1}e}'):f}"
+    return _format_decimal(joules / JOULES_PER_KWH)
+
+
+def format_share(value: float) -> str:
+    """Return a part of a whole as a percentage, a very small one as a fraction."""
+    return f"{value:,.0%}".replace("%", " %") if value >= 0.01 else f"1 / {float(f'{1 / value:.1e}'):,.0f}"
 
 
 def find_size_band(tokens: int) -> str:

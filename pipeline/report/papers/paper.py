@@ -59,6 +59,8 @@ class ComplianceDocument:
     title: str
     law: str
     sections: tuple[Section, ...]
+    counted: tuple[int, int] | None = None
+    """Of a paper on others: how many points these have, and how many of them are not stated."""
 
     @property
     def points(self) -> list[Point]:
@@ -68,6 +70,18 @@ class ComplianceDocument:
     def missing(self) -> list[Point]:
         """Return the points that only the provider can answer and did not."""
         return [point for point in self.points if point.answer.text is None]
+
+    def completeness(self, words: Translator) -> str:
+        """Return how many points are answered, of this paper or of those that it is about."""
+        number, missing = self.counted or (len(self.points), len(self.missing))
+        if self.counted:
+            text = "The papers have {all} points: {answered} are answered, {missing} are not stated."
+        else:
+            text = (
+                "{answered} of {all} points are answered. {missing} are not stated: the name after each is the key of "
+                "the configuration in which the provider answers it. Paths in brackets are files of the run."
+            )
+        return words(text, answered=number - missing, all=number, missing=missing)
 
     def as_json(self) -> dict[str, Any]:
         """Return the paper for programs; `origin` has paths within the run."""
@@ -109,9 +123,12 @@ def build_assessment(papers: list[ComplianceDocument], run: str, words: Translat
         )
         head = (w("Point"), w("Question"), w("Answered from"), w("Files of the run, or key of the configuration"))
         table = Table(w("Every point"), head, rows)
-        point = Point(f"{place}.1", w("Points"), Answer(summary, (f"{paper.name}.json",)))
+        point = Point(f"{place}.1", w("Points"), Answer(summary, (f"{paper.name}.{paper.language}.json",)))
         sections.append(Section(str(place), paper.title, (point,), (table,)))
-    law = w("The provider's own assessment, not reviewed by any authority")
-    return ComplianceDocument(
-        ASSESSMENT, w.language, w("Self-assessment of the papers of {run}", run=run), law, tuple(sections)
+    law = w(
+        "A count of which points are answered, and from what. No authority has reviewed it, and it does not say "
+        "whether the Regulation is complied with"
     )
+    counted = sum(len(paper.points) for paper in papers), sum(len(paper.missing) for paper in papers)
+    title = w("Self-assessment of the papers of {run}", run=run)
+    return ComplianceDocument(ASSESSMENT, w.language, title, law, tuple(sections), counted)

@@ -105,13 +105,13 @@ def test_figures_equal_the_records(run_folder: Run) -> None:
     folder, name = written(run_folder), "model-documentation-form"
     # 500 steps of 4096 tokens; 6 × 3,412,224 × 2,048,000 operations, of 10^23; two segments of 1230 s.
     compute = answer(folder, name, "Amount of computation")["text"]
-    assert "4.19e+13 floating-point operations by 6ND and 5.59e+13 by 8ND" in compute
-    assert "4.19e-10 of 10^23 by 6ND; 2,048,000 tokens" in compute
+    assert "4.19e+13 floating-point operations: 6 for each parameter and each of 2,048,000 tokens" in compute
+    assert "(5.59e+13 if 8 are counted" in compute and "this is 1 / 2,400,000,000 of it" in compute
     dutch = answer(folder, name, "Hoeveelheid rekenwerk", "nl")["text"]
-    assert "4,19e+13" in dutch and "2.048.000 tokens" in dutch
+    assert "4,19e+13" in dutch and "2.048.000 gelezen tokens" in dutch and "1 / 2.400.000.000" in dutch
     time = answer(folder, name, "Training time")
     assert "2026-03-01 07:00 to 2026-03-01 08:20 (UTC), 0:41:00" in time["text"]
-    assert "on 4 × NVIDIA H100 80GB HBM3; lost attempts: 1" in time["text"]
+    assert "on 4 × NVIDIA H100 80GB HBM3; lost attempts of this training: 1" in time["text"]
     assert time["origin"] == ["provenance/records/pretrain.segment.base.*.json", "provenance/attempts/"]
     assert "3,412,224 parameters (1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
     assert "13.6 MB in 32 bits, 6.82 MB in 16 bits" in answer(folder, name, "Hardware that is required")["text"]
@@ -189,16 +189,13 @@ def test_energy_has_two_significant_digits_interval_and_label(run_folder: Run) -
     folder = written(run_folder)
     total = run_folder.read("report/energy.json")["total"]
     text = answer(folder, "model-documentation-form", "Energy of training")["text"]
-    value, low, high = (float(f"{total[key] / 3.6e9:.1e}") for key in ("joules", "low_joules", "high_joules"))
+    value, low, high = (float(f"{total[key] / 3600:.1e}") for key in ("joules", "low_joules", "high_joules"))
     whole = text.split("the whole run, including lost attempts and idle nodes: ")[1]
-    assert [float(number) for number in re.findall(r"\d[\d.]*(?:e-\d+)?", whole.replace("95 %", ""))[:3]] == [
-        value,
-        low,
-        high,
-    ]
+    numbers = [float(number) for number in re.findall(r"\d[\d.]*", whole.replace("95 %", ""))[:4]]
+    assert numbers == [value, float(f"{value / 1e6:.1e}"), low, high] and whole.startswith(f"{value:.0f} Wh (0.000")
     assert "89 % measured, 11 % estimated" in whole
     dutch = answer(folder, "model-documentation-form", DUTCH["Energy of training"], "nl")["text"]
-    assert "0,00072 MWh (95 %-interval 0,00068 tot 0,00076; 89 % gemeten, 11 % geschat)" in dutch
+    assert "720 Wh (0,00072 MWh; 95 %-interval 680 tot 760 Wh; 89 % gemeten, 11 % geschat)" in dutch
 
 
 def test_provider_statement_is_shown_in_its_language(run_folder: Run) -> None:
