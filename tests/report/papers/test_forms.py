@@ -46,7 +46,8 @@ def test_corpus_without_personal_data_is_omitted_from_the_sentence() -> None:
     corpora = [{"name": "a", "personal_data": [("email", 2)]}, {"name": "b", "personal_data": []}]
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": corpora}
     answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [], translator("en"))
-    assert answers.answer("personal_data").text == "corpus a: 2 e-mail addresses; found by patterns; what no pattern finds remains"
+    text = "corpus a: 2 e-mail addresses; found by patterns; what no pattern finds remains"
+    assert answers.answer("personal_data").text == text
     assert PERSONAL_DATA.keys() == {*KINDS, "name"}
     page["corpora"] = corpora[1:]
     assert answers.answer("personal_data").text == "none found by a pattern, or not searched for"

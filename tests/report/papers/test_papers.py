@@ -115,7 +115,7 @@ def test_figures_equal_the_records(run_folder: Run) -> None:
     assert time["origin"] == ["provenance/records/pretrain.segment.base.*.json", "provenance/attempts/"]
     assert "3,412,224 parameters (1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
     assert "13.6 MB in 32 bits, 6.82 MB in 16 bits" in answer(folder, name, "Hardware that is required")["text"]
-    amount = "less than 1 billion tokens (a token is a word or a part of one); set main: 1,540,000"
+    amount = "less than 1 billion tokens (a token is a word or a part of one); token set main: 1,540,000"
     assert amount in answer(folder, name, "Number of data points")["text"]
 
 
