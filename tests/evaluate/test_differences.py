@@ -52,7 +52,7 @@ def test_table_equals_hand_computed_values(tmp_path: Path) -> None:
     # Of 20 items 9 are correct in `large` alone, none in `small` alone, 5 in both: p = 2 / 2**9, alone in its run.
     large, small = [True] * 14 + [False] * 6, [False] * 9 + [True] * 5 + [False] * 6
     paths = [write(tmp_path, checkpoint("large", 8, t=large)), write(tmp_path, checkpoint("small", 4, t=small))]
-    counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
+    counts = differences.run(DifferencesSettings(), answers=paths, imported=[], differences=tmp_path / "d.json")
     assert counts == {"comparisons": 1, "real_differences": 1, "growing_scores": 0}
     (row,) = json.loads((tmp_path / "d.json").read_text())["comparisons"]
     assert row["a"] == {"model": "large", "step": 8, "value": 0.7} and row["b"]["value"] == 0.25
@@ -249,14 +249,14 @@ def test_graded_metrics_join_the_correction_family_and_readability_does_not(tmp_
         write_items(path, [MeasuredTask("s", "t", [], items)])
         paths.append(path)
     differences_settings = DifferencesSettings(seeds=[["a", "b"]])
-    counts = differences.run(differences_settings, answers=paths, differences=tmp_path / "d.json")
+    counts = differences.run(differences_settings, answers=paths, imported=[], differences=tmp_path / "d.json")
     assert counts == {"comparisons": 2, "real_differences": 1, "growing_scores": 0}
     content = json.loads((tmp_path / "d.json").read_text())
     exact, sari = content["comparisons"]
     assert (exact["metric"], exact["better"], sari["metric"], sari["better"]) == ("exact", None, "sari", "a")
     assert sari["p_value_corrected"] == 2 * sari["p_value"], "Holm over both"
     assert content["seeds"] == [["a", "b"]] and exact["differ_in_seed_alone"] and sari["differ_in_seed_alone"]
-    differences.run(DifferencesSettings(seeds=[["a", "c"]]), answers=paths, differences=tmp_path / "d.json")
+    differences.run(DifferencesSettings(seeds=[["a", "c"]]), answers=paths, imported=[], differences=tmp_path / "d.json")
     rows = json.loads((tmp_path / "d.json").read_text())["comparisons"]
     assert [row["differ_in_seed_alone"] for row in rows] == [False, False]
 

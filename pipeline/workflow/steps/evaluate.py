@@ -9,6 +9,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.evaluate.settings import (
+    ADOPTED,
     BaselineSettings,
     DifferencesSettings,
     MemorizationSettings,
@@ -96,6 +97,15 @@ def baseline_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
     ]
 
 
+def _imported_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
+    compared, adopted = run.config.compared_models(), f"{ADOPTED}-"
+    return [
+        run.file(layout.BASELINE_ANSWERS, baseline=name)
+        for name, model in run.config.baselines().items()
+        if name.startswith(adopted) and model in compared
+    ]
+
+
 def _suffix_array_files(run: RunFiles, w: Wildcards) -> list[str]:
     return run.shard_files(layout.SUFFIXES, run.config.models[w["model"]].tokens)
 
@@ -172,7 +182,7 @@ STEPS = (
         EVALUATED_RUN,
         "Compare the checkpoints on the items that they answered",
         differences_settings,
-        inputs=(SOURCES_READ, Input("answers", _compared_answer_files)),
+        inputs=(SOURCES_READ, Input("answers", _compared_answer_files), Input("imported", _imported_answer_files)),
         outputs=(Output("differences", layout.DIFFERENCES),),
     ),
 )
