@@ -70,6 +70,24 @@ def test_last_checkpoints_of_model_pairs_and_last_two_of_each_are_compared() -> 
     last = [("a", 100), ("b", 5), ("c", 1)]
     assert results == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
     assert [*pair_last_checkpoints(given[:1])] == []
+    for steps, pairs in (((0, 4), [(4, 0)]), ((0, 2, 3, 4), [(4, 0), (4, 3)])):
+        given = [checkpoint("a", step) for step in steps]
+        assert [(one.step, other.step) for one, other in pair_last_checkpoints(given)] == pairs, "imported is step 0"
+
+
+def test_last_checkpoint_is_compared_with_the_model_that_training_began_with(tmp_path: Path) -> None:
+    right = {4: [True] * 7 + [False] * 7, 8: [True] * 14}
+    answers = [write(tmp_path, checkpoint("a-b", step, t=each)) for step, each in right.items()]
+    other = write(tmp_path, checkpoint("other", 0, t=[False] * 9 + [True] * 5))
+    imported = tmp_path / "baselines/adopted-a-b/items.parquet"
+    imported.parent.mkdir(parents=True)
+    other.rename(imported)
+    differences.run(DifferencesSettings(), answers=answers, imported=[imported], differences=tmp_path / "d.json")
+    content = json.loads((tmp_path / "d.json").read_text())
+    row, between = content["comparisons"]
+    assert (row["a"], row["b"]["model"], row["b"]["step"]) == ({"model": "a-b", "step": 8, "value": 1.0}, "a-b", 0)
+    assert (row["better"], row["right_in_a_alone"], row["p_value_corrected"]) == ("a", 9, pytest.approx(4 / 2**9))
+    assert between["b"]["step"] == 4 and content["checkpoints"] == 2 and len(content["trends"]) <= 1
 
 
 def test_items_with_changed_prompts_are_not_compared(tmp_path: Path) -> None:
@@ -256,7 +274,9 @@ def test_graded_metrics_join_the_correction_family_and_readability_does_not(tmp_
     assert (exact["metric"], exact["better"], sari["metric"], sari["better"]) == ("exact", None, "sari", "a")
     assert sari["p_value_corrected"] == 2 * sari["p_value"], "Holm over both"
     assert content["seeds"] == [["a", "b"]] and exact["differ_in_seed_alone"] and sari["differ_in_seed_alone"]
-    differences.run(DifferencesSettings(seeds=[["a", "c"]]), answers=paths, imported=[], differences=tmp_path / "d.json")
+    differences.run(
+        DifferencesSettings(seeds=[["a", "c"]]), answers=paths, imported=[], differences=tmp_path / "d.json"
+    )
     rows = json.loads((tmp_path / "d.json").read_text())["comparisons"]
     assert [row["differ_in_seed_alone"] for row in rows] == [False, False]
 
