@@ -33,7 +33,7 @@ from typer.main import get_command  # noqa: E402
 
 from pipeline import layout  # noqa: E402
 from pipeline.cli.application import app  # noqa: E402
-from pipeline.config import item_files  # noqa: E402
+from pipeline.config import configuration  # noqa: E402
 from pipeline.config.configuration import parse_configuration  # noqa: E402
 from pipeline.config.platforms import Platform  # noqa: E402
 from pipeline.config.sections import Sections  # noqa: E402
@@ -62,7 +62,7 @@ def _cached(function: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
     return lambda suite: [*read(type(suite), suite.model_dump_json())]
 
 
-item_files.list_item_files = _cached(item_files.list_item_files)
+configuration.list_item_files = _cached(configuration.list_item_files)
 run_files.list_suite_files = _cached(run_files.list_suite_files)
 
 
