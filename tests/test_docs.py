@@ -198,7 +198,7 @@ def test_tutorial_configurations_are_valid(tmp_path: Path, monkeypatch: pytest.M
     page = (DOCS / "tutorials/ablation.md").read_text(encoding="utf-8")
     (experiments, *_) = re.findall(r"```yaml\n(experiments:.*?)```", page, flags=re.DOTALL)
     assert len(parse_configuration(own | yaml.safe_load(experiments)).cell_model_names()) == 9
-    assert parse_configuration(dutch).baselines().keys() == {"adopted-dutch", "original"}
+    assert parse_configuration(dutch).baselines().keys() == {"adopted-dutch"}
     listed = own | {"sources": [source | {"opt_out": "data/mine/opt-out.txt"} for source in own["sources"]]}
     page = (DOCS / "tutorials/forget-a-document.md").read_text(encoding="utf-8")
     (entries, *_) = re.findall(r"```text\n(date:.*?)```", page, flags=re.DOTALL)

@@ -204,7 +204,8 @@ def test_branch_of_an_imported_model_has_that_model_as_baseline() -> None:
     config = parse_configuration(raw)
     assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
     wildcards = {"baseline": "adopted-branch"}
-    assert baseline_files(Dag(config), wildcards) == [f"{config.run_directory}/models/base/milestones/0"]
+    with pytest.raises(InputError, match=r"models\.base\.pretrained: models/large"):
+        baseline_files(Dag(config), wildcards)
     step_configuration = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
     assert step_configuration.model_dump()["untrained_seed"] is None
     assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in other keys"

@@ -60,9 +60,9 @@ def test_last_checkpoint_is_next_to_the_model_it_started_from(
     row = "completion right answers (acc ↑) 0.8000 0.6000 −0.2000 (−0.3000 to −0.1000)"
     assert f"{row} {words} 200 0.1000 0.0020" in table
     assert "Differences between checkpoints" not in text, "it is in that table alone"
-    assert "Both have the tokenizer of this run" not in text
+    assert "Each has its own tokenizer" not in text
     taken = Pretrained(folder="large", license="Apache-2.0")
     run_folder.settings = run_folder.settings.model_copy(update={"pretrained": {"base": taken}})
     run_folder.record("pretrain.adopt", {"model": "base"}, 6, counts={"same_tokenizer": False})
-    assert "Both have the tokenizer of this run" in outline(made(run_folder)["page"]).text
+    assert "Each has its own tokenizer" in outline(made(run_folder)["page"]).text
     assert "Begonnen met Nu" in outline(made(run_folder, language="nl")["page"]).text

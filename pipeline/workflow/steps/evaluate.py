@@ -81,12 +81,12 @@ def differences_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return the files of a baseline, or the milestone of an adopted model, or the first, which has the shape."""
+    """Return the files of a baseline or of an imported model, or the first milestone, which has the shape."""
     model = run.config.baselines()[w["baseline"]]
     if model is None:
         return run.config.baseline_files(w["baseline"])
     if run.config.models[root := run.config.root_model(model)].pretrained:
-        return [run.milestone(root, 0)]
+        return run.config.pretrained_files(root)
     return run.milestones(model)[:1]
 
 
