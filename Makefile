@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 MARKS = not demo and not thorough
 # With bytecode a process of the tests need not compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
+# Threads that wait do not take the cores of other tests (pipeline/__main__.py).
+export OMP_WAIT_POLICY ?= PASSIVE
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
 .PHONY: install demo docs test test-all test-slurm test-this-slurm test-other-slurm test-changed quick check release lock wheels clean
@@ -40,9 +42,6 @@ docs: $(VENV)/installed-$(LOCK) $(VENV)-docs/installed
 demo: $(VENV)/installed-$(LOCK)
 	@$(BIN)/snakemake --profile local
 	@$(BIN)/polder verify results/demo
-	@echo "report: results/demo/report/index.html"
-	@echo "log checkpoint: $$(tail -n 1 results/demo/provenance/attestations.intoto.jsonl | tr -d '\n' | sha256sum | cut -d' ' -f1)"
-	@echo "crate sha256: $$(sha256sum results/demo/ro-crate-metadata.json | cut -d' ' -f1)"
 
 check: $(VENV)/installed-$(LOCK)
 	$(BIN)/ruff check .

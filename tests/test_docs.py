@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tokenize
@@ -16,7 +17,7 @@ import typer
 import yaml
 from pydantic import TypeAdapter
 
-from pipeline.cli.application import app
+from pipeline.cli.application import app, main
 from pipeline.config.configuration import parse_configuration
 from pipeline.config.sections import Sections
 from tests.architecture import ROOT
@@ -182,6 +183,18 @@ def configuration_on(page: str) -> dict[str, Any]:
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     content: dict[str, Any] = yaml.safe_load(next(block for block in blocks if block.startswith("run:")))
     return content
+
+
+def test_tutorial_command_writes_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS / "tutorials/own-text.md").read_text(encoding="utf-8")
+    for name in ("Snakefile", "workflow"):
+        (tmp_path / name).symlink_to(Path(name).absolute())
+    (tmp_path / "data/mine").mkdir(parents=True)
+    for file in re.findall(r"config/corpus/\S+\.jsonl", re.findall(r"^cp .*$", page, re.MULTILINE)[0]):
+        shutil.copy(file, tmp_path / "data/mine")
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"^polder (new run .*)$", page, re.MULTILINE)
+    assert main(shlex.split(command)) == 0 and (tmp_path / "config/encyclopedia.yaml").is_file()
 
 
 def test_tutorial_configurations_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

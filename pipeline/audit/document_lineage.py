@@ -8,6 +8,7 @@ from bisect import bisect
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline import layout
@@ -249,28 +250,56 @@ class _DocumentLineage:
                 self.lines.append(f"  tokens {record.instance.get('tokens')}: {split}, shard {settings['shard']}")
 
 
+def _find_full_id(run_directory: Path, document_id: str) -> str:
+    """Return the full id of the only document with an id of its own source, as opt-out lists have it.
+
+    It is returned as it is if its first part is a source, or no document has it.
+
+    Raises:
+        InputError: several documents have it.
+    """
+    if layout.MANIFEST.path(run_directory, source=document_id.partition("/")[0]).is_file():
+        return document_id
+    found: set[str] = set()
+    for path in (*layout.FILTERED.glob(run_directory), *layout.REMOVED.glob(run_directory, step="filter")):
+        ids = pq.read_table(path, columns=["id"])["id"]
+        found.update(ids.filter(pc.ends_with(ids, f"/{document_id}")).to_pylist())
+    if len(found) > 1:
+        raise InputError(
+            f"{len(found)} documents in {run_directory} have the id {document_id}: write the full id, such as "
+            f"{' or '.join(sorted(found)[:NEAR_IDS])}"
+        )
+    return found.pop() if found else document_id
+
+
 def trace_document(run_directory: Path, document_id: str) -> list[str]:
     """Return the lineage of one document as lines.
 
+    Args:
+        document_id: SOURCE/FILE/ID, or the ID alone if it is that of one document.
+
     Raises:
-        InputError: the run has no records, or no document of that id.
+        InputError: the run has no records, or no document of that id, or several.
     """
-    return _DocumentLineage(run_directory, document_id).describe()
+    return _DocumentLineage(run_directory, _find_full_id(run_directory, document_id)).describe()
 
 
 def list_removed_documents(run_directory: Path) -> list[str]:
-    """Return a line for each document that a corpus of a run removed: its id, the step, the reason and the value.
+    """Return a line for each document that a corpus of a run removed: its id, a tab, the step, the reason, the value.
 
     Raises:
-        InputError: no corpus of the run has removed documents.
+        InputError: no step that removes documents has run.
     """
     lines: list[str] = []
+    steps: set[str] = set()
     for path in layout.REMOVED.glob(run_directory):
         part = layout.REMOVED.parse(path.relative_to(run_directory).as_posix()) or {}
         for row in pq.read_table(path, columns=["id", "reason", "value"]).to_pylist():
             value = "" if row["value"] is None else f", value {row['value']}"
-            line = f"{row['id']}: corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
-            lines.append(escape_to_one_line(line))
-    if not lines:
-        raise InputError(f"no corpus in {run_directory} removed a document, or the run is not that far")
-    return sorted(lines)
+            rest = f"corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
+            lines.append(f"{escape_to_one_line(row['id'])}\t{escape_to_one_line(rest)}")
+        steps.add(str(part["step"]))
+    if not steps:
+        raise InputError(f"{run_directory} has no corpus yet: its filters have not run")
+    done = ", ".join(step for step in STEP_OUTPUTS if step in steps)
+    return sorted(lines) or [f"No corpus in {run_directory} removed a document (steps that have run: {done})."]

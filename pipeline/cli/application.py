@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +17,37 @@ PURPOSE = "Train a language model from openly licensed text, with proof of how i
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a check failed or something differs; 2 a mistake in the
 input or the command; 74 the disk is full; 75 stopped when asked, run it again."""
+OTHER_NAMES = {
+    **dict.fromkeys(("train", "start", "pretrain"), "polder run CONFIG runs all stages, the training too"),
+    **dict.fromkeys(("resume", "restart", "continue"), "polder run CONFIG goes on where the run stopped"),
+    **dict.fromkeys(("evaluate", "eval"), "polder run CONFIG evaluate runs the stages up to the evaluation"),
+    "report": "polder run CONFIG writes it, and names its page at the end",
+    **dict.fromkeys(("status", "progress", "watch"), "polder follow RUN --once shows the progress of a run"),
+    "list": "polder runs lists runs",
+    "validate": "polder plan CONFIG checks a configuration, and polder verify RUN a run",
+    "check": "polder plan CONFIG checks a configuration, polder verify RUN a run, and polder doctor this machine",
+    **dict.fromkeys(("init", "create"), "polder new run NAME writes a configuration"),
+    **dict.fromkeys(
+        ("graph", "dag"), "polder run CONFIG -n lists the jobs, and polder trace RUN FILE where a file is from"
+    ),
+}
+"""What users of other tools type, and the command of Polder for it."""
 COLUMN = 40
 """Characters of each of the two columns of the first help screen."""
 
 
 class FirstScreen(TyperGroup):
     """The group of all commands, whose help is one screen of 80 x 24."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is named.
+
+        Raises:
+            InputError: it has another name here.
+        """
+        if advice := OTHER_NAMES.get(args[0]):
+            raise InputError(f"there is no command {args[0]!r}: {advice}")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write all commands in two columns: Run above Audit, Inspect above Extend."""
@@ -94,4 +120,6 @@ def main(arguments: list[str]) -> int:
         message, group = error.format_message().rstrip("."), getattr(context, "command", None)
         if context and context.parent and isinstance(group, TyperGroup) and "Did you mean" not in message:
             message += f": choose one of {', '.join(name for name, one in group.commands.items() if not one.hidden)}"
+        if "unexpected extra argument" in message and sum(map(os.path.exists, arguments)) > 1:
+            message += ": the shell has replaced a pattern by the names of files, so put it in quotation marks"
         raise InputError(f"{message} (see {path} --help)") from None

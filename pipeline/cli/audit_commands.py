@@ -138,7 +138,8 @@ def reproduce(
 
 @command(corpus, PANEL, "History of a document", "polder corpus lineage results/demo laws/2024.txt/0")
 def lineage(
-    run: RunFolder, document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="SOURCE/FILE/NUMBER.")]
+    run: RunFolder,
+    document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="SOURCE/FILE/ID, or the ID alone.")],
 ) -> None:
     """Print what every step of the corpus decided about one document, and where it is now."""
     from pipeline.audit.document_lineage import trace_document

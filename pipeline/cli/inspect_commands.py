@@ -53,23 +53,32 @@ def runs(
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", readable=False, help="The folder of a run.")],
     b: Annotated[Path, typer.Argument(metavar="B", readable=False, help="The folder of another run.")],
+    all_lines: Annotated[bool, typer.Option("--all", help="Print every difference, not a summary.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what differs between two runs and between the answers of their models; exit with 1 if something does."""
     from pipeline.audit.commit_differences import explain_code_changes
     from pipeline.evaluate.answer_comparison import compare_run_answers
     from pipeline.provenance.compare_runs import compare_runs as compare_records
+    from pipeline.provenance.compare_runs import summarize_differences
 
     comparison = compare_records(a, b)
-    notes = [*comparison.notes, *compare_run_answers(a, b)]
+    answers = compare_run_answers(a, b)
+    notes = [*comparison.notes, *answers]
     lines = comparison.differences
     if comparison.code:
         lines += ["code", *(f"  {line}" for line in explain_code_changes(comparison.code))]
     same = "Settings, code, environment, data, counts, results and energy are the same."
     if as_json:
         print_json({"differences": lines, "notes": notes, "same": not lines})
+    elif not lines:
+        print("\n".join([same, *notes]))
     else:
-        print("\n".join([*(lines or [same]), *notes]))
+        conclusion, *summary = summarize_differences(lines)
+        is_short = len(summary) == len(lines)
+        shown = lines if all_lines else summary
+        more = [] if all_lines or is_short else [f"Every difference: polder compare {a} {b} --all"]
+        print("\n".join([conclusion, *answers, *shown, *(comparison.notes if all_lines or is_short else []), *more]))
     raise typer.Exit(1 if lines else 0)
 
 

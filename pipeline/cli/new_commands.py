@@ -54,13 +54,19 @@ def run(
     language: Annotated[str, typer.Option(metavar="CODE", help="The language of the text.")] = "nl",
     license_id: Annotated[str, typer.Option("--license", metavar="SPDX", help="Its license.")] = "",
     holder: Annotated[str, typer.Option(metavar="NAME", help="Who holds the rights.")] = "",
+    text_key: Annotated[str, typer.Option(metavar="FIELD", help="The field or column with the text.")] = "text",
 ) -> None:
-    """Write config/NAME.yaml, a run that trains a small model in minutes."""
+    """Write config/NAME.yaml, a run that trains a small model in minutes; quote a PATH with *."""
+    import yaml
+
+    from pipeline.config.configuration import parse_configuration
     from pipeline.config.configuration_errors import advise_path
     from pipeline.core.errors import InputError
     from pipeline.corpus.text.language_codes import advise_language
     from pipeline.scaffold.new_parts import run_edits
+    from pipeline.scaffold.project_edits import NewFile
     from pipeline.sources.source_units import list_files
+    from pipeline.workflow.settings_contradicted_by_text import find_contradicted_sources
 
     check_checkout()
     if advice := advise_language(language):
@@ -70,7 +76,11 @@ def run(
             list_files(path)
         except InputError as error:
             raise InputError(f"--text: {advise_path(path) or error}") from None
-    write_part(run_edits(name, dict.fromkeys(text or (), language), license_id, holder))
+    part = run_edits(name, dict.fromkeys(text or (), language), license_id, holder, text_key)
+    (content,) = (edit.content for edit in part.edits if isinstance(edit, NewFile))
+    for problem in find_contradicted_sources(parse_configuration(yaml.safe_load(content))):
+        raise InputError(problem)
+    write_part(part)
 
 
 @command(new, PANEL, "A filter rule", "polder new filter capital_letters", name="filter")

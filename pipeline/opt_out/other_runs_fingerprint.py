@@ -9,10 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from pipeline import layout
+from pipeline.core.job_records import FileEntry, Record, read_job_files
 from pipeline.core.stored_files import FileStore
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 RECORD_PLACES = (layout.RECORD, layout.BATCH_ARCHIVE)
+WEIGHTS_SUFFIX = ".safetensors"
+IMPORTING_STEPS = ("pretrain.adopt", "evaluate.baselines")
 FINISHED_PATTERN = "[!.]*"  # partial files of running jobs begin with a dot
 # What people and other steps put there or take away without a record.
 FOLDER_PATTERNS = (
@@ -43,6 +46,21 @@ def find_archives(results: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in archives if f"{below}/{name}" not in of_batches)
 
 
+def read_unit_free_records(run: Path, *steps: str) -> list[Record]:
+    """Return the records of steps whose jobs have no units, which are never archived."""
+    return read_job_files(Record, [path for step in steps for path in layout.RECORD.glob(run, job=f"{step}.*")])[0]
+
+
+def list_imported_weights(run: Path) -> Iterator[tuple[FileEntry, Path]]:
+    """Yield the files of weights outside of a run that its records name, each with the path in the job's command."""
+    for record in read_unit_free_records(run, *IMPORTING_STEPS):
+        paths = {path.name: path for path in map(Path, record.command)}
+        for entry in record.inputs:
+            if entry.is_outside and entry.path.endswith(WEIGHTS_SUFFIX):
+                named = entry.resolve_path(run)  # for a file outside of the project its name alone
+                yield entry, paths.get(named.name, named)
+
+
 def _file_state(path: Path) -> str:
     """Return name, size and time of a file; of one that somebody has just taken away its name."""
     try:
@@ -54,7 +72,7 @@ def _file_state(path: Path) -> str:
 
 @cache
 def hash_other_runs(results: Path, run: str) -> dict[str, str]:
-    """Return a hash of the state of each other run, and of each archive by its path; it reads no file.
+    """Return a hash of the state of each other run, and of each archive by its path; it reads records of imports alone.
 
     It is looked at once in a process, so that all jobs see the same.
     """
@@ -67,6 +85,7 @@ def hash_other_runs(results: Path, run: str) -> dict[str, str]:
         lines += [
             _file_state(path) for path in private_folder(results, folder.name).rglob(f"{FINISHED_PATTERN}.parquet")
         ]
+        lines += [_file_state(path) for _, path in list_imported_weights(folder)]
         found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
     for path in find_archives(results):
         found[path.relative_to(results).as_posix()] = hashlib.sha256(_file_state(path).encode()).hexdigest()[:16]

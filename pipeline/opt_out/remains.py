@@ -2,7 +2,8 @@
 
 Searched are this run's token shards, and below the results folder the corpora, tokens, checkpoints, models and archives
 of every run, this one's leftovers among them, and their private texts. What archives hold of documents is searched, the
-rest can only be suspected.
+rest can only be suspected. Weights are followed by sha256 through the records of all runs: into models that continue
+them, and to folders outside of the runs that a job imported them from.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from pipeline.opt_out.document_matching import (
 )
 from pipeline.opt_out.entries import contains_hashes
 from pipeline.opt_out.other_runs_fingerprint import find_archives, list_runs
-from pipeline.opt_out.run_folder_search import ForgottenDocuments, RemainingCopy, RunSearch, read_shard_ids
+from pipeline.opt_out.run_folder_search import (
+    ForgottenDocuments,
+    KnownWeights,
+    RemainingCopy,
+    RunSearch,
+    judge_weights,
+    read_shard_ids,
+)
 from pipeline.opt_out.settings import RemainsSettings
 
 
@@ -96,16 +104,23 @@ def run(
         reserved=[(section, signed[name]) for name, section in settings.corpora.items()],
     )
     results = remains.absolute().parents[2]
-    places: list[RemainingCopy] = []
-    found_ids = [wanted.ids]
     names = [folder.name for folder in list_runs(results)]
+    weights: dict[str, KnownWeights] = {}
+    searches = []
     for name in names:
         own = name == settings.run
         proven, corpora = (settings.tokens, settings.corpora) if own else ((), ())
-        search = RunSearch(results, name, wanted, own=own, proven=proven, proven_corpora=corpora)
-        places += search.search()
-        found_ids.append(search.ids)
-    everything = union_hashes(found_ids)
+        searches.append(
+            RunSearch(results, name, wanted, own=own, proven=proven, proven_corpora=corpora, weights=weights)
+        )
+    in_documents = [search.search_documents() for search in searches]
+    judge_weights(searches, weights)
+    places = [
+        place for search, found in zip(searches, in_documents, strict=True) for place in found + search.search_models()
+    ]
+    named = {place.path: place for search in searches for place in search.find_imported_folders()}
+    places += [named[path] for path in sorted(named.keys() - {place.path for place in places})]
+    everything = union_hashes([wanted.ids, *(search.ids for search in searches)])
     for path in find_archives(results):
         place = search_archive(path, path.relative_to(results).as_posix(), wanted, everything)
         places += [place] if place else []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,18 @@ import pyarrow.parquet as pq
 
 from pipeline import layout
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import Record, read_job_files
+from pipeline.core.job_records import SEGMENT_STEP, FileEntry, Record, read_job_files
 from pipeline.core.stored_files import FileStore
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
 from pipeline.opt_out.entries import contains_hashes
-from pipeline.opt_out.other_runs_fingerprint import private_folder
+from pipeline.opt_out.other_runs_fingerprint import (
+    WEIGHTS_SUFFIX,
+    list_imported_weights,
+    private_folder,
+    read_unit_free_records,
+)
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -32,6 +38,7 @@ CORPUS_FILES = {
     layout.DEDUPLICATED: "texts between steps",
     layout.FINAL_DOCUMENTS: "corpus",
 }
+EXPORT_STEP = "pretrain.export"
 # What a signature depends on, each with its name in records that are one version older.
 SIGNATURE_SETTINGS = {"ngram": "ngram", "bands": "buckets", "rows": "hashes_per_bucket", "seed": "seed"}
 
@@ -66,6 +73,22 @@ class ForgottenDocuments:
         return np.asarray(found[contains_hashes(ids, found) | match_domains(urls, self.domains.get(source, set()))])
 
 
+class Verdict(NamedTuple):
+    """What a model learned of forgotten documents: their number, how it is known, and whether it is certain."""
+
+    documents: int | None
+    why: str
+    certain: bool
+
+
+@dataclass(frozen=True)
+class KnownWeights:
+    """A file of weights that a searched run wrote: the path of its checkpoint or model, and its verdict."""
+
+    path: str
+    verdict: Verdict | None = None
+
+
 def read_shard_ids(path: Path) -> Iterator[Keys]:
     """Yield the hashed ids of a shard of tokens, a batch at a time."""
     with pa.memory_map(os.fspath(path)) as mapped, pa.ipc.open_stream(mapped) as stream:
@@ -80,6 +103,7 @@ class RunSearch:
         own: whether it is the run that the report is about.
         proven: token sets that were searched before, with nothing found.
         proven_corpora: corpora whose final documents were searched before, with nothing found.
+        weights: those that all searched runs wrote, by sha256; the searches share it.
     """
 
     def __init__(
@@ -91,24 +115,24 @@ class RunSearch:
         own: bool = False,
         proven: Iterable[str] = (),
         proven_corpora: Iterable[str] = (),
+        weights: dict[str, KnownWeights],
     ) -> None:
         self.results, self.run, self.folder = results, run, results / run
         self.wanted, self.own, self.proven = wanted, own, set(proven)
         self.proven_corpora = set(proven_corpora)
+        self.weights = weights
         self.ids = wanted.ids
         self.in_tokens: dict[str, int] = dict.fromkeys(self.proven, 0)
         self.in_corpora = self.documents = 0
         self.unread: list[RemainingCopy] = []
 
-    def search(self) -> list[RemainingCopy]:
-        """Return every place, in the order of the stages."""
-        found = [
-            *self._search_corpora(),
-            *self._search_file_parts(),
-            *self._search_tokens(),
-            *self._search_models(),
-            *self._search_recovery_checkpoints(),
-        ]
+    def search_documents(self) -> list[RemainingCopy]:
+        """Return every place with texts or tokens, in the order of the stages."""
+        return [*self._search_corpora(), *self._search_file_parts(), *self._search_tokens()]
+
+    def search_models(self) -> list[RemainingCopy]:
+        """Return every place with weights, then private texts and unread files, once all weights are judged."""
+        found = [*self._search_models(), *self._search_recovery_checkpoints()]
         return [*found, *self._search_private_texts(), *self.unread]
 
     def _remaining_copy(
@@ -196,28 +220,50 @@ class RunSearch:
                 yield self._remaining_copy("tokens", folder, len(found), "searched")
 
     @cached_property
-    def _segment_records(self) -> dict[tuple[str, int], Record]:
-        """The records of the training, by model and step."""
-        records, _ = read_job_files(Record, layout.SEGMENT_RECORD.glob(self.folder))
-        return {(record.instance["model"], int(record.instance["step"])): record for record in records}
+    def _training_records(self) -> dict[tuple[str, int], Record]:
+        """The records of the training, by model and step; that of an imported model has step 0."""
+        records = read_unit_free_records(self.folder, "pretrain.adopt", SEGMENT_STEP)
+        return {(record.instance["model"], int(record.instance.get("step", 0))): record for record in records}
 
-    def _judge_model(self, model: str, step: int) -> tuple[int | None, str, bool] | None:
-        """Return documents, reason and certainty for what was trained up to a step; None where it is free of them."""
-        verdicts = [
-            self._judge_segment(record)
-            for (name, at), record in sorted(self._segment_records.items())
-            if name == model and at <= step
-        ]
-        if (model, step) not in self._segment_records:
+    @cached_property
+    def _token_verdicts(self) -> dict[tuple[str, int], Verdict | None]:
+        return {key: self._judge_tokens(record) for key, record in self._training_records.items()}
+
+    def _last_step(self, model: str) -> int:
+        return max((at for name, at in self._training_records if name == model), default=-1)
+
+    @cached_property
+    def _export_records(self) -> list[Record]:
+        return read_unit_free_records(self.folder, EXPORT_STEP)
+
+    def find_weights(self) -> Iterator[tuple[str, KnownWeights]]:
+        """Yield the sha256 of each file of weights that the run wrote, with the verdict known by now."""
+        for record in (*self._export_records, *self._training_records.values()):
+            model, is_export = record.instance["model"], record.step == EXPORT_STEP
+            step = self._last_step(model) if is_export else int(record.instance.get("step", 0))
+            place = layout.FINAL_MODEL if is_export else layout.MILESTONE
+            path = os.path.relpath(place.path(self.folder, model=model, step=step), self.results)
+            known = KnownWeights(path, self._judge_model(model, step))
+            yield from ((entry.sha256, known) for entry in _weights(record.outputs))
+
+    def _judge_model(self, model: str, step: int) -> Verdict | None:
+        """Return the verdict on what was trained up to a step; None where it is free of forgotten documents."""
+        verdicts: list[Verdict | None] = []
+        for key, record in sorted(self._training_records.items()):
+            if key[0] == model and key[1] <= step:
+                verdicts += [self._token_verdicts[key], *self._judge_read_weights(record)]
+        if (model, step) not in self._training_records:
             verdicts.append(self._uncertain_verdict("no record says what it was trained on"))
-        return max((verdict for verdict in verdicts if verdict), key=lambda verdict: verdict[2], default=None)
+        return max((verdict for verdict in verdicts if verdict), key=lambda verdict: verdict.certain, default=None)
 
-    def _uncertain_verdict(self, why: str) -> tuple[int | None, str, bool] | None:
+    def _uncertain_verdict(self, why: str) -> Verdict | None:
         """Return a suspicion; none where another run's corpora are there and hold nothing of it."""
         free = not self.own and self.documents and not self.in_corpora
-        return None if free else (None, why, False)
+        return None if free else Verdict(None, why, False)
 
-    def _judge_segment(self, record: Record) -> tuple[int | None, str, bool] | None:
+    def _judge_tokens(self, record: Record) -> Verdict | None:
+        if record.step != SEGMENT_STEP:
+            return None
         index = next((entry for entry in record.inputs if entry.name == "index"), None)
         file = self.folder / index.path if index else None
         if (
@@ -228,16 +274,37 @@ class RunSearch:
         ):
             return self._uncertain_verdict("the tokens that it was trained on are no longer there")
         found = self.in_tokens[file.parent.name]
-        return (found, f"trained on the tokens of {file.parent.name}, as its record says", True) if found else None
+        why = f"trained on the tokens of {file.parent.name}, as its record says"
+        return Verdict(found, why, True) if found else None
+
+    def _judge_read_weights(self, record: Record) -> Iterator[Verdict]:
+        """Yield a verdict for each file of weights that a training began with, if they may have learned a document."""
+        read = _weights(record.inputs)
+        known = [(entry, self.weights[entry.sha256]) for entry in read if entry.sha256 in self.weights]
+        for entry, made in known:
+            if made.verdict:
+                yield made.verdict._replace(why=f"continues {made.path}: its record lists {_describe_weights(entry)}")
+        if read and not known:
+            why = f"no searched run made {_describe_weights(read[0])}, which it continues: what they learned is unknown"
+            yield Verdict(None, why, False)
+
+    def find_imported_folders(self) -> Iterator[RemainingCopy]:
+        """Yield the folders outside of the run from which a job read such weights, if they are still there."""
+        for entry, file in list_imported_weights(self.folder):
+            made = self.weights.get(entry.sha256)
+            if made and made.verdict and entry.matches_file(file):
+                why = f"holds a copy of the weights of {made.path}: {_describe_weights(entry)}"
+                yield self._remaining_copy(
+                    "imported model", file.parent, made.verdict.documents, why, certain=made.verdict.certain
+                )
 
     def _search_models(self) -> Iterator[RemainingCopy]:
         for path in layout.MILESTONE.glob(self.folder):
             if path.name.isdigit() and (verdict := self._judge_model(path.parts[-3], int(path.name))):
-                yield self._remaining_copy("milestone", path, *verdict[:2], certain=verdict[2])
+                yield self._remaining_copy("milestone", path, *verdict[:2], certain=verdict.certain)
         for path in layout.FINAL_MODEL.glob(self.folder):
-            step = max((at for name, at in self._segment_records if name == path.parent.name), default=-1)
-            if verdict := self._judge_model(path.parent.name, step):
-                yield self._remaining_copy("model", path, *verdict[:2], certain=verdict[2])
+            if verdict := self._judge_model(path.parent.name, self._last_step(path.parent.name)):
+                yield self._remaining_copy("model", path, *verdict[:2], certain=verdict.certain)
 
     def _search_recovery_checkpoints(self) -> Iterator[RemainingCopy]:
         for path in layout.RECOVERY_STATE.glob(self.folder):
@@ -246,14 +313,14 @@ class RunSearch:
                 own = json.loads(path.read_text(encoding="utf-8"))["identity"]
             except (OSError, ValueError, LookupError, TypeError):
                 own = None
-            if own == self._training_identity(self._segment_records.get((model, int(step)))):
+            if own == self._training_identity(self._training_records.get((model, int(step)))):
                 verdict = self._judge_model(model, int(step))
             else:
-                verdict = self._uncertain_verdict(
-                    "it is of other tokens, settings or milestones than the finished training"
-                )
+                why = "it is of other tokens, settings or milestones than the finished training"
+                began = self._judge_model(model, int(step))
+                verdict = self._uncertain_verdict(why) or (began and Verdict(None, began.why, False))
             if verdict:
-                yield self._remaining_copy("recovery checkpoint", path.parent, *verdict[:2], certain=verdict[2])
+                yield self._remaining_copy("recovery checkpoint", path.parent, *verdict[:2], certain=verdict.certain)
 
     def _training_identity(self, record: Record | None) -> str:
         """Return what the recovery checkpoints of a finished segment call themselves; nothing where it is not known."""
@@ -281,6 +348,35 @@ class RunSearch:
             elif any(folder.glob("*.parquet")):
                 why = "texts of documents that a filter removed were not compared with what is forgotten"
                 yield self._remaining_copy("private texts", folder, None, why, certain=False)
+
+
+def judge_weights(searches: list[RunSearch], weights: dict[str, KnownWeights]) -> None:
+    """Fill in the verdict on all weights that the searched runs wrote, by sha256.
+
+    A verdict passes to whatever read such weights, in any run, until none is new.
+    """
+    for search in searches:
+        for sha256, made in search.find_weights():
+            weights.setdefault(sha256, replace(made, verdict=None))
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for search in searches:
+            for sha256, made in search.find_weights():
+                if _rank(made.verdict) > _rank(weights[sha256].verdict):
+                    weights[sha256], is_changed = made, True
+
+
+def _rank(verdict: Verdict | None) -> int:
+    return 0 if verdict is None else 1 + verdict.certain
+
+
+def _weights(entries: Iterable[FileEntry]) -> list[FileEntry]:
+    return [entry for entry in entries if entry.path.endswith(WEIGHTS_SUFFIX)]
+
+
+def _describe_weights(entry: FileEntry) -> str:
+    return f"{entry.path.removeprefix('data:')}, sha256 {entry.sha256[:16]}…"
 
 
 def _has_sha256(file: Path, sha256: str) -> bool:

@@ -7,12 +7,15 @@ compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.display_text import align_columns, pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.job_records import Record, load_records
@@ -38,6 +41,11 @@ FIELD_LABELS = {
 }
 ENERGY_TOTALS = ("total", "finished", "lost", "idle", "snakemake")
 SHOWN_JOBS = 3
+SHOWN_DIFFERENCES, SHOWN_STEPS = 30, 3
+"""The most differences that are listed without being asked for, and the steps that are named of a kind of them."""
+START_SECTION = "the start of the runs"
+OTHER_SECTIONS = ("results", "energy", "code")
+"""Sections of which all lines are of one kind."""
 
 Content = dict[str, Any]
 
@@ -259,7 +267,7 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
     starts += [f"{line}  [{titles[0]} and {len(titles) - 1} more]" for line, titles in start.items()]
     energy, found.notes = _compare_energy(read_energy_accounting(a), read_energy_accounting(b))
     sections = {
-        "the start of the runs": starts,
+        START_SECTION: starts,
         "results": [*format_changes(_read_results(a), _read_results(b)), *_compare_metrics(a, b)],
         "energy": energy,
     }
@@ -269,3 +277,43 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
     if jobs.not_compared:
         found.notes.append(f"not compared, though it differs: {'; '.join(sorted(jobs.not_compared))}")
     return found
+
+
+def summarize_differences(differences: Sequence[str]) -> list[str]:
+    """Return one sentence, and all differences if they are few; else those of the configuration, and counts by kind.
+
+    Args:
+        differences: of a `RunComparison`: titles of sections, and their indented lines.
+    """
+    kinds: dict[str, Counter[str]] = {}
+    configuration: list[str] = []
+    section = ""
+    for line in differences:
+        if not line.startswith("  "):
+            section = line
+            continue
+        word = line.split()[0]
+        kind = "jobs of one run" if word == "only" else re.split("[.:]", word)[0]
+        kinds.setdefault(section if section in OTHER_SECTIONS else kind, Counter())[section] += 1
+        if section == START_SECTION and word == "configuration":
+            configuration.append(line)
+    steps = {step for steps in kinds.values() for step in steps} - {START_SECTION, *OTHER_SECTIONS}
+    parts = [f"{pluralize(len(configuration), 'key')} of the configuration"] if configuration else []
+    parts += [f"the records of {pluralize(len(steps), 'step')}"] if steps else []
+    parts += [section for section in OTHER_SECTIONS if section in kinds]
+    sentence = f"The runs differ in {', '.join(parts) or START_SECTION}."
+    number = sum(steps.total() for steps in kinds.values())
+    if number <= SHOWN_DIFFERENCES:
+        return [sentence, *differences]
+    rows = [["difference", "lines", "in"]]
+    for kind, steps_of_kind in sorted(kinds.items(), key=lambda item: -item[1].total()):
+        names = sorted(steps_of_kind)
+        more = f" and {len(names) - SHOWN_STEPS} more" if len(names) > SHOWN_STEPS else ""
+        rows.append([kind, str(steps_of_kind.total()), ", ".join(names[:SHOWN_STEPS]) + more])
+    hidden = len(configuration) - SHOWN_DIFFERENCES
+    return [
+        sentence,
+        *configuration[:SHOWN_DIFFERENCES],
+        *([f"  and {hidden} more keys"] if hidden > 0 else []),
+        *align_columns(rows),
+    ]

@@ -44,7 +44,7 @@ def _check_name(name: str, pattern: str, hint: str) -> None:
         raise InputError(f"the name {name!r}: use {hint}")
 
 
-def run_edits(name: str, texts: Mapping[str, str], license_id: str, holder: str) -> NewPart:
+def run_edits(name: str, texts: Mapping[str, str], license_id: str, holder: str, text_key: str = "text") -> NewPart:
     """Return a configuration that trains a small model in minutes.
 
     Args:
@@ -52,6 +52,7 @@ def run_edits(name: str, texts: Mapping[str, str], license_id: str, holder: str)
         texts: paths or patterns of raw text, each with its language; without any, the embedded texts.
         license_id: the SPDX identifier of the license of these texts.
         holder: who holds the rights.
+        text_key: the field with the text, in files of records.
 
     Raises:
         InputError: the name is no name of a run, or texts have no license or holder.
@@ -64,7 +65,9 @@ def run_edits(name: str, texts: Mapping[str, str], license_id: str, holder: str)
         for number, (path, language) in enumerate(texts.items(), 1)
     ]
     file = f"config/{name}.yaml"
-    content = _render("run.yaml.jinja", name=name, sources=sources, license=license_id, holder=holder)
+    content = _render(
+        "run.yaml.jinja", name=name, sources=sources, license=license_id, holder=holder, text_key=text_key
+    )
     return NewPart(
         (NewFile(file, content),),
         (f"polder plan {file}", f"polder run {file} --profile local"),

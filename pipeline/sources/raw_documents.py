@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -31,6 +31,8 @@ Unreadable = Literal[
 
 # Fields for licenses of rows, checked even if a source names no field.
 COMMON_LICENSE_KEYS = ("license", "licence", "metadata.license")
+
+SHOWN_COLUMNS = 12
 
 
 class FieldNames(NamedTuple):
@@ -240,6 +242,12 @@ def field_text(value: object, key: str, place: str) -> str | None:
         return exact_text(value)
     except TypeError as error:
         raise InputError(unsupported_type_message(place, key, str(error))) from None
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Return the first names of the columns of a table, and how many others it has."""
+    more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
+    return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"
 
 
 def unsupported_type_message(place: str, key: str, kind: str) -> str:

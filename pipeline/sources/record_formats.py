@@ -20,7 +20,14 @@ from pipeline.sources.decompression import (
     read_lines,
     read_whole,
 )
-from pipeline.sources.raw_documents import COMMON_LICENSE_KEYS, FieldNames, RawRecord, get_field, oversized_record
+from pipeline.sources.raw_documents import (
+    COMMON_LICENSE_KEYS,
+    FieldNames,
+    RawRecord,
+    get_field,
+    list_columns,
+    oversized_record,
+)
 from pipeline.sources.spdx_licenses import format_license_field
 from pipeline.sources.table_formats import get_column, open_table, present_keys, read_table, to_python_value
 
@@ -36,6 +43,9 @@ _FORMATS = {
 }
 _COMPRESSIBLE = [ending for ending, kind in _FORMATS.items() if kind not in ("table", "metadata")]
 EXTENSIONS = f"{', '.join(_COMPRESSIBLE)}, each also with .{', .'.join(COMPRESSIONS)}, .parquet, .arrow and .feather"
+
+
+COLUMN_NAME = re.compile(r"[^\W\d][\w.-]{0,39}")
 
 
 def split_format(path: Path | str, name: str) -> tuple[str, str]:
@@ -181,7 +191,7 @@ class _CsvLines:
 
 
 def _check_columns(path: Path, names: list[str], text_key: str | None) -> None:
-    """Check a header; its names are not shown, because a file without one has a row of texts and persons there.
+    """Check a header; its names are shown only if all are single words, for a file without one has a row of text there.
 
     Raises:
         InputError: it lacks the text column, or has two of one name.
@@ -193,9 +203,11 @@ def _check_columns(path: Path, names: list[str], text_key: str | None) -> None:
     if text_key is not None and names and text_key not in names:
         near = next((name for name in names if name.casefold() == text_key.casefold()), None)
         there = f", but {near!r}" if near else ""
+        are_names = all(map(COLUMN_NAME.fullmatch, names))
+        columns = f" ({list_columns(names)})" if are_names else ""
         raise InputError(
-            f"{path} has no column {text_key!r}{there} among its {len(names)}: set text_key of the source to the "
-            "column with the texts, or write the names of the columns into the first line"
+            f"{path} has no column {text_key!r}{there} among its {len(names)}{columns}: set text_key of the source to "
+            "the column with the texts, or write the names of the columns into the first line"
         )
 
 

@@ -85,11 +85,25 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
 
 
 def suggest_license(written: str) -> str | None:
-    """Return the SPDX license that a wrong identifier probably means; None if none is near."""
+    """Return the SPDX license, or several joined by "or", that a wrong identifier may mean; None if none is near.
+
+    A name without version, such as CC-BY, gives its newest one; a name with several forms, such as GPL, all versions.
+    """
     from packaging.licenses._spdx import LICENSES
 
-    near = difflib.get_close_matches(written.casefold(), LICENSES, n=1, cutoff=0.8) if len(written) > 4 else []  # GPL
-    return (written.strip() and parse_license(written.strip(), {})) or (LICENSES[near[0]]["id"] if near else None)
+    if not written.strip() or (license := parse_license(written.strip(), {})):
+        return license if written.strip() else None
+    elements = _parse_creative_commons_name(written)
+    name = re.escape(f"CC-{elements[0]}" if elements else "-".join(_split_name(written)))
+    pattern = re.compile(rf"{name}-(\d\.[\d.]+|\d(?=-Clause))(-only|-or-later|-Clause)?", re.IGNORECASE)
+    versions = [match for one in LICENSES.values() if not one["deprecated"] and (match := pattern.fullmatch(one["id"]))]
+    if versions and not any(match[2] for match in versions):
+        return max(versions, key=lambda match: match[1])[0]
+    if versions:
+        *most, last = sorted(match[0] for match in versions)
+        return f"{', '.join(most)} or {last}"
+    near = difflib.get_close_matches(written.casefold(), LICENSES, n=1, cutoff=0.8) if len(written) > 4 else []
+    return LICENSES[near[0]]["id"] if near else None
 
 
 PUBLIC_DOMAIN = "LicenseRef-Public-Domain"

@@ -13,7 +13,13 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.sources.decompression import DamagedFile, ExpansionLimit, raise_disk_error
-from pipeline.sources.raw_documents import FieldNames, RawRecord, oversized_record, unsupported_type_message
+from pipeline.sources.raw_documents import (
+    FieldNames,
+    RawRecord,
+    list_columns,
+    oversized_record,
+    unsupported_type_message,
+)
 
 BATCH_BYTES = 1 << 24
 BATCH_ROWS = 1000
@@ -150,7 +156,9 @@ def read_table(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
     with open_table(path, shared=keys.text) as table:
         present = table.schema.names
         if keys.text not in present:
-            raise InputError(f"{path} has no column {keys.text!r}: set text_key of the source to one of {present}")
+            raise InputError(
+                f"{path} has no column {keys.text!r}: set text_key of the source to one of {list_columns(present)}"
+            )
         columns = present_keys(table.schema, keys.all_fields)
         check_column_types(path, table.schema, [keys.id, keys.url, keys.holder])
         for batch, position in table.batches(columns):

@@ -35,6 +35,7 @@ from pipeline.workflow.steps import STAGES, STEPS
 LINE_SECONDS = 30.0  # between two lines in a log
 TICK_SECONDS = 5.0  # between two progress files
 ADVICE = "For further error details"  # with which Snakemake ends the message of a job on Slurm
+STOPPED = "stopped: "  # with which the log of a job ends that was asked to stop
 TAIL_LINES, TAIL_BYTES = 20, 1 << 14  # of the log of a failed job
 STEP_OF = {step.rule_name: step for step in STEPS.values()}
 STAGE_OF = {rule: step.stage for rule, step in STEP_OF.items()} | {"sources_complete": "sources"}
@@ -46,7 +47,7 @@ def job_name(rule: str, wildcards: Mapping[str, str]) -> str:
 
 
 def failure_cause(log: Path) -> list[str]:
-    """Return the last lines of a failed job's log: the error sentence alone, if the step wrote one."""
+    """Return the last lines of a failed job's log: alone the sentence of an error or a stop, if the step wrote one."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -55,8 +56,7 @@ def failure_cause(log: Path) -> list[str]:
     except OSError:
         return []
     lines = [line for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error: ")]
-    return errors[-1:] if errors and lines[-1] == errors[-1] else lines[-TAIL_LINES:]
+    return lines[-1:] if lines and lines[-1].startswith(("error: ", STOPPED)) else lines[-TAIL_LINES:]
 
 
 class ProgressDisplay:
@@ -165,7 +165,8 @@ class ProgressDisplay:
         log, lines = causes[0] if causes else (logs[0] if logs else None, [])
         message = " ".join(str(values["rule_msg"] or "").partition(ADVICE)[0].split())
         self._failed[number] = FailedJob(name=name, cause=lines[-1] if lines else message, log=log)
-        shown = [f"FAILED {name}: {message}".rstrip(": "), *(f"    {line}" for line in lines)]
+        word = "STOPPED" if lines and lines[-1].startswith(STOPPED) else "FAILED"
+        shown = [f"{word} {name}: {message}".rstrip(": "), *(f"    {line}" for line in lines)]
         self.print("\n".join([*shown, *([f"    log: {log}"] if log else [])]), error=True)
 
     # Counts and estimates

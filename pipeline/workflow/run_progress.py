@@ -61,7 +61,7 @@ class TrainingProgress(BaseModel):
             f"{self.model} step {self.step}" + (f" of {self.steps}" if self.steps else ""),
             f"loss {self.loss:.4f}" if self.loss is not None else "",
             f"{self.tokens_per_second:,.0f} tokens/s" if self.tokens_per_second else "",
-            f"{format_duration(self.seconds_left)} left" if self.seconds_left else "",
+            f"ends in {format_duration(self.seconds_left)}" if self.seconds_left else "",
         ]
         return ", ".join(filter(None, parts))
 

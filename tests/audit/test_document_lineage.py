@@ -198,10 +198,16 @@ def test_lineage_lists_removed_documents_with_step_reason_and_value(
         for row in pq.read_table(file).to_pylist():
             value = "" if row["value"] is None else f", value {row['value']}"
             rows[row["id"]] = f"corpus main, {file.name.split('.')[0]}: {row['reason']}{value}"
-    assert [line.split(": ")[0] for line in lines] == sorted(rows) and "s/x.jsonl/short" in rows
-    assert lines == [f"{name}: {rows[name]}" for name in sorted(rows)] and any(", value " in line for line in lines)
+    assert [line.split("\t")[0] for line in lines] == sorted(rows) and "s/x.jsonl/short" in rows
+    assert lines == [f"{name}\t{rows[name]}" for name in sorted(rows)] and any(", value " in line for line in lines)
     assert main(["corpus", "removed", str(tmp_path)]) == 2
-    assert "removed a document" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"error: {tmp_path} has no corpus yet: its filters have not run\n"
+    (tmp_path / "corpus/main/removed").mkdir(parents=True)
+    for step in ("deduplicate", "filter"):
+        write_removed(tmp_path / f"corpus/main/removed/{step}.s.0.parquet", [], {})
+    assert main(["corpus", "removed", str(tmp_path)]) == 0
+    shown = f"No corpus in {tmp_path} removed a document (steps that have run: filter, deduplicate).\n"
+    assert capsys.readouterr().out == shown
 
 
 def test_unknown_document_id_error_suggests_similar_ids(
@@ -209,6 +215,9 @@ def test_unknown_document_id_error_suggests_similar_ids(
 ) -> None:
     with pytest.raises(InputError, match=r"read a document s/x\.jsonl/nl_watr: did you mean s/x\.jsonl/nl_water"):
         trace_document(run_directory, "s/x.jsonl/nl_watr")
+    assert trace_document(run_directory, "nl_water") == trace_document(run_directory, "s/x.jsonl/nl_water")
+    with pytest.raises(InputError, match=r"there is no source 'water' "):
+        trace_document(run_directory, "water")
     with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
         trace_document(run_directory, "q/x.jsonl/nl_water")
     assert main(["corpus", "lineage", str(run_directory / "none"), "s/x/1"]) == 2
@@ -246,6 +255,9 @@ def test_lineage_of_a_copy_of_a_reserved_document_names_entry_and_list(tmp_path:
         "    a copy of s/x/1, which is reserved, domain weg.nl",
         listed,
     ]
+    with pytest.raises(InputError, match=r"2 documents in .* have the id 1: write the full id, such as s/x/1 or t/y/1"):
+        trace_document(run, "1")
+    assert trace_document(run, "y/1") == trace_document(run, "t/y/1")
     assert trace_document(run, "s/x/1")[3:] == [
         "  filter: removed, opt_out, value domain weg.nl",
         "    Its rights holder opted out: domain weg.nl.",

@@ -38,6 +38,9 @@ EMPTY_ROWS = """() => [...document.querySelectorAll("tr")].filter(row => row.off
 # Cells of the overview's table that end outside of the screen.
 CLIPPED_CELLS = """() => [...document.querySelectorAll(".overview td, .overview th")].filter(cell =>
   cell.getBoundingClientRect().right > innerWidth).map(cell => cell.textContent)"""
+# Tables of tokenizers with columns that are seen only by scrolling.
+WIDE_TABLES = """() => [...document.querySelectorAll("#tokenizer .scroll")].filter(part =>
+  part.scrollWidth > part.clientWidth).map(part => part.ariaLabel)"""
 # Cells that a style takes out of the columns of their table.
 SHIFTED_CELLS = """() => [...document.querySelectorAll("td, th")].filter(cell => cell.offsetHeight &&
   getComputedStyle(cell).display !== "table-cell").map(cell => cell.outerHTML.slice(0, 80))"""
@@ -73,6 +76,7 @@ def visit(chromium: str, page: Path, pdf: Path, searched: str | None) -> dict[st
         observations["searches"] = desk.locator("input[type=search]").count()
         observations["overlaps"] = desk.evaluate(OVERLAPS)
         observations["shifted_cells"] = desk.evaluate(SHIFTED_CELLS)
+        observations["wide_tables"] = desk.evaluate(WIDE_TABLES)
         axe = Axe().run(desk).response
         observations["axe"] = [
             [result["impact"], result["id"], [node["html"][:160] for node in result["nodes"][:3]]]

@@ -90,7 +90,7 @@ def test_page_with_hostile_text_executes_no_script_and_renders_readably(run_fold
         assert observed["axe"] == [] and observed["phone_axe"] == []
         assert observed["overlaps"] == [] and observed["phone_overlaps"] == []
         assert observed["phone_width"] == 390 and observed["empty_rows"] == []
-        assert observed["shifted_cells"] == [] and observed["clipped_cells"] == []
+        assert observed["shifted_cells"] == [] and observed["clipped_cells"] == [] and observed["wide_tables"] == []
         assert observed["first_focus"] == "A"
     assert observed["searches"] >= 1 and observed["found"].split() == ["11", "/", "121"], (
         "many11 and many110 to many119"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline.cli.application import VERSION, app, main
+from pipeline.cli.application import OTHER_NAMES, VERSION, app, main
 from pipeline.core.errors import InputError
 
 COLUMNS, LINES = 80, 24
@@ -78,6 +79,15 @@ def test_shell_completion_completes_commands() -> None:
     environment = {**os.environ, "_POLDER_COMPLETE": "complete_bash", "COMP_WORDS": "polder ver", "COMP_CWORD": "1"}
     words = [sys.executable, "-m", "pipeline"]
     assert subprocess.run(words, env=environment, text=True, capture_output=True).stdout.split() == ["verify"]
+
+
+def test_command_of_another_tool_is_answered_with_a_command_of_polder() -> None:
+    known = {words[0] for words in ALL if words}
+    for name, advice in OTHER_NAMES.items():
+        with pytest.raises(InputError, match=f"^there is no command {name!r}: polder"):
+            main([name, "config/micro.yaml"])
+        assert {*re.findall(r"polder (\w+)", advice)} <= known and name not in known
+    assert OTHER_NAMES["train"].startswith("polder run ")
 
 
 def test_renamed_command_error_shows_the_new_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,16 @@ from typer.testing import CliRunner
 from pipeline.cli.application import app
 from pipeline.cli.entry_point import main
 
+ROOT = Path(__file__).parents[2]
+TEXT_OF_A_COLUMN = ["--text", "a.csv", "--text-key", "body", "--license", "CC0-1.0", "--holder", "me"]
+
 
 def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
     for name in ("a.txt", "b.txt"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("text")
     text = ["--text", "a.txt", "--text", "b.txt", "--language", "en", "--license", "CC0-1.0", "--holder", "me"]
     shown = CliRunner().invoke(app, ["new", "run", "own", *text])
     assert shown.stdout.splitlines() == [
@@ -36,6 +40,16 @@ def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkey
         (["--language", "xx"], "error: --language xx is no code of a language: write a code of ISO 639-1, such as nl"),
         (["--text", "a/*.txt"], "error: --text: no file matches a/*.txt in "),
         (["--text", "~/a.txt"], "error: --text: ~ is not expanded in ~/a.txt: write "),
+        (
+            ["--license", "CC-BY", "--text", "a.csv"],
+            "error: configuration: sources.text_1.license: 'CC-BY' is no SPDX ",
+        ),
+        (["--text", "a.csv"], "error: source text_1: a.csv has no column 'text' among its 2 (id, body): set text_key"),
+        (
+            ["--text", "a.jsonl"],
+            "error: source text_1: no document with a field `text` that has text in a.jsonl (fields: ",
+        ),
+        (["--text", "a.csv", "b.csv"], "error: Got unexpected extra argument(s) (b.csv): the shell has replaced a pat"),
     ],
 )
 def test_new_run_on_text_that_is_not_there_is_refused(
@@ -43,8 +57,14 @@ def test_new_run_on_text_that_is_not_there_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("id,body\n1,text\n")
+    (tmp_path / "a.jsonl").write_text('{"body": "text"}\n')
     assert main(["new", "run", "own", "--license", "CC0-1.0", "--holder", "me", *words]) == 2
     assert capsys.readouterr().err.startswith(message) and not (tmp_path / "config").exists()
+    assert main(["new", "run", "own", *TEXT_OF_A_COLUMN]) == 0
+    assert '    text_key: "body"\n' in (tmp_path / "config/own.yaml").read_text()
 
 
 def test_folder_without_a_checkout_is_refused(

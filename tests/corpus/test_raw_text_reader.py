@@ -283,7 +283,7 @@ def test_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> Non
 def test_unknown_format_and_missing_column_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x\.pdf: its extension is unknown"):
         read(tmp_path, {"x.pdf": b"a,b"})
-    with pytest.raises(InputError, match=r"no column 'text': set text_key of the source to one of \['body'\]"):
+    with pytest.raises(InputError, match=r"no column 'text': set text_key of the source to one of body$"):
         read(tmp_path, {"x.parquet": parquet({"body": pa.array(["a"])})})
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import __main__
 from pipeline.core.errors import InputError, Stopped
 from pipeline.energy import startup_counters
 from pipeline.job import job_entry_point
@@ -176,3 +177,14 @@ def test_core_count_comes_from_slurm_or_snakemake() -> None:
     assert job_entry_point.available_cores({"SLURM_CPUS_PER_TASK": "24", "OMP_NUM_THREADS": "1"}) == 24
     assert job_entry_point.available_cores({"OMP_NUM_THREADS": "2"}) == 2
     assert job_entry_point.available_cores({}) == job_entry_point.available_cores({"OMP_NUM_THREADS": "2,1"}) == 1
+
+
+@pytest.mark.parametrize("given", [None, "ACTIVE"])
+def test_waiting_threads_of_a_job_sleep_unless_told_otherwise(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipeline", "evaluate", "suites", "--settings", "{}"])
+    monkeypatch.setattr("pipeline.cli.entry_point.start", lambda: 7)
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    monkeypatch.setattr(os, "environ", environment | ({"OMP_WAIT_POLICY": given} if given else {}))
+    assert __main__.start() == 7 and os.environ["OMP_WAIT_POLICY"] == (given or "PASSIVE")

@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content))
 
 
+def weights_entry(name: str, folder: str, weights: str) -> dict[str, Any]:
+    """Return the entry of a record for a file of weights, which has the text `weights`."""
+    path = f"{folder}/model.safetensors".replace(":/", ":")
+    return {"name": name, "path": path, "sha256": hashlib.sha256(weights.encode()).hexdigest()}
+
+
 class Runs:
     """A run `new` that forgot a document and its copy, with the files next to it."""
 
@@ -96,8 +103,8 @@ class Runs:
         self.trained(folder, "base", 8)
         return folder
 
-    def trained(self, folder: Path, model: str, step: int, previous: Path | None = None) -> Path:
-        """Write a milestone that was trained on the tokens of its run, from the milestone before."""
+    def trained(self, folder: Path, model: str, step: int, previous: Path | None = None, weights: str = "") -> Path:
+        """Write a milestone that was trained on the tokens of its run, from the milestone before or other weights."""
         index = folder / "tokens/main/index.json"
         write_json(index, {"documents": folder.name})
         (folder / f"models/{model}/milestones/{step}").mkdir(parents=True)
@@ -107,11 +114,57 @@ class Runs:
         for name in ("huggingface/config.json", "state.json") if previous else ():
             write_json(previous / name, {})
             inputs.append({"name": "previous", "path": str((previous / name).relative_to(folder)), "sha256": ""})
+        inputs += [weights_entry("previous", f"models/{model}/milestones/0", weights)] if weights else []
         settings = SEGMENT.model_dump(mode="json")
         instance = {"model": model, "step": str(step)}
-        content = record_content("pretrain.segment", instance=instance, inputs=inputs, settings=settings)
+        outputs = [weights_entry("milestone", f"models/{model}/milestones/{step}", f"{folder.name}.{model}.{step}")]
+        content = record_content(
+            "pretrain.segment", instance=instance, inputs=inputs, settings=settings, outputs=outputs
+        )
         write_json(folder / f"provenance/records/pretrain.segment.{model}.{step}.json", content)
         return folder / f"models/{model}/milestones/{step}"
+
+    def exported(self, folder: Path, model: str) -> str:
+        """Record that the final model of a run was exported; return the weights."""
+        weights = f"{folder.name}.{model}"
+        outputs = [weights_entry("final", f"models/{model}/final", weights)]
+        content = record_content("pretrain.export", instance={"model": model}, outputs=outputs)
+        write_json(folder / f"provenance/records/pretrain.export.{model}.json", content)
+        return weights
+
+    def imported(
+        self,
+        run: str,
+        model: str,
+        weights: str,
+        *,
+        step: str = "pretrain.adopt",
+        ids: Sequence[str] = (OTHER,),
+        source: Path | None = None,
+    ) -> Path:
+        """Record in a run that a model was read from a folder with these weights; train on if it was imported.
+
+        Returns:
+            The file of the weights, outside of the run.
+        """
+        file = (source or self.results.parent / f"data/{run}-{model}") / "model.safetensors"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(weights)
+        folder = self.results / run
+        write_json(folder / "tokens/main/index.json", {"documents": run})
+        index = hashlib.sha256((folder / "tokens/main/index.json").read_bytes()).hexdigest()
+        inputs = [{"name": "index", "path": "tokens/main/index.json", "sha256": index}]
+        inputs += [weights_entry("model", "data:", weights)]
+        outputs = [weights_entry("milestone", f"models/{model}/milestones/0", f"{run}.{model}.0")]
+        command = ["python", "--input", "model", str(file.with_name("config.json")), str(file)]
+        content = record_content(step, instance={"model": model}, inputs=inputs, outputs=outputs, command=command)
+        write_json(folder / f"provenance/records/{step}.{model}.json", content)
+        if step == "pretrain.adopt":
+            documents(folder / "corpus/main/final/s.0.parquet", [*ids])
+            shard(folder / "tokens/main/train/0.arrow", [*ids])
+            (folder / f"models/{model}/milestones/0").mkdir(parents=True)
+            self.trained(folder, model, 8, weights=f"{run}.{model}.0")
+        return file
 
     def found(self) -> dict[str, tuple[str, bool, int | None]]:
         """Run the step; return kind, certainty and documents by path."""
@@ -237,6 +290,88 @@ def test_recovery_checkpoint_has_the_status_of_its_training(made: Runs, is_old: 
     assert is_old or result == OWN
 
 
+def test_weights_are_followed_by_hash_into_other_runs_and_models(made: Runs) -> None:
+    old = made.run("old", [GONE, COPY])
+    copy = made.imported("dutch", "d", made.exported(old, "base"))
+    made.trained(made.results / "dutch", "cooled", 12, weights="dutch.d.8")  # as `start` does
+    made.imported("again", "a", made.exported(made.results / "dutch", "cooled"))
+    made.imported("asked", "b", "old.base", step="evaluate.baselines")
+    made.imported("other", "base", made.exported(made.run("clean", ["s/x.jsonl/2"]), "base"))
+    changed = made.imported("third", "t", "again.a.8")
+    changed.write_text("other weights in the same place")
+    unfinished = made.results / "dutch/scratch/d/16/code/recovery/9"
+    write_json(unfinished / "state.json", {"identity": "of what never finished"})
+    found = made.found()
+    paths = [
+        *("dutch/models/d/milestones/0", "dutch/models/d/milestones/8", "dutch/models/d/final"),
+        *("dutch/models/cooled/milestones/12", "dutch/models/cooled/final"),
+        *("again/models/a/milestones/0", "again/models/a/milestones/8", "again/models/a/final"),
+        *("third/models/t/milestones/0", "third/models/t/milestones/8", "third/models/t/final"),
+    ]
+    assert {path: place for path, place in found.items() if path.split("/")[0] not in ("old", "new")} == {
+        **{path: ("model" if path.endswith("final") else "milestone", True, 2) for path in paths},
+        **{f"../data/{name}": ("imported model", True, 2) for name in ("dutch-d", "again-a", "asked-b")},
+        "dutch/scratch/d/16/code/recovery/9": ("recovery checkpoint", False, None),
+    }
+    why = {place["path"]: place["why"] for place in made.content["places"]}
+    digest = hashlib.sha256(b"old.base").hexdigest()[:16]
+    assert why["dutch/models/d/final"].startswith("continues old/models/base/final: ")
+    assert why["dutch/models/d/final"].endswith(f"model.safetensors, sha256 {digest}…")
+    assert why["dutch/models/cooled/final"].startswith("continues dutch/models/d/milestones/8: ")
+    assert why["../data/asked-b"].startswith("holds a copy of the weights of old/models/base/final: ")
+
+    shutil.rmtree(copy.parent)
+    shutil.rmtree(old)  # whoever deletes this one first still learns of what continues it
+    found = made.found()
+    assert {path for path in found if path.split("/")[0] != "new"} == {
+        *paths,
+        *("../data/again-a", "dutch/scratch/d/16/code/recovery/9"),
+    }
+    assert not any(found[path][1] for path in paths)
+
+
+def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
+    old = made.run("old", [GONE, COPY])
+    clean = made.exported(made.run("clean", ["s/x.jsonl/2"]), "base")
+    made.imported("before", "b", clean)  # its name is before that of the run that made its weights
+    made.imported("last", "l", "before.b.8")
+    made.imported("mixed", "m", clean, ids=[GONE])  # its first milestone saw no token of the run
+    made.imported("damaged", "d", made.exported(old, "base"), source=old / "models/base/final")
+    for name in ("corpus", "tokens"):
+        shutil.rmtree(made.results / "damaged" / name)
+    made.imported("after", "a", "damaged.d.8")  # judged first, when the other one is only suspected
+    inside = "models/base/milestones/8/huggingface"  # part of a milestone, which is listed
+    (old / inside).mkdir()
+    (old / inside / "model.safetensors").write_text("old.base.8")
+    baseline = record_content("evaluate.baselines", inputs=[weights_entry("model", inside, "old.base.8")])
+    write_json(old / "provenance/records/evaluate.baselines.own.json", baseline)
+    found = made.found()
+    expected = {f"{path}/milestones/{step}" for path in ("damaged/models/d", "after/models/a") for step in (0, 8)}
+    expected |= {
+        "damaged/models/d/final",
+        "after/models/a/final",
+        "mixed/models/m/milestones/8",
+        "mixed/models/m/final",
+    }
+    assert {path for path in found if path.split("/")[0] not in ("new", "old") and "models" in path} == expected
+    assert all(found[path][1] for path in expected)
+    assert found["old/models/base/final"] == ("model", True, 2) and "../data/after-a" in found
+    assert f"old/{inside}" not in found
+
+
+def test_own_model_from_weights_of_a_run_with_the_document_is_listed(made: Runs) -> None:
+    old = made.run("old", [GONE])
+    write_json(made.new / "scratch/n/8/code/recovery/6/state.json", {"identity": "other"})
+    made.imported("new", "n", made.exported(old, "base"))
+    found = made.found()
+    assert {path: found[path] for path in found if path.startswith(("new/models", "../"))} == {
+        "new/models/n/milestones/0": ("milestone", True, 1),
+        "new/models/n/milestones/8": ("milestone", True, 1),
+        "new/models/n/final": ("model", True, 1),
+        "../data/new-n": ("imported model", True, 1),
+    }
+
+
 @pytest.mark.parametrize("kind", ["tar", "tar.gz", "tar.zst", "zip"])
 def test_archives_are_searched(made: Runs, kind: str, tmp_path: Path) -> None:
     kept = made.run("kept", [GONE])
@@ -291,6 +426,11 @@ def test_files_next_to_the_run_are_fingerprinted_without_reading_them(made: Runs
     (old / layout.RECORDS / "x.y.json").symlink_to("gone")  # listed but missing
     state()
     (old / layout.RECORDS / "x.y.json").unlink()
+    file = made.imported("old", "d", "weights")
+    imported = state()
+    file.unlink()
+    assert len({*map(json.dumps, (first, imported, state()))}) == 3
+    first = state()
     shutil.rmtree(old / "models/base/final")
     second = state()
     (made.results / "old.tar").write_bytes(b"")

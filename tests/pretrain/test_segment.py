@@ -261,7 +261,8 @@ def test_signal_ends_in_a_checkpoint(
     wait_for_step(tmp_path / "run", 10, process)
     process.send_signal(number)
     message = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 1 and "Stopped: as asked after step" in message and "recovery checkpoint" in message
+    assert process.returncode == 1 and "Stopped: as asked by a signal after step" in message
+    assert "with a recovery checkpoint of step" in message
     (recovery,) = (tmp_path / "run/scratch/recovery").iterdir()
     assert 10 <= int(recovery.name) < 120
     counts = train(chosen, tokens, tmp_path / "run", launch)

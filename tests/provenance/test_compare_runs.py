@@ -13,7 +13,7 @@ from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.stored_files import FileStore
-from pipeline.provenance.compare_runs import compare_runs
+from pipeline.provenance.compare_runs import compare_runs, summarize_differences
 from tests.stored import edit_record
 
 SAME = "Settings, code, environment, data, counts, results and energy are the same."
@@ -125,6 +125,38 @@ def test_configuration_snapshots_are_compared_once(build_run: Callable[..., Any]
     lines = compare_runs(*folders).differences
     assert lines[:2] == ["the start of the runs", "  configuration run.seed: 1 → 2"]
     assert len(lines) == 3 and lines[2].startswith('  frozen.sha256: "1" → "2"  [')
+
+
+def test_conclusion_is_first_and_many_differences_are_counted_by_kind(
+    build_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = build_run("a").folder
+    b = build_run("b", loss=4.0, settings={f"key{number}": number for number in range(40)}).folder
+    assert main(["compare", str(a), str(b)]) == 1
+    conclusion, *lines = capsys.readouterr().out.splitlines()
+    assert conclusion == "The runs differ in the records of 3 steps, results."
+    assert ["difference", "lines", "in"] in map(str.split, lines) and len(lines) < 10
+    (settings,) = (line.split() for line in lines if line.startswith("settings"))
+    differences = compare_runs(a, b).differences
+    assert settings == ["settings", str(sum(line.startswith("  settings") for line in differences)), "pretrain.segment"]
+    assert lines[-1] == f"Every difference: polder compare {a} {b} --all"
+    assert main(["compare", str(a), str(b), "--all"]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == conclusion and [line for line in shown if line in differences] == differences
+
+
+def test_few_differences_are_listed_below_the_conclusion() -> None:
+    changed = [f"  configuration run.key{number}: 1 → 2" for number in range(31)]
+    few = ["the start of the runs", *changed[:30]]
+    assert summarize_differences(few) == ["The runs differ in 30 keys of the configuration.", *few]
+    many = summarize_differences(["the start of the runs", *changed, "energy", "  total: 1 J → 2 J"])
+    assert many[:31] == ["The runs differ in 31 keys of the configuration, energy.", *changed[:30]]
+    assert many[31] == "  and 1 more keys"
+    assert many[33].split() == ["configuration", "31", "the", "start", "of", "the", "runs"]
+    steps = [line for step in "abcde" for line in (step, "  only in x  [unit=0]")]
+    assert (
+        summarize_differences([*steps, "energy", *["  e: 1"] * 30])[-1] == "jobs of one run  5      a, b, c and 2 more"
+    )
 
 
 def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

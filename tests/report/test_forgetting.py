@@ -37,16 +37,18 @@ def test_proof_and_remains_are_shown_and_escaped(run_folder: Run) -> None:
     written = made(run_folder)
     page = outline(written["page"])
     assert "Before, reserved documents: 17, copies of them: 3. After: 0 found in 1,581 documents" in page.text
-    assert "Left out on request: 17 documents and 3 copies of them. Forgetting" in page.text.partition("1. Summary")[0]
+    assert "Left out on request: 17 documents, copies of them: 3. Forgetting" in page.text.partition("1. Summary")[0]
     assert "tales 2026-01-01 aaaaaaaaaaaaaaaa… 2 1 1 2 17 4,321 laws 3" in page.text
     assert (
         "Token set main: 0 found in 1,581 documents. Searched besides, below the results folder: runs: 2" in page.text
     )
+    assert f"Entries of the list of tales that name nothing: {HOSTILE}, x." in page.text
+    assert "A text cannot be removed from weights: delete the model, or train it again" in page.text
     assert f"old milestone {HOSTILE} yes 20 {HOSTILE}" in page.text
     assert f"old archive {HOSTILE} suspected – {HOSTILE}" in page.text
     assert page.all("script") == [{}] and "#forgetting" in [link.get("href") for link in page.all("a")]
     summary = (written["papers"] / "training-content-summary.en.md").read_text()
-    assert "17 reserved documents and 3 copies of them were left out; a search of the 1,581 used documents" in summary
+    assert "reserved documents left out: 17, copies of them: 3; a search of the 1,581 used documents" in summary
 
 
 def test_reservation_files_of_hosts_are_counted_in_page_and_papers(run_folder: Run) -> None:
@@ -56,8 +58,8 @@ def test_reservation_files_of_hosts_are_counted_in_page_and_papers(run_folder: R
     run_folder.write("report/remains.json", SEARCH)
     written = made(run_folder)
     assert (
-        "Files by which hosts of the source tales reserve rights: ai.txt of 1 hosts, for 0 documents; "
-        "robots.txt of 1,200 hosts, for 16 documents." in outline(written["page"]).text
+        "Files by which hosts of the source tales reserve rights: ai.txt: hosts 1, documents 0; "
+        "robots.txt: hosts 1,200, documents 16." in outline(written["page"]).text
     )
     summary = (written["papers"] / "training-content-summary.en.md").read_text()
     assert "source tales: robots.txt of 1,200 hosts reserves rights, for 16 documents" in summary
@@ -66,9 +68,11 @@ def test_reservation_files_of_hosts_are_counted_in_page_and_papers(run_folder: R
 def test_absence_of_remains_is_shown_only_with_opt_out_lists(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     assert "Forgetting" not in text and "Left out on request" not in text
-    run_folder.write("corpus/main/forgotten.json", PROOF)
+    run_folder.write("corpus/main/forgotten.json", {**PROOF, "before": {"documents": 1, "copies": 0}})
     run_folder.write("report/remains.json", {**SEARCH, "places": []})
-    assert "Nothing below the results folder still holds it." in outline(made(run_folder)["page"]).text
+    text = outline(made(run_folder)["page"]).text
+    assert "Nothing below the results folder still holds it." in text
+    assert "Left out on request: 1 document, copies of it: 0." in text
 
 
 def test_proof_must_match_what_the_stages_removed(run_folder: Run) -> None:

@@ -7,9 +7,12 @@ import re
 import shutil
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipeline.opt_out.document_matching import hash_ids, union_hashes
+from pipeline.opt_out.run_folder_search import ForgottenDocuments, KnownWeights, RunSearch, judge_weights
 from tests.conftest import Project
 from tests.rules.test_finished_training import files
 from tests.rules.test_reruns import MICRO
@@ -44,6 +47,20 @@ def test_training_continues_from_a_model_of_another_run(project: Project) -> Non
     crate = {entity["@id"]: entity for entity in json.loads((results / "ro-crate-metadata.json").read_text())["@graph"]}
     taken = crate[crate["models/longer/"]["isBasedOn"]["@id"]]
     assert taken["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"} and len(taken["mentions"]) >= 4
+
+    # Whoever forgets a document of the other run is shown what continues its model, by the hash of the weights.
+    ids = pq.read_table(next((earlier / "corpus/main/final").glob("*.parquet")), columns=["id"])["id"]
+    wanted = ForgottenDocuments(ids=union_hashes([hash_ids(ids)]), domains={}, reserved=[])
+    weights: dict[str, KnownWeights] = {}
+    own = RunSearch(results.parent, results.name, wanted, own=True, proven=["main"], weights=weights)
+    searches = [own, RunSearch(results.parent, "earlier", wanted, weights=weights)]
+    for search in searches:
+        search.search_documents()
+    judge_weights(searches, weights)
+    places = {place.path: place.why for place in own.search_models() if "/longer/" in place.path}
+    checkpoints = ("milestones/0", "milestones/2", "milestones/4", "final")
+    assert [*places] == [f"{results.name}/models/longer/{name}" for name in checkpoints]
+    assert all(why.startswith("continues earlier/models/base/final: ") for why in places.values())
 
     # The initial weights of a long training are kept after any edit; another model is refused.
     config["run"] |= {"protected_device_hours": 0}

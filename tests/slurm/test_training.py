@@ -77,7 +77,7 @@ def test_warned_deepspeed_training_continues_in_another_allocation(
         cluster.ask("scancel", "--signal=USR1", training.job)  # as Slurm itself does with --signal: the tasks alone
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
-    assert "as asked after step" in training.said()  # the warning did not kill it
+    assert "as asked by a signal after step" in training.said()  # the warning did not kill it
     assert chaos.result(tmp_path / "run") == local("zero3_offload_optimizer", 2)
 
 
@@ -93,7 +93,7 @@ def test_warned_process_without_srun_continues_in_another_allocation(
         cluster.ask("scancel", "--signal=URG", training.job)
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
-    assert "as asked after step" in training.said()  # the warning did not kill it
+    assert "as asked by a signal after step" in training.said()  # the warning did not kill it
     assert chaos.result(tmp_path / "run") == local("full_shard", 1)
 
 
@@ -128,7 +128,7 @@ def test_preempted_training_keeps_its_last_step_and_continues(
     training.finish()
     # Slurm 24.11 restarts a preempted job after its end: the allocation's file lists the finished jobs.
     assert training.requeues() == (2 if OTHER_SLURM else 1) and training.said().count("step 60/60") == 1
-    assert "as asked after step" in training.said()  # it did not wait to be killed
+    assert "as asked by a signal after step" in training.said()  # it did not wait to be killed
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
 
@@ -152,7 +152,7 @@ def test_training_in_an_image_across_a_time_limit_gives_the_same_bytes(
         wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
-    assert "as asked after step" in training.said()  # the warning did not kill it
+    assert "as asked by a signal after step" in training.said()  # the warning did not kill it
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
     counts = json.loads((tmp_path / "run/counts").read_text())
     assert (counts["container"], counts["world_size"]) == ("torch.sif", 2)
@@ -171,7 +171,7 @@ def test_time_limit_loses_no_step(
         wait_until(lambda: all(has_got(rank, SIGUSR1) for rank in ranks), "Slurm warns the training")
     training.finish()
     assert training.requeues() == 1 and "continuing from the recovery checkpoint" in training.said()
-    assert "as asked after step" in training.said()  # the warning did not kill it
+    assert "as asked by a signal after step" in training.said()  # the warning did not kill it
     assert chaos.result(tmp_path / "run") == local("full_shard", 2)
 
 

@@ -255,7 +255,7 @@ def test_more_parts_are_written_than_files_may_be_open(
     [
         ({"split": "validation"}, "cannot be read as a data set"),
         ({"configuration": "groot"}, "cannot be read as a data set"),
-        ({"text_key": "text"}, r"no column 'text': set text_key of the source to one of \['key', 'body', 'url'\]"),
+        ({"text_key": "text"}, r"no column 'text': set text_key of the source to one of key, body, url$"),
     ],
 )
 def test_missing_data_set_property_is_reported(hub: Path, tmp_path: Path, keys: dict[str, Any], words: str) -> None:

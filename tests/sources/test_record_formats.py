@@ -216,9 +216,18 @@ def test_unclosed_quotation_mark_loses_no_row_uncounted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.csv", b"a;b\n1;2", r"x\.csv has no column 'text' among its 2: set text_key of the source to the column"),
+        (
+            "x.csv",
+            b"a;b\n1;2",
+            r"x\.csv has no column 'text' among its 2 \(a, b\): set text_key of the source to the column",
+        ),
         ("x.csv", b"Jan de Vries,jan@a.nl\n", r"x\.csv has no column 'text' among its 2: .* into the first line$"),
-        ("x.csv", b"Id,Text\n", r"x\.csv has no column 'text', but 'Text' among its 2: set text_key"),
+        (
+            "x.csv",
+            ",".join(f"c{number}" for number in range(15)).encode(),
+            r"among its 15 \(c0, .*, c11 and 3 more\): ",
+        ),
+        ("x.csv", b"Id,Text\n", r"x\.csv has no column 'text', but 'Text' among its 2 \(Id, Text\): set text_key"),
         ("x.csv", b"id,Jan de Vries,Jan de Vries\n", r"x\.csv has one name for the columns 2 and 3: rename one$"),
         ("x.json", b'[{"text": "a"}]', r"x\.json is one JSON value, not one per line: write an object per line"),
         ("x.json", b'\n [{"text": "a"}' + b" " * 20_000 + b"]", r"x\.json is one JSON value, not one per line"),

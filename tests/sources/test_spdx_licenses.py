@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.spdx_licenses import format_license_field, licenses_in, parse_license
+from pipeline.sources.spdx_licenses import format_license_field, licenses_in, parse_license, suggest_license
 
 CC = "https://creativecommons.org"
 WIKIMEDIA = {
@@ -152,3 +152,24 @@ def test_deeply_nested_list_is_not_a_license() -> None:
         nested = [nested]
     written = format_license_field(nested)
     assert written is not None and parse_license(written, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "suggested"),
+    [
+        ("CC-BY", "CC-BY-4.0"),
+        ("cc by-sa", "CC-BY-SA-4.0"),
+        ("Creative Commons Attribution", "CC-BY-4.0"),
+        ("CC0", "CC0-1.0"),
+        ("Apache", "Apache-2.0"),
+        ("OLDAP", "OLDAP-2.8"),
+        ("GPL", "GPL-1.0-only, GPL-1.0-or-later, GPL-2.0-only, GPL-2.0-or-later, GPL-3.0-only or GPL-3.0-or-later"),
+        ("BSD", "BSD-1-Clause, BSD-2-Clause, BSD-3-Clause or BSD-4-Clause"),
+        ("MIT", "MIT"),
+        ("Apache-2.00", "Apache-2.0"),
+        ("foo", None),
+        (" ", None),
+    ],
+)
+def test_license_without_version_is_answered_with_its_versions(written: str, suggested: str | None) -> None:
+    assert suggest_license(written) == suggested

@@ -137,20 +137,21 @@ def test_log_gets_a_line_per_stage_and_periodic_lines(shown: Shown, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("log", "shows"),
+    ("log", "word", "shows"),
     [
-        ("Traceback\nerror: data/x.txt is empty: remove it\n", ["error: data/x.txt is empty: remove it"]),
-        ("loading\n\nTraceback:\nValueError: no\n", ["loading", "Traceback:", "ValueError: no"]),
+        ("Traceback\nerror: data/x.txt is empty: remove it\n", "FAILED", ["error: data/x.txt is empty: remove it"]),
+        ("loading\n\nTraceback:\nValueError: no\n", "FAILED", ["loading", "Traceback:", "ValueError: no"]),
+        ("Traceback\nstopped: as asked by a signal\n", "STOPPED", ["stopped: as asked by a signal"]),
     ],
 )
-def test_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, shows: list[str]) -> None:
+def test_failed_job_shows_its_cause(shown: Shown, tmp_path: Path, log: str, word: str, shows: list[str]) -> None:
     file = tmp_path / "job.log"
     file.write_text(log)
     shown.start(1, "main")
     message = "Slurm's job 7 ended.\nFor further error details see the cluster/cloud log."
     shown.event(LogEvent.JOB_ERROR, jobid=1, rule_name="corpus_ngrams", rule_msg=message, log=[file])
     assert shown.lines() == [
-        "FAILED corpus.ngrams main: Slurm's job 7 ended.",
+        f"{word} corpus.ngrams main: Slurm's job 7 ended.",
         *(f"    {line}" for line in shows),
         f"    log: {file}",
     ]

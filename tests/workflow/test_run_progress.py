@@ -60,7 +60,7 @@ def test_running_training_is_read_from_the_end_of_its_metrics(tmp_path: Path) ->
     assert read_trainings(tmp_path, example()) == []
     train(tmp_path, 200)
     (training,) = read_trainings(tmp_path, example())
-    assert training.text() == "base step 200 of 400, loss 2.0000, 12,345 tokens/s, 5 min 00 s left"
+    assert training.text() == "base step 200 of 400, loss 2.0000, 12,345 tokens/s, ends in 5 min 00 s"
     assert read_trainings(tmp_path, example(jobs=[])) == []
 
 
@@ -69,7 +69,7 @@ def test_progress_line_has_jobs_queue_time_and_trainings(tmp_path: Path) -> None
     line = example().line(read_trainings(tmp_path, example()), 1600.0)
     assert line == (
         "demo: 25 of 27 jobs done; 1 running (pretrain.segment base 400); 1 waiting (Priority); about 7 min 12 s left; "
-        "base step 200 of 400, loss 2.0000, 12,345 tokens/s, 5 min 00 s left"
+        "base step 200 of 400, loss 2.0000, 12,345 tokens/s, ends in 5 min 00 s"
     )
     assert "at least 7 min 12 s left" in example(unknown_steps=["corpus.filter"]).line([], 1600.0)
 

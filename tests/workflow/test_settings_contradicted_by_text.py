@@ -103,7 +103,11 @@ def make_lines(number: int, broken: int = 0, key: str = "text") -> bytes:
             make_lines(40, 20),
             "20 of the 40 records of {file} cannot be read, such as nl_gids/a.jsonl/1 (brok",
         ),
-        ("a.csv", b"id,body\n1,tekst\n", "source nl_gids: {file} has no column 'text' among its 2: set text_key"),
+        (
+            "a.csv",
+            b"id,body\n1,tekst\n",
+            "source nl_gids: {file} has no column 'text' among its 2 (id, body): set text_key",
+        ),
         (
             "a.jsonl",
             make_lines(300, 20),
@@ -132,6 +136,18 @@ def test_source_that_was_read_or_that_may_be_damaged_is_not_refused(tmp_path: Pa
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     assert list_problems(config) == []
+    manifest.write_text('{"source": {"language": "nl"}}')
+    (problem,) = list_problems(config)
+    assert problem.endswith("sources.nl_gids.language: 'Dutch' is no code of a language: write nl")
+
+
+@pytest.mark.parametrize(("language", "likely"), [("nl", None), ("de", "nl"), ("en", "nl"), ("fy", None)])
+def test_text_of_another_language_than_stated_is_mentioned(tmp_path: Path, language: str, likely: str | None) -> None:
+    text = "De man die in het huis van zijn moeder woont is niet de eerste die dat zegt."
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n in range(9)))
+    config = changed("sources.1", tmp_path, path=str(tmp_path / "a.jsonl"), language=language)
+    hints = [hint for hint in find_hints(config, {}) if "language is" in hint]
+    assert len(hints) == (likely is not None) and all(f"write `language: {likely}`" in hint for hint in hints)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +176,7 @@ def test_language_must_be_a_code_as_documents_use_it(tmp_path: Path, language: s
 )
 def test_path_that_is_no_pattern_of_files_or_occurs_twice(tmp_path: Path, path: str, words: str) -> None:
     config = changed("sources.1", tmp_path, path=path)
-    (sentence,) = list_problems(config) or find_hints(config, {})
+    *_, sentence = list_problems(config) or find_hints(config, {})
     assert words in sentence
 
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from pipeline.core.settings import Settings
 from pipeline.sources.settings import Genre
@@ -110,13 +110,15 @@ class GenreEstimate(Settings):
 
     def explain_estimate(self, source: str) -> str:
         """Return a sentence for a user: the rules that the source gets, why, and the line to write."""
-        write = f"write `genre: {self.genre}` into the source to state it, or another genre"
         if self.is_clear:
             found = f"{self.genres[self.genre]} of {self.documents} sampled documents have the genre {self.genre}"
-            return f"source {source}: {found} ({'; '.join(self.reasons)}), so the rules of {self.genre} apply: {write}"
+            rules = f"source {source}: {found} ({'; '.join(self.reasons)}), so the rules of {self.genre} apply: "
+            return f"{rules}write `genre: {self.genre}` into the source to state it, or another genre"
         counts = ", ".join(f"{number} {genre}" for genre, number in self.genres.items())
         found = f"{self.documents} sampled documents fit no genre clearly ({counts})" if counts else "no text to sample"
-        return f"source {source}: {found}, so the gentlest rules apply, those of {self.genre}: {write}"
+        others = ", ".join(sorted({*get_args(Genre)} - {self.genre}))
+        rules = f"source {source}: {found}, so the gentlest rules apply, those of {self.genre}"
+        return f"{rules}: if it is {others}, write that as its `genre`"
 
 
 def _share(number: int, of: int) -> float:

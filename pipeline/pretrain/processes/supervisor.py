@@ -153,10 +153,10 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
 
 
 def _format_stop(outcome: dict[str, Any], checkpoints: Path) -> str:
-    done = f"as asked after step {outcome['step']}" if "step" in outcome else f"as asked ({outcome['reason']})"
+    after = f"by a signal after step {outcome['step']}" if "step" in outcome else f"({outcome['reason']})"
     kept = recovery.list_recovery_checkpoints(checkpoints)
     where = f"with a recovery checkpoint of step {kept[0][0]}" if kept else "without a recovery checkpoint"
-    return f"{done} {where}: start again to continue"
+    return f"as asked {after} {where}: start again to continue"
 
 
 def _find_late_process(logs: Path, token: str, processes: int) -> str | None:

@@ -248,8 +248,8 @@ class Answers:
         listed = {name: part for proof in proofs for name, part in proof.content["sources"].items()}
         sentences = [
             w(
-                "corpus {name}: {documents} reserved documents and {copies} copies of them were left out; a search "
-                "of the {searched} used documents found {found}",
+                "corpus {name}: reserved documents left out: {documents}, copies of them: {copies}; "
+                "a search of the {searched} used documents found {found}",
                 name=proof.content["corpus"],
                 documents=w.number(proof.content["before"]["documents"]),
                 copies=w.number(proof.content["before"]["copies"]),
