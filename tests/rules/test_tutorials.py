@@ -49,6 +49,8 @@ def test_tutorial_continues_a_model_and_reports_whether_it_became_better(project
     path.write_text(block("dutch-model.md", "run:"), encoding="utf-8")
     shape, made = load_configuration(path).models["dutch"].architecture, project.results / "tokenizer/main"
     size = len(json.loads((made / "tokenizer.json").read_text())["model"]["vocab"])
+    pretrained = project.path("results/demo/models/base/final")
+    pretrained.parent.mkdir(parents=True)
     save_pretrained(
         initial_state(shape, size, 1),
         shape,
@@ -56,7 +58,7 @@ def test_tutorial_continues_a_model_and_reports_whether_it_became_better(project
         128,
         tokenizer=made / "tokenizer.json",
         tokenizer_configuration=made / "tokenizer_config.json",
-        folder=project.path("results/demo/models/base/final"),
+        folder=pretrained,
     )
     project.run(configuration="config/dutch.yaml")
     results = project.path("results/dutch")
