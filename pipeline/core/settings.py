@@ -77,6 +77,7 @@ class Pretrained(Settings):
     name: str | None = Field(default=None, description="what it is called; default: the folder without {data}")
     license: str = Field(min_length=1, description="an SPDX expression; LicenseRef-NAME for what SPDX does not list")
     url: str | None = Field(default=None, description="where it is published")
+    tokens: int | None = optional_later_field(None, gt=0, description="that it was trained on, as its publisher says")
 
     @property
     def display_name(self) -> str:

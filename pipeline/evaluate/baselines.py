@@ -1,7 +1,7 @@
 """The step `evaluate baselines`: another model answers the same items, for comparison.
 
-The baseline is a folder in the layout of Hugging Face, or a model of the run with its initial weights, random or from
-another model.
+The baseline is a folder in the layout of Hugging Face, such as the pretrained model that a training began with, or a
+model of the run with its initial random weights.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def run(
 
     Args:
         settings: the suites of the models that are compared with it.
-        model: the files of a model's folder; for an imported model the milestone of step 0; for an untrained model a
-            milestone with its shape and tokenizer.
+        model: the files of a model's folder; for an untrained model a milestone with its shape and tokenizer.
         tasks: every file that the suites read.
         results: the file of its scores.
         answers: the file of its answers.

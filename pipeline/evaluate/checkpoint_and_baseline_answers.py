@@ -56,9 +56,21 @@ def read_checkpoint_answers(path: Path) -> EvaluatedCheckpoint:
     Raises:
         InputError: the file is no item table, or an item occurs twice.
     """
+    return _read_answers(path, path.parent.parent.name, int(path.parent.name))
+
+
+def read_imported_answers(path: Path) -> EvaluatedCheckpoint:
+    """Read the items of the model that a training began with, `…/adopted-MODEL/items.parquet`, as its step 0.
+
+    Raises:
+        InputError: the file is no item table, or an item occurs twice.
+    """
+    return _read_answers(path, path.parent.name.removeprefix(f"{ADOPTED}-"), 0)
+
+
+def _read_answers(path: Path, model: str, step: int) -> EvaluatedCheckpoint:
     found = read_item_answers(path)
     graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
-    model, step = path.parent.parent.name, int(path.parent.name)
     return EvaluatedCheckpoint(model, step, found.right, found.likely, found.clusters, graded, found.statistics)
 
 

@@ -1,11 +1,12 @@
 """The step `evaluate differences`: significant differences of checkpoints, and scores that grow during training.
 
 The last checkpoints of any two models are compared on the items that both answered, and so are the last two checkpoints
-of each model. A difference is significant by McNemar's exact test, two-sided, 5 % over all comparisons of the run
-(Holm). Its interval is that of Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in
-each of the four cells. Texts, graded metrics such as SARI, and clusters of items have a permutation test by text,
-answer or cluster instead, and the interval of a studentized bootstrap. So have corpus-level metrics such as chrF,
-recomputed for each resample. `pipeline.evaluate.score_trends` finds growing scores.
+of each model. An imported model is compared too, as step 0 of the training that began with it. A difference is
+significant by McNemar's exact test, two-sided, 5 % over all comparisons of the run (Holm). Its interval is that of
+Agresti and Min, Statistics in Medicine 24 (2005): Wald's, with half an item more in each of the four cells. Texts,
+graded metrics such as SARI, and clusters of items have a permutation test by text, answer or cluster instead, and the
+interval of a studentized bootstrap. So have corpus-level metrics such as chrF, recomputed for each resample.
+`pipeline.evaluate.score_trends` finds growing scores.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ from pipeline.core.confidence_intervals import (
     ratio_interval,
     simulated_coverage,
 )
-from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
+from pipeline.evaluate.checkpoint_and_baseline_answers import (
+    EvaluatedCheckpoint,
+    read_checkpoint_answers,
+    read_imported_answers,
+)
 from pipeline.evaluate.item_results import BITS, ItemKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
 from pipeline.evaluate.score_trends import find_trends
@@ -43,14 +48,17 @@ DETECTABLE_REACH = NORMAL_REACH + POWER_REACH
 def pair_last_checkpoints(
     checkpoints: list[EvaluatedCheckpoint],
 ) -> Iterator[tuple[EvaluatedCheckpoint, EvaluatedCheckpoint]]:
-    """Yield the pairs to compare: the last checkpoints of any two models, and the last two of each model."""
+    """Yield the pairs to compare: the last checkpoints of any two models, and the last two of each model.
+
+    Step 0, which only an imported model has, is compared with the last checkpoint too.
+    """
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
     yield from combinations([found[-1] for found in by_model.values()], 2)
     for found in by_model.values():
-        for before, last in [*pairwise(found)][-1:]:
-            yield last, before
+        *earlier, last = found
+        yield from ((last, before) for before in earlier if before.step == 0 or before is earlier[-1])
 
 
 def paired_shares_interval(only_one: int, only_other: int, items: int) -> tuple[float, float]:
@@ -250,14 +258,23 @@ def add_corrected_p_values(rows: list[dict[str, Any]], level: float = LEVEL) -> 
         row["better"] = ahead if corrected < level else None
 
 
-def run(settings: DifferencesSettings, *, answers: list[Path], differences: Path) -> dict[str, Any]:
+def run(
+    settings: DifferencesSettings, *, answers: list[Path], imported: list[Path], differences: Path
+) -> dict[str, Any]:
     """Write the comparisons of a run's checkpoints and the trends of their scores; return the significant numbers.
+
+    Args:
+        settings: the models that differ in their seed alone.
+        answers: those of the checkpoints, `…/MODEL/STEP/items.parquet`.
+        imported: the answers of the models that training began with, `…/adopted-MODEL/items.parquet`.
+        differences: the file of the comparisons.
 
     Raises:
         InputError: a file is no item table.
     """
     checkpoints = [read_checkpoint_answers(path) for path in answers]
-    rows = [row for pair in pair_last_checkpoints(checkpoints) for row in compare_checkpoints(*pair)]
+    began_with = [read_imported_answers(path) for path in imported]
+    rows = [row for pair in pair_last_checkpoints([*began_with, *checkpoints]) for row in compare_checkpoints(*pair)]
     add_corrected_p_values(rows)
     for row in rows:
         sides = {row["a"]["model"], row["b"]["model"]}

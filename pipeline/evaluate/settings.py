@@ -187,7 +187,9 @@ class Evaluation(Settings):
         exclude_if=lambda on: bool(on),  # what was evaluated with it stays
         description="no kernels but those that give the same bits every time; on a GPU that is slower",
     )
-    untrained: bool = Field(default=True, description="compare each model with what it was before its first step")
+    untrained: bool = Field(
+        default=True, description="compare each model with what it was before its first step: untrained, or pretrained"
+    )
     baselines: dict[Name, str] = Field(
         default={}, description="other models to compare with: folders in the layout of Hugging Face, by name"
     )

@@ -251,11 +251,10 @@ def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> 
 
 
 def find_constant_answer(items: Sequence[TaskItem]) -> str | None:
-    """Return the model's only answer to all items, if it is wrong for some; None if answers vary."""
-    answers = {
-        normalize_nfc(item.choices[item.predicted_index] if item.choices else item.written or "") for item in items
-    }
-    if len(items) < 2 or len(answers) > 1:
+    """Return the model's only answer to all items, if it is wrong for some; None if answers vary, or are not asked."""
+    given = [item.choices[item.predicted_index] if item.choices else item.written for item in items]
+    answers = {normalize_nfc(answer) for answer in given if answer is not None}
+    if len(items) < 2 or len(answers) != 1:
         return None
     (answer,) = answers
     never_wrong = all(

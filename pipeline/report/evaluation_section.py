@@ -350,15 +350,19 @@ def summarize_checkpoint_differences(reader: RunReader) -> Json:
     """Return the real differences between checkpoints, the counts of all, and the smallest detectable differences.
 
     Two models that differ in their seed alone are counted apart: nobody chose what differs. Real differences are
-    in the order of their size relative to what their items detect, the largest first.
+    in the order of their size relative to what their items detect, the largest first. `imported` has all comparisons of
+    a last checkpoint with the model that its training began with, which is step 0; they count in nothing else.
     """
-    comparisons = [(row, result.link) for result in reader.differences for row in result.content["comparisons"]]
-    real = [row for row, _ in comparisons if row["better"] is not None]
-    of_seeds = [row for row, _ in comparisons if row.get("differ_in_seed_alone")]
+    links = [result.link for result in reader.differences if result.content["comparisons"]]
+    rows = [row for result in reader.differences for row in result.content["comparisons"]]
+    imported = [row for row in rows if row["b"]["step"] == 0]
+    comparisons = [row for row in rows if row["b"]["step"] != 0]
+    real = [row for row in comparisons if row["better"] is not None]
+    of_seeds = [row for row in comparisons if row.get("differ_in_seed_alone")]
     real_of_seeds = sum(row["better"] is not None for row in of_seeds)
     detectable = [
         row["detectable_difference"]
-        for row, _ in comparisons
+        for row in comparisons
         if "right_in_a_alone" in row and row["detectable_difference"] is not None
     ]
 
@@ -372,7 +376,8 @@ def summarize_checkpoint_differences(reader: RunReader) -> Json:
         "real": len(real) - real_of_seeds,
         "of_seeds": len(of_seeds),
         "real_of_seeds": real_of_seeds,
-        "link": comparisons[0][1] if comparisons else None,
+        "imported": sorted(imported, key=lambda row: (row["a"]["model"], *score_key(row))),
+        "link": links[0] if links else None,
     }
 
 

@@ -222,13 +222,16 @@ def _format_reasons(words: str, reasons: list[str] | None) -> str:
 
 
 def describe_base_model(reader: RunReader, name: str, pretrained: Pretrained | None) -> Json | None:
-    """Return the model that another one began with: name, license, address, and how the embeddings were made."""
+    """Return the model that another one began with: name, origin, tokens, and how the embeddings were made."""
     if pretrained is None:
         return None
     records = reader.records_of("pretrain.adopt", model=name)
     counts = records[0].counts if records else {}
     token_counts = {key: counts.get(f"tokens_{key}") for key in ("copied", "composed", "unknown")}
-    description = {"name": pretrained.display_name, "license": pretrained.license, "url": pretrained.url}
+    description = {
+        "name": pretrained.display_name,
+        **{key: getattr(pretrained, key) for key in ("license", "url", "tokens")},
+    }
     same, rotation = counts.get("same_tokenizer"), counts.get("rotation") or []
     return {**description, "same_tokenizer": same, "rotation": "; ".join(rotation), **token_counts}
 

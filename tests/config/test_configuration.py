@@ -19,7 +19,7 @@ from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import step_settings
-from pipeline.workflow.steps.evaluate import baseline_files
+from pipeline.workflow.steps.evaluate import STEPS, baseline_files
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
@@ -204,10 +204,15 @@ def test_branch_of_an_imported_model_has_that_model_as_baseline() -> None:
     config = parse_configuration(raw)
     assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
     wildcards = {"baseline": "adopted-branch"}
-    assert baseline_files(Dag(config), wildcards) == [f"{config.run_directory}/models/base/milestones/0"]
+    with pytest.raises(InputError, match=r"models\.base\.pretrained: models/large"):
+        baseline_files(Dag(config), wildcards)
     step_configuration = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
     assert step_configuration.model_dump()["untrained_seed"] is None
     assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in other keys"
+    step = next(step for step in STEPS if step.name == "evaluate.differences")
+    (files,) = [one.files for one in step.inputs if one.name == "imported"]
+    names = [f"{config.run_directory}/baselines/adopted-{model}/items.parquet" for model in ("base", "branch")]
+    assert callable(files) and sorted(files(Dag(config), {})) == names
 
 
 def test_misspelt_required_key_error_suggests_the_correct_key() -> None:

@@ -52,7 +52,7 @@ def test_table_equals_hand_computed_values(tmp_path: Path) -> None:
     # Of 20 items 9 are correct in `large` alone, none in `small` alone, 5 in both: p = 2 / 2**9, alone in its run.
     large, small = [True] * 14 + [False] * 6, [False] * 9 + [True] * 5 + [False] * 6
     paths = [write(tmp_path, checkpoint("large", 8, t=large)), write(tmp_path, checkpoint("small", 4, t=small))]
-    counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
+    counts = differences.run(DifferencesSettings(), answers=paths, imported=[], differences=tmp_path / "d.json")
     assert counts == {"comparisons": 1, "real_differences": 1, "growing_scores": 0}
     (row,) = json.loads((tmp_path / "d.json").read_text())["comparisons"]
     assert row["a"] == {"model": "large", "step": 8, "value": 0.7} and row["b"]["value"] == 0.25
@@ -70,6 +70,24 @@ def test_last_checkpoints_of_model_pairs_and_last_two_of_each_are_compared() -> 
     last = [("a", 100), ("b", 5), ("c", 1)]
     assert results == [(last[0], last[1]), (last[0], last[2]), (last[1], last[2]), (("a", 100), ("a", 20))]
     assert [*pair_last_checkpoints(given[:1])] == []
+    for steps, pairs in (((0, 4), [(4, 0)]), ((0, 2, 3, 4), [(4, 0), (4, 3)])):
+        given = [checkpoint("a", step) for step in steps]
+        assert [(one.step, other.step) for one, other in pair_last_checkpoints(given)] == pairs, "imported is step 0"
+
+
+def test_last_checkpoint_is_compared_with_the_model_that_training_began_with(tmp_path: Path) -> None:
+    right = {4: [True] * 7 + [False] * 7, 8: [True] * 14}
+    answers = [write(tmp_path, checkpoint("a-b", step, t=each)) for step, each in right.items()]
+    other = write(tmp_path, checkpoint("other", 0, t=[False] * 9 + [True] * 5))
+    imported = tmp_path / "baselines/adopted-a-b/items.parquet"
+    imported.parent.mkdir(parents=True)
+    other.rename(imported)
+    differences.run(DifferencesSettings(), answers=answers, imported=[imported], differences=tmp_path / "d.json")
+    content = json.loads((tmp_path / "d.json").read_text())
+    row, between = content["comparisons"]
+    assert (row["a"], row["b"]["model"], row["b"]["step"]) == ({"model": "a-b", "step": 8, "value": 1.0}, "a-b", 0)
+    assert (row["better"], row["right_in_a_alone"], row["p_value_corrected"]) == ("a", 9, pytest.approx(4 / 2**9))
+    assert between["b"]["step"] == 4 and content["checkpoints"] == 2 and content["trends"] == [], "of the run alone"
 
 
 def test_items_with_changed_prompts_are_not_compared(tmp_path: Path) -> None:
@@ -249,14 +267,16 @@ def test_graded_metrics_join_the_correction_family_and_readability_does_not(tmp_
         write_items(path, [MeasuredTask("s", "t", [], items)])
         paths.append(path)
     differences_settings = DifferencesSettings(seeds=[["a", "b"]])
-    counts = differences.run(differences_settings, answers=paths, differences=tmp_path / "d.json")
+    counts = differences.run(differences_settings, answers=paths, imported=[], differences=tmp_path / "d.json")
     assert counts == {"comparisons": 2, "real_differences": 1, "growing_scores": 0}
     content = json.loads((tmp_path / "d.json").read_text())
     exact, sari = content["comparisons"]
     assert (exact["metric"], exact["better"], sari["metric"], sari["better"]) == ("exact", None, "sari", "a")
     assert sari["p_value_corrected"] == 2 * sari["p_value"], "Holm over both"
     assert content["seeds"] == [["a", "b"]] and exact["differ_in_seed_alone"] and sari["differ_in_seed_alone"]
-    differences.run(DifferencesSettings(seeds=[["a", "c"]]), answers=paths, differences=tmp_path / "d.json")
+    differences.run(
+        DifferencesSettings(seeds=[["a", "c"]]), answers=paths, imported=[], differences=tmp_path / "d.json"
+    )
     rows = json.loads((tmp_path / "d.json").read_text())["comparisons"]
     assert [row["differ_in_seed_alone"] for row in rows] == [False, False]
 

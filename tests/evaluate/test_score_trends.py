@@ -143,7 +143,7 @@ def test_two_checkpoints_have_no_trend_and_models_are_separate(tmp_path: Path) -
     two = answered({"t": drawn(draw, [0.1, 0.9], 50)}, model="two")
     three = answered({"t": drawn(draw, [0.1, 0.5, 0.9], 50), "empty": np.zeros((50, 3), dtype=bool)}, model="three")
     paths = [write(tmp_path, one) for one in [*reversed(three), *two]]
-    counts = differences.run(DifferencesSettings(), answers=paths, differences=tmp_path / "d.json")
+    counts = differences.run(DifferencesSettings(), answers=paths, imported=[], differences=tmp_path / "d.json")
     assert counts["growing_scores"] == 1
     empty, grown = json.loads((tmp_path / "d.json").read_text())["trends"]
     assert (grown["model"], grown["task"], grown["grows"]) == ("three", "t", True)

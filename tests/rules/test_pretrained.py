@@ -41,6 +41,9 @@ def test_training_continues_from_a_model_of_another_run(project: Project) -> Non
     page = re.sub(r"<[^>]+>", "", (results / "report/index.html").read_text())
     assert f"The training of longer began with the weights of {folder} (license Apache-2.0)." in page
     assert "Adopted is the model that training began with." in page
+    rows = json.loads((results / "evaluation/differences.json").read_text())["comparisons"]
+    assert {(row["a"]["model"], row["a"]["step"], row["b"]["step"]) for row in rows} == {("longer", 4, 0)}
+    assert len(rows) == 3 and "Each has its own tokenizer" in page, "acc of two tasks, acc_norm of one"
     crate = {entity["@id"]: entity for entity in json.loads((results / "ro-crate-metadata.json").read_text())["@graph"]}
     taken = crate[crate["models/longer/"]["isBasedOn"]["@id"]]
     assert taken["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"} and len(taken["mentions"]) >= 4

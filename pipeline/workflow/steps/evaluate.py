@@ -9,6 +9,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.evaluate.settings import (
+    ADOPTED,
     BaselineSettings,
     DifferencesSettings,
     MemorizationSettings,
@@ -80,12 +81,12 @@ def differences_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return the files of a baseline, or the milestone of an adopted model, or the first, which has the shape."""
+    """Return the files of a baseline or of an imported model, or the first milestone, which has the shape."""
     model = run.config.baselines()[w["baseline"]]
     if model is None:
         return run.config.baseline_files(w["baseline"])
     if run.config.models[root := run.config.root_model(model)].pretrained:
-        return [run.milestone(root, 0)]
+        return run.config.pretrained_files(root)
     return run.milestones(model)[:1]
 
 
@@ -93,6 +94,15 @@ def baseline_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
     names = [name for name, of in run.config.baselines().items() if of in (None, w["model"])]
     return [
         run.file(place, baseline=name) for name in names for place in (layout.BASELINE_ANSWERS, layout.BASELINE_RESULTS)
+    ]
+
+
+def _imported_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
+    compared, adopted = run.config.compared_models(), f"{ADOPTED}-"
+    return [
+        run.file(layout.BASELINE_ANSWERS, baseline=name)
+        for name, model in run.config.baselines().items()
+        if name.startswith(adopted) and model in compared
     ]
 
 
@@ -172,7 +182,7 @@ STEPS = (
         EVALUATED_RUN,
         "Compare the checkpoints on the items that they answered",
         differences_settings,
-        inputs=(SOURCES_READ, Input("answers", _compared_answer_files)),
+        inputs=(SOURCES_READ, Input("answers", _compared_answer_files), Input("imported", _imported_answer_files)),
         outputs=(Output("differences", layout.DIFFERENCES),),
     ),
 )
