@@ -179,12 +179,16 @@ def test_core_count_comes_from_slurm_or_snakemake() -> None:
     assert job_entry_point.available_cores({}) == job_entry_point.available_cores({"OMP_NUM_THREADS": "2,1"}) == 1
 
 
-@pytest.mark.parametrize("given", [None, "ACTIVE"])
-def test_waiting_threads_of_a_job_sleep_unless_told_otherwise(
-    given: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_waiting_threads_of_a_job_soon_sleep_by_default(
+    given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pipeline", "evaluate", "suites", "--settings", "{}"])
     monkeypatch.setattr("pipeline.cli.entry_point.start", lambda: 7)
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    monkeypatch.setattr(os, "environ", environment | ({"OMP_WAIT_POLICY": given} if given else {}))
-    assert __main__.start() == 7 and os.environ["OMP_WAIT_POLICY"] == (given or "PASSIVE")
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    environment = {key: value for key, value in os.environ.items() if key not in names}
+    monkeypatch.setattr(os, "environ", environment | given)
+    assert __main__.start() == 7 and os.environ.get("GOMP_SPINCOUNT") == spins
