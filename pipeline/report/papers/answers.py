@@ -237,7 +237,7 @@ class Answers:
         rows = tuple(
             (
                 *(s.name, w.language_name(s.language) if s.language else unknown, s.license_text or unknown),
-                *(w(s.basis or "not stated"), s.holder or unknown, s.address or "–"),
+                *(w.gettext(s.basis) if s.basis else unknown, s.holder or unknown, s.address or "–"),
                 s.version or w("read on {day}", day=s.read_last or unknown),
                 *(w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
                 *(w.number(s.tokens), self._format_epochs(s.name)),
