@@ -8,8 +8,6 @@ BIN := $(VENV)/bin
 MARKS = not demo and not thorough
 # With bytecode a process of the tests need not compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-# Threads that wait do not take the cores of other tests (pipeline/__main__.py).
-export GOMP_SPINCOUNT ?= 2000
 export DS_ACCELERATOR ?= $(if $(filter cpu,$(LOCK)),cpu)
 
 .PHONY: install demo docs test test-all test-slurm test-this-slurm test-other-slurm test-changed quick check release lock wheels clean
