@@ -85,6 +85,13 @@ def test_decontamination_suites_need_not_be_evaluated() -> None:
 
 
 def test_missing_suite_or_source_is_named() -> None:
+    with pytest.raises(InputError, match=r"suites: there is no suite 'DUTSH': did you mean 'dutch'\?"):
+        list_decontamination_item_files(config_of(["dutch"], suites=["DUTSH"]), "main")
+    with pytest.raises(InputError) as missing:
+        list_decontamination_item_files(config_of(["dutch"], suites=["reasoning_open"]), "main")
+    assert str(missing.value).startswith(
+        "corpus.main.decontamination.suites: reasoning_open: its path {data}/eval needs"
+    )
     with pytest.raises(InputError, match=r"decontamination\.suites: there is no suite 'nederlands': choose one of d"):
         list_decontamination_item_files(config_of(["dutch"], suites=["nederlands"]), "main")
     with pytest.raises(InputError, match=r"decontamination\.cannot_hold_items: there is no source 'novels'"):

@@ -148,6 +148,8 @@ def test_text_of_another_language_than_stated_is_mentioned(tmp_path: Path, langu
     config = changed("sources.1", tmp_path, path=str(tmp_path / "a.jsonl"), language=language)
     hints = [hint for hint in find_hints(config, {}) if "language is" in hint]
     assert len(hints) == (likely is not None) and all(f"write `language: {likely}`" in hint for hint in hints)
+    own = changed("sources.1", tmp_path, path=str(tmp_path / "a.jsonl"), language=language, language_key="taal")
+    assert not [hint for hint in find_hints(own, {}) if "language is" in hint]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,7 @@ def test_text_of_another_language_than_stated_is_mentioned(tmp_path: Path, langu
         *(("Dutch", "write nl"), ("nl-NL", "write nl"), ("NL", "write nl"), ("nld", "write nl")),
         *(("klingon", "write tlh"), ("xx", "write a code of ISO 639-1, such as nl or en"), ("fy", None), ("zea", None)),
         *(("lim", "write li"), ("qqq", "write a code of ISO 639-1, such as nl or en")),
+        ("iw", "write a code of ISO 639-1, such as nl or en"),
     ],
 )
 def test_language_must_be_a_code_as_documents_use_it(tmp_path: Path, language: str, advice: str | None) -> None:
@@ -186,3 +189,8 @@ def test_folder_of_the_data_is_asked_for_once(tmp_path: Path) -> None:
         source["path"] = "{data}/x.jsonl"
     (sentence,) = list_problems(parse_configuration(raw))
     assert sentence.startswith("source nl_brieven: its path") and sentence.endswith("; 2 more sources need it")
+
+
+def test_suite_without_the_folder_of_the_data_is_named_once_in_a_sentence(tmp_path: Path) -> None:
+    problems = list_problems(changed("evaluation", tmp_path, suites=["reasoning_open"]))
+    assert problems and all(problem.count("evaluation.suites") <= 1 for problem in problems)

@@ -223,6 +223,39 @@ def test_self_assessment_counts_the_origins_of_each_paper(run_folder: Run) -> No
         assert all(point["origin"] or point["key"] for point in points), "every point names its origin"
         rows = paper(folder, "self-assessment")["sections"][place]["tables"][0]["rows"]
         assert sum(row[2] == "not stated" for row in rows) == missing and len(rows) == len(points)
+        (file,) = paper(folder, "self-assessment")["sections"][place]["points"][0]["answer"]["origin"]
+        assert (folder / file).is_file()
+    number, missing = paper(folder, "self-assessment")["counted"]
+    first = f"The papers have {number} points: {number - missing} are answered, {missing} are not stated."
+    assert number > 100 and first in (folder / "self-assessment.en.md").read_text(encoding="utf-8")
+
+
+def test_summary_tells_unused_sources_unsearched_harm_and_reserved_rights(run_folder: Run) -> None:
+    name, harmful = "training-content-summary", "Documents removed as harmful"
+    reserved = "Documents removed for a reservation, an opt-out or a license"
+    statistics = run_folder.read("corpus/main/statistics.json")
+    statistics["sources"]["tales"]["documents_out"] = 0
+    statistics["totals"]["stages"][0]["removed"] |= {"opt_out": 7}
+    run_folder.write("corpus/main/statistics.json", statistics)
+    folder = written(run_folder)
+    used = [
+        point["answer"]["text"]
+        for part in paper(folder, name)["sections"]
+        for point in part["points"]
+        if point["title"] == "Used"
+    ]
+    assert "read, with no document used: tales" in used and "yes, text: laws" in used
+    assert "no; no source is stated to be of this kind" in used
+    assert (
+        table(folder, name, harmful)[0][1].startswith("not searched for") and table(folder, name, harmful)[0][2] == "–"
+    )
+    assert table(folder, name, reserved)[0][2] == "7"
+    curation = answer(folder, name, "Curation: what was removed")["text"]
+    assert "368 removed by rules of language and quality, 7 because rights are reserved or unclear" in curation
+    del statistics["totals"]["stages"][0]["removed"]["opt_out"]
+    run_folder.write("corpus/main/statistics.json", statistics)
+    (row,) = table(written(run_folder), name, reserved)
+    assert row[1:] == ["none removed for this reason; no source has an opt-out list", "0"]
 
 
 @pytest.mark.parametrize(
