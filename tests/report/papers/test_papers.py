@@ -18,6 +18,7 @@ from pipeline.report.papers.write import DOCUMENT_NAMES
 from pipeline.report.settings import Crawler, Disclosure
 from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run
+from tests.report.test_forgetting import PROOF
 from tests.report.test_page import made
 from tests.report.test_translator import dutch_catalogue
 
@@ -256,6 +257,12 @@ def test_summary_tells_unused_sources_unsearched_harm_and_reserved_rights(run_fo
     run_folder.write("corpus/main/statistics.json", statistics)
     (row,) = table(written(run_folder), name, reserved)
     assert row[1:] == ["none removed for this reason; no source has an opt-out list", "0"]
+    statistics["flags"] = {"scheldwoorden": {"flagged": 2, "removed": 0, "kept": 2}}
+    run_folder.write("corpus/main/statistics.json", statistics)
+    run_folder.write("corpus/main/forgotten.json", PROOF)
+    folder = written(run_folder)
+    for title in (harmful, reserved):
+        assert table(folder, name, title)[0][1:] == ["none removed for this reason", "0"]
 
 
 @pytest.mark.parametrize(
