@@ -47,7 +47,7 @@ def find_archives(results: Path) -> Iterator[Path]:
 
 
 def read_unit_free_records(run: Path, *steps: str) -> list[Record]:
-    """Return the records of steps whose jobs have no units, which are never archived."""
+    """Return the records of steps without units, which are never archived."""
     return read_job_files(Record, [path for step in steps for path in layout.RECORD.glob(run, job=f"{step}.*")])[0]
 
 

@@ -80,7 +80,7 @@ def _sample_unread_sources(config: Config) -> Iterator[Sample]:
 
 
 def find_contradicted_sources(config: Config) -> Iterator[str]:
-    """Yield a sentence for each source whose text cannot be read, or states another license.
+    """Yield a sentence for each source with text that cannot be read or that states another license.
 
     Raises:
         InputError: a file is not of its format, or lacks the column of the text.
@@ -110,7 +110,7 @@ def find_contradicted_settings(config: Config, models: Collection[str]) -> Itera
 
 
 def find_source_hints(config: Config) -> Iterator[str]:
-    """Yield a sentence for each source whose sample has many broken records or looks like another language.
+    """Yield a sentence for each source with many broken records in its sample, or with text in another language.
 
     And for sources that read one path.
     """
@@ -153,7 +153,7 @@ def _describe_unreadable_text(sample: Sample, allowed: float, *, is_certain: boo
 
 
 def _describe_language(sample: Sample) -> str | None:
-    """Return a sentence for a source whose text has the function words of another language than it states."""
+    """Return a sentence for a source with the function words of another language than it states."""
     source = sample.listed.source
     words = [word for document, _ in sample.documents for word in (document.text or "")[:SAMPLED_CHARACTERS].split()]
     counts = Counter(word.lower() for word in words)
@@ -162,8 +162,8 @@ def _describe_language(sample: Sample) -> str | None:
     if source.language_key or shares[likely] < FUNCTION_WORD_SHARE or source.language in (likely, *NEAR_LANGUAGES):
         return None
     return (
-        f"source {source.name}: language is {source.language}, but {shares[likely]:.0%} of its words are common ones "
-        f"of {likely}: write `language: {likely}` if that is what it is"
+        f"source {source.name}: language is {source.language}, but {shares[likely]:.0%} of the words in its first "
+        f"documents are common ones of {likely}: write `language: {likely}` if that is what it is"
     )
 
 
@@ -188,7 +188,7 @@ def _read_language(manifest: Path) -> str | None:
 
 
 def find_unknown_languages(config: Config) -> Iterator[str]:
-    """Yield a sentence for each source whose language is no code of ISO 639, but for one that was read with it."""
+    """Yield a sentence for each source with a language that is no code of ISO 639, but for one that was read with it."""
     for source in config.sources:
         manifest = MANIFEST.path(config.run_directory, source=source.name)
         is_read = manifest.is_file() and _read_language(manifest) in (source.language, None)

@@ -173,7 +173,8 @@ class Answers:
         origin += self._statistics_files()
         size = w("{band} (a token is a word or a part of one)", band=w(find_size_band(most)))
         read = [
-            w("model {name} read {tokens} in training", name=m.name, tokens=w.number(m.tokens)) for m in self.models
+            w("model {name} read {tokens} tokens in training", name=m.name, tokens=w.number(m.tokens))
+            for m in self.models
         ]
         return Answer("; ".join([size, *sets, *read, *corpora]), tuple(origin))
 

@@ -57,9 +57,9 @@ def test_compute_of_an_imported_model_excludes_its_earlier_training() -> None:
     model: Any = SimpleNamespace(name="own", tokens=10, branch_of=None, began_with={"name": "other"}, flops=float)
     page = {"settings": SimpleNamespace(run="tiny"), "corpora": []}
     answers = Answers(page, ProviderStatements(Disclosure(), None, None), [], [model], translator("en"))
-    assert str(answers.answer("compute").text).endswith("of it (without the earlier training of other)")
+    assert str(answers.answer("compute").text).endswith("of that (without the earlier training of other)")
     model.branch_of = ("base", 4)
-    assert str(answers.answer("compute").text).endswith("of it")
+    assert str(answers.answer("compute").text).endswith("of that")
 
 
 def test_official_eu_languages_equal_the_official_list() -> None:
