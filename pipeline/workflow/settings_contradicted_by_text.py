@@ -188,7 +188,7 @@ def _read_language(manifest: Path) -> str | None:
 
 
 def find_unknown_languages(config: Config) -> Iterator[str]:
-    """Yield a sentence for each source with a language that is no code of ISO 639, but for one that was read with it."""
+    """Yield a sentence for each source with a language that is no code of ISO 639, unless it was read with it."""
     for source in config.sources:
         manifest = MANIFEST.path(config.run_directory, source=source.name)
         is_read = manifest.is_file() and _read_language(manifest) in (source.language, None)
