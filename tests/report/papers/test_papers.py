@@ -289,6 +289,14 @@ def test_each_source_is_listed_in_one_section_by_rights_or_statement(
         part["number"] for part in content["sections"] for t in part["tables"] for row in t["rows"] if row[0] == "tales"
     ]
     assert where == [section]
+    rows = {
+        row[0]: row
+        for part in paper(folder, "training-content-summary", "nl")["sections"]
+        for t in part["tables"]
+        for row in t["rows"]
+    }
+    assert rows["tales"][1].endswith(f"({manifest['source']['language']})")
+    assert rows["tales"][3] == {"public-domain": "publiek domein", "license": "licentie"}.get(basis, basis)
 
 
 def test_public_data_sets_above_the_template_share_are_listed_separately(run_folder: Run) -> None:
