@@ -13,7 +13,12 @@ from pathlib import Path
 from pipeline.job.reach import file_of
 
 ROOT = Path(__file__).parents[1]
-ALL = {Path("tests/conftest.py"), Path("tests/warm_python.py"), Path("tests/cpu_seconds.py")}  # all tests need them
+ALL = {
+    Path("tests/conftest.py"),
+    Path("tests/warm_python.py"),
+    Path("tests/warm_client.py"),
+    Path("tests/cpu_seconds.py"),
+}  # all tests need them
 
 
 def _names(tree: ast.AST, *, in_texts: bool) -> Iterator[str]:

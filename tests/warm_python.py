@@ -1,17 +1,16 @@
 """A Python that has imported the large libraries: each `python -m MODULE …` of a test is a fork of it.
 
 A run of the rules starts some fifty processes, and they spend much of their CPU time on importing the same libraries.
-A server imports them once: one for all of `make test`, or one per process of pytest. `python` is then a client: it
-sends its arguments, environment, folder and streams to the server, forwards signals, and ends as the fork ended; when
-it is killed, so is the fork. The server imports nothing of `pipeline`, because each test's copy of the project has its
-own. Tests that kill processes by id, or compare two runs, use the real Python.
+A server imports them once: one for all of `make test`, or one per process of pytest. `python` is then its client
+(`warm_client.py`): it sends its arguments, environment, folder and streams to the server, forwards signals, and ends
+as the fork ended; when it is killed, so is the fork. The server imports nothing of `pipeline`, because each test's copy
+of the project has its own. Tests that kill processes by id, or compare two runs, use the real Python.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import selectors
 import shutil
@@ -21,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -33,37 +33,12 @@ LIBRARIES = (
     "transformers.models.llama.modeling_llama transformers.models.auto.modeling_auto transformers.generation.utils "
     "faker snakemake.cli"
 )
-MODULES = ("pipeline", "snakemake", "tests", "torch")  # of others the client becomes the real Python
 ON_CPUS = "deepspeed.runtime.zero.muon.muon_optimizer"  # the engine imports it; elsewhere each process has its device
-WITH_PARENT = ("pipeline.pretrain.processes.worker", "tests.")  # they die with their parent, here with their client
+CLIENT = Path(__file__).with_name("warm_client.py")
 SERVER = "WARM_PYTHON"  # the variable that names the server's socket
 SHARED = "WARM_PYTHON_SHARED"  # the variable that names the socket of a server for several processes of pytest
 ACCOUNT = "WARM_PYTHON_ACCOUNT"  # the variable that names the file of the CPU seconds of a client's ended forks
 SHOWN = "WARM_PYTHON_SHOWN"  # a variable as long as any environment: Linux shows a process's environment from there
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-
-
-def ask(words: list[str]) -> int:
-    """Let the server run `-m MODULE …`; return the exit code, or die of the fork's signal."""
-    if words[words.index("-m") + 1].startswith(WITH_PARENT):
-        _die_with_parent()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.connect(os.environ[SERVER])
-        os.umask(umask := os.umask(0o77))
-        request = json.dumps([words, os.getcwd(), umask, dict(os.environ)]).encode()
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, lambda number, frame: server.sendall(bytes([number])))
-        socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
-        server.sendall(request)
-        status = server.recv(4)
-    if not status:
-        return 1  # the server is gone
-    code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
 
 
 def _receive(client: socket.socket) -> tuple[list[str], str, int, dict[str, str], list[int]]:
@@ -71,8 +46,9 @@ def _receive(client: socket.socket) -> tuple[list[str], str, int, dict[str, str]
     request = b""
     while len(request) < int.from_bytes(size, "big"):
         request += client.recv(int.from_bytes(size, "big") - len(request))
-    words, folder, umask, environment = json.loads(request)
-    return words, folder, umask, environment, streams
+    folder, umask, count, *rest = (os.fsdecode(part) for part in request.split(b"\0"))
+    environment = dict(variable.split("=", 1) for variable in rest[int(count) :])
+    return rest[: int(count)], folder, int(umask), environment, streams
 
 
 def _show(environment: dict[str, str]) -> None:
@@ -152,6 +128,10 @@ def serve(path: str) -> None:
     numba.njit(lambda number: number)(1)  # the first compilation imports the rest of numba
     langid._load_model_file = cache(langid._load_model_file)
     langid._load_model_file(langid.MODEL_DIR / langid.MODEL_FILE)  # each filter would decompress it for 0.7 seconds
+    # At its end a fork would free what these libraries hold, for a third of its CPU time, and print their statistics.
+    for held in weakref.finalize._registry.values():  # type: ignore[attr-defined]
+        held.atexit = False
+    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
     gc.freeze()  # else the first collection of each fork copies everything
     ready = selectors.DefaultSelector()
     forks: dict[socket.socket, tuple[int, str | None]] = {}
@@ -234,7 +214,7 @@ def start() -> tuple[str, dict[str, str]]:
     """
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     client, functions, account = (folder / name for name in ("python", "functions", "account"))
-    client.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {__file__} "$@"\n')
+    client.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {CLIENT} "$@"\n')
     client.chmod(0o755)
     functions.write_text(f'python() {{ {client} "$@"; }}\n')
     account.write_bytes(b"%20.3f" % 0)
@@ -260,19 +240,9 @@ def start() -> tuple[str, dict[str, str]]:
     }
 
 
-def main(words: list[str]) -> int:
-    """Run as the server of a socket, as the parent of the one that `SHARED` names, or as a client."""
-    if not words:
-        _die_with_parent()
-        return _launch(Path(os.environ[SHARED])).wait()
-    if SERVER not in os.environ:
-        serve(words[0])
-        return 0
-    module = words[words[0] == "-u" :][:2]
-    if module[0] == "-m" and module[1].partition(".")[0] in MODULES and not os.environ.get("PYTHONPATH"):
-        return ask(words)
-    os.execv(sys.executable, [sys.executable, *words])
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1:]:
+        serve(sys.argv[1])
+    else:  # for all of `make test`
+        _die_with_parent()
+        sys.exit(_launch(Path(os.environ[SHARED])).wait())
