@@ -22,7 +22,7 @@ from pipeline.sources.settings import Source
 from pipeline.workflow import preflight
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.job_time_estimates import JobTimes
-from pipeline.workflow.steps import STEPS
+from pipeline.workflow.steps import STAGES_BEHIND, STEPS
 
 STEP_OF = {step.rule_name: name for name, step in STEPS.items()}
 PARAMETERS_CHANGED = "params have changed since last execution"
@@ -135,11 +135,6 @@ def _changed_keys(before: dict[str, object] | None, now: dict[str, object]) -> s
 
 
 STAGE_OF = {step.rule_name: step.stage for step in STEPS.values()}
-# The stages that Snakemake plans again after a checkpoint, by its rule.
-STAGES_BEHIND = {
-    "sources_complete": ("corpus", "tokenizer", "tokens", "pretrain", "evaluate"),
-    "tokens_index": ("pretrain", "evaluate"),
-}
 LABEL_SETTINGS = {"language", "license", "rights"}  # settings of a source that do not change which documents pass
 RULES_SHOWING_LABELS = {"corpus_statistics", "corpus_publish"}
 

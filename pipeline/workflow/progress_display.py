@@ -30,7 +30,7 @@ from pipeline.workflow.run_progress import (
     TrainingProgress,
     read_trainings,
 )
-from pipeline.workflow.steps import STAGES, STEPS
+from pipeline.workflow.steps import STAGES, STAGES_BEHIND, STEPS
 
 LINE_SECONDS = 30.0  # between two lines in a log
 TICK_SECONDS = 5.0  # between two progress files
@@ -197,9 +197,16 @@ class ProgressDisplay:
 
     def _done_counts(self) -> Counter[str]:
         counts = Counter[str]()
-        for rule, number in (self._finished + self._before).items():
+        undecided = self._undecided_stages()
+        decided = Counter({rule: count for rule, count in self._before.items() if STAGE_OF[rule] not in undecided})
+        for rule, number in (self._finished + decided).items():
             counts[STAGE_OF[rule]] += number
         return counts
+
+    def _undecided_stages(self) -> set[str]:
+        """Return the stages whose valid results may be replaced: those behind a checkpoint that has yet to run."""
+        left = self._planned - self._finished_since_count()
+        return {stage for rule in left for stage in STAGES_BEHIND.get(rule, ())}
 
     def get_current_progress(self) -> tuple[RunProgress, list[TrainingProgress]]:
         """Return the progress of the run now, and that of its trainings."""

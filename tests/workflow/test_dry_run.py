@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pipeline.workflow.dry_run import STAGES_BEHIND, describe_deferred_jobs
-from pipeline.workflow.steps import STAGES
+from pipeline.workflow.dry_run import describe_deferred_jobs
+from pipeline.workflow.steps import STAGES, STAGES_BEHIND
 
 
 def test_jobs_after_a_pending_checkpoint_are_deferred() -> None:

@@ -106,6 +106,18 @@ def test_jobs_added_by_a_checkpoint_are_in_the_total(shown: Shown) -> None:
     assert "7 of 7 jobs done, 4 of them in" in shown.lines()[-1] and "stopped" not in shown.lines()[-1]
 
 
+def test_results_behind_a_checkpoint_count_as_done_once_it_has_run(shown: Shown) -> None:
+    shown.planned = {1: "sources_complete", 2: "tokens_index"}
+    shown.others |= {6: "corpus_filter", 7: "evaluate_suites"}
+    done = []
+    for number, rule in [*shown.planned.items()]:
+        shown.event(LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards={})
+        done.append(shown.display.get_current_progress()[0].done)
+        shown.finish(number)
+    done.append(shown.display.get_current_progress()[0].done)
+    assert done == [3, 5, 7], "the listings, then the filter, then the evaluation behind the second checkpoint"
+
+
 def test_remaining_time_is_hidden_if_it_covers_a_minority_of_jobs(shown: Shown) -> None:
     shown.planned |= dict.fromkeys((6, 7), "corpus_filter")
     shown.start(1, "main")

@@ -40,6 +40,11 @@ STEPS = _collect()
 
 
 STAGES = tuple(dict.fromkeys(step.stage for step in STEPS.values()))
+# The stages that Snakemake plans again after a checkpoint, by its rule.
+STAGES_BEHIND = {
+    "sources_complete": ("corpus", "tokenizer", "tokens", "pretrain", "evaluate"),
+    "tokens_index": ("pretrain", "evaluate"),
+}
 REPORTED = tuple(name for name in STAGES if name not in ("report", "provenance"))
 
 
