@@ -75,8 +75,9 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
     total = f"at least {format_duration(known)}" if unknown else format_duration(known)
     rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
     head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
-    note = "Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."
-    return [head, "", *align_columns(rows), "", note]
+    notes = ["Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."]
+    notes += ["The forecast needs a finished run: energy: {calibration: [results/NAME]}"] * bool(unknown)
+    return [head, "", *align_columns(rows), "", *notes]
 
 
 def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:
