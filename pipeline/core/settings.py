@@ -29,9 +29,10 @@ class Settings(BaseModel):
     @classmethod
     def _refuse_bool(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse `yes` and `true` where a number is meant; pydantic takes them for 1."""
-        types = _leaf_types(cls.model_fields[str(info.field_name)].annotation)
-        if _contains_bool(value) and types & {int, float} and not types & {bool, True, False, Any, object}:
-            raise ValueError("true, false, yes, no, on and off are no numbers: write a number")
+        if _contains_bool(value):  # rarely; the types take longer
+            types = _leaf_types(cls.model_fields[str(info.field_name)].annotation)
+            if types & {int, float} and not types & {bool, True, False, Any, object}:
+                raise ValueError("true, false, yes, no, on and off are no numbers: write a number")
         return value
 
     def non_result_fields(self) -> dict[str, Any]:
