@@ -43,6 +43,7 @@ from pipeline.pretrain.settings import Model, SegmentSettings
 from pipeline.sources.settings import Genre
 from pipeline.sources.source_units import SourceUnits
 
+ONNX_FILES = ("model.onnx", "tokenizer.json")  # the files of a folder of a classifier
 URL_LIST_NAMES = ("domains", "urls")  # the files of a folder of UT1
 
 
@@ -343,6 +344,25 @@ class Config(Sections):
                     )
                 found.append(path)
         return found
+
+    def classifier_files(self, corpus: str, name: str) -> list[Path]:
+        """Return the files of a classifier of a corpus: one of fastText, or the model, the tokenizer and its labels.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        section, key = self.corpus[corpus].classifiers[name], f"corpus.{corpus}.classifiers.{name}"
+        path = Path(self.resolve_data_path(key, section.path))
+        if not section.is_fasttext and not path.is_dir():
+            raise InputError(
+                f"{key}: {path}{path_hint(path)} is no folder: name a .bin or .ftz of fastText, or a folder with "
+                "model.onnx and tokenizer.json"
+            )
+        files = [path] if section.is_fasttext else [path / name for name in ONNX_FILES]
+        if missing := next((file for file in files if not file.is_file()), None):
+            raise InputError(f"{key}: there is no file {missing}{path_hint(missing)}: correct the path, or add it")
+        labels = path / "config.json"
+        return [*files, labels] if labels.is_file() else files
 
     def harmful_content_files_for_model(self, model: str) -> list[Path]:
         """Return the same of the corpus that a model is trained on, where what it writes is looked at."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pipeline.config.sections import Sections
 from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import suggest_name
+from pipeline.corpus.documents import FINAL_SCHEMA
 from pipeline.pretrain.settings import Training
 from pipeline.sources.spdx_licenses import canonical_license, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bin_names
@@ -33,6 +34,12 @@ def _check_licenses(config: Sections) -> None:
                         f"corpus.{name}.quality.{language}: {seed_set.path} has the license {seed_set.license}, "
                         "which allowed_licenses does not allow: leave the file out, or allow its license"
                     )
+        for column, classifier in corpus.classifiers.items():
+            if config.allowed_licenses is not None and not is_allowed(classifier.license, config.allowed_licenses):
+                raise ValueError(
+                    f"corpus.{name}.classifiers.{column}: {classifier.path} has the license {classifier.license}, "
+                    "which allowed_licenses does not allow: leave the classifier out, or allow its license"
+                )
     for name, model in config.models.items():
         if (taken := model.pretrained) is None:
             continue
@@ -125,9 +132,27 @@ def _check_perplexity(config: Sections) -> None:
             )
 
 
+def _check_classifier_names(config: Sections) -> None:
+    for name, corpus in config.corpus.items():
+        if taken := sorted({*corpus.classifiers} & {*FINAL_SCHEMA.names}):
+            raise ValueError(
+                f"corpus.{name}.classifiers.{taken[0]}: documents have a column of this name: choose another name"
+            )
+
+
 def _check_strata(config: Sections) -> None:
     for name, section in config.tokens.items():
+        strata, classifiers = section.strata, config.corpus[section.corpus].classifiers
+        if strata.quality_from is not None and strata.quality_from not in classifiers:
+            raise ValueError(
+                f"tokens.{name}.strata.quality_from: corpus {section.corpus} has no classifier "
+                f"{strata.quality_from!r}: {suggest_name(strata.quality_from, classifiers)}"
+            )
+        if strata.quality_from is None and any(not 0 < bound < 1 for bound in strata.quality):
+            raise ValueError(f"tokens.{name}.strata.quality: bounds of the quality must be between 0 and 1")
         for score in ("quality", "perplexity"):
+            if score == "quality" and strata.quality_from:
+                continue
             if section.strata.bin_bounds(score) and not getattr(config.corpus[section.corpus], score):
                 raise ValueError(
                     f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
@@ -266,9 +291,11 @@ def check_sections(config: Sections) -> None:
     Raises:
         ValueError: they do not.
     """
-    named = (_check_licenses, _check_references, _check_vocabularies, _check_perplexity, _check_strata)
+    named = (_check_licenses, _check_references, _check_vocabularies, _check_perplexity)
     for agrees in (
         *named,
+        _check_classifier_names,
+        _check_strata,
         _check_sampling,
         _check_training_starts,
         _check_memorization,

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.core.settings import Settings
 from pipeline.corpus.document_streams import add_scores, kept_documents_schema, read_kept_documents, read_scores
 from pipeline.corpus.documents import CONTAMINATED, DocumentWriter, read_file_metadata, write_removed
+from pipeline.corpus.settings import DecontaminateSettings
 
 NO_FILES: list[Path] = []
 
 
 def run(
-    settings: Settings,
+    settings: DecontaminateSettings,
     *,
     documents: Path,
     deduplicated: Path,
@@ -31,7 +31,7 @@ def run(
     The value of a removed document is `TASK: ITEM`, the item with the most matched n-grams.
 
     Args:
-        scores: files of scores of the unit's documents, if the corpus computes scores.
+        scores: files of scores of the unit's documents, if the corpus computes scores; those of classifiers last.
 
     Raises:
         InputError: the scores belong to other documents.
@@ -42,7 +42,7 @@ def run(
     for hit in pq.read_table(hits).to_pylist():
         if hit["found"] > best.get(hit["id"], (0, ""))[0]:
             best[hit["id"]] = hit["found"], f"{hit['task']}: {hit['item']}"
-    scored = read_scores(scores)
+    scored = read_scores(scores, settings.classifiers)
     listed = pa.array(sorted(best), pa.string())
     rows: list[dict[str, Any]] = []
     columns = add_scores(kept_documents_schema(documents).empty_table(), scored).schema

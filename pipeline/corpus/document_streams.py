@@ -208,13 +208,21 @@ def write_scores(
     return unit
 
 
-def read_scores(paths: Sequence[Path]) -> list[pa.Table]:
-    """Return the scores of the documents of a unit, one table per file."""
-    return [pq.read_table(path).replace_schema_metadata(None) for path in paths]
+def read_scores(paths: Sequence[Path], classifiers: Sequence[str] = ()) -> list[pa.Table]:
+    """Return the scores of the documents of a unit, one table per file.
+
+    Args:
+        classifiers: names of the columns of the last files, which corpus.classify writes for any name.
+    """
+    names = [None] * (len(paths) - len(classifiers)) + [*classifiers]
+    tables = [pq.read_table(path).replace_schema_metadata(None) for path in paths]
+    return [table.rename_columns(["id", name]) if name else table for name, table in zip(names, tables, strict=True)]
 
 
 def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
     """Return documents in the columns of FINAL_SCHEMA with their scores; a missing score is null.
+
+    Scores of other names follow `perplexity`.
 
     Args:
         documents: documents of the unit, with the columns of FINAL_SCHEMA except the scores.
@@ -230,8 +238,9 @@ def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
             raise InputError("the scores belong to other documents: delete them to compute them again")
         columns |= {name: table[name].take(places) for name in table.column_names if name != "id"}
     for name, values in columns.items():
-        documents = documents.append_column(FINAL_SCHEMA.field(name), values)
-    return documents.select(FINAL_SCHEMA.names)
+        documents = documents.append_column(pa.field(name, pa.float64()), values)
+    *names, last = FINAL_SCHEMA.names
+    return documents.select([*names, *(name for name in columns if name not in SCORES), last])
 
 
 def format_licenses(declared: str, documents: Mapping[str, int], own: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,6 +23,7 @@ from pipeline.sources.settings import Genre, ReadSettings, Rights, Source, UrlLi
 from pipeline.sources.spdx_licenses import canonical_license
 
 Label = Literal["good", "bad"]
+ColumnName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class SeedSet(Settings):
@@ -64,6 +65,71 @@ class SeedFile(Settings):
     license: str
     text_key: str
     held_out: bool
+
+
+class Classifier(Settings):
+    """A classifier that others trained: a fastText model, or a Transformers encoder exported to ONNX."""
+
+    path: str = Field(
+        min_length=1,
+        description="a .bin or .ftz of fastText, or a folder with model.onnx, tokenizer.json and, for the names of "
+        "labels, config.json; `{data}` stands for the run's data folder",
+    )
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="sha256 of that file, or of model.onnx")
+    license: str = Field(min_length=1, description="SPDX license of the model; one of allowed_licenses")
+    url: str | None = Field(default=None, description="where it is published")
+    label: str | None = Field(
+        default=None, description="label whose probability is the score; none: the single output of an ONNX model"
+    )
+    languages: list[str] = Field(default=[], description="only documents in these languages; in any where empty")
+    window_tokens: int = Field(
+        default=512, ge=8, description="ONNX: tokens that the model reads at a time, special tokens included"
+    )
+    long_texts: Literal["first", "mean"] = Field(
+        default="first",
+        description="ONNX: score of a text of several windows: that of the first, or the mean of all, weighted by "
+        "their tokens",
+    )
+
+    @field_validator("license")
+    @classmethod
+    def _spdx(cls, license: str) -> str:
+        return canonical_license(license)
+
+    @property
+    def is_fasttext(self) -> bool:
+        return self.path.endswith((".bin", ".ftz"))
+
+    @model_validator(mode="after")
+    def _fits_format(self) -> Classifier:
+        if self.is_fasttext and self.label is None:
+            raise ValueError("a fastText model needs a label, such as __label__hq: write the one to score by")
+        if self.is_fasttext and (windows := sorted({"window_tokens", "long_texts"} & self.model_fields_set)):
+            raise ValueError(f"a fastText model reads whole texts: remove {windows[0]}")
+        return self
+
+
+class ModelFile(Settings):
+    """A file of a model, identified by name and content; its folder does not matter."""
+
+    name: str
+    sha256: str
+
+
+class ClassifySettings(Settings):
+    """Settings of corpus.classify; a fastText model has no windows."""
+
+    files: list[ModelFile]
+    license: str
+    url: str | None = None
+    label: str | None = None
+    languages: list[str] = []
+    window_tokens: int | None = None
+    long_texts: Literal["first", "mean"] | None = None
+
+    def non_result_fields(self) -> dict[str, Any]:
+        """Return license and address, which change no score."""
+        return {"license": True, "url": True}
 
 
 class Perplexity(Settings):
@@ -110,6 +176,7 @@ class PublishSettings(Settings):
     keep_removed: bool
     filters: dict[str, Any]
     sources: list[PublishedSource]
+    classifiers: dict[str, ClassifySettings] = optional_later_field({}, description="by the name of the column")
 
 
 class Normalization(Settings):
@@ -260,6 +327,9 @@ class Corpus(Settings):
     quality: dict[str, QualitySeeds] = Field(
         default={}, description="by language, seed texts of the quality classifier; none: no quality score"
     )
+    classifiers: dict[ColumnName, Classifier] = Field(
+        default={}, description="by the name of its column, classifiers that others trained; none: no such column"
+    )
     perplexity: Perplexity | None = Field(default=None, description="compute perplexities under a model of the run")
     exclude_sources: list[str] = Field(default=[], description="sources of the run that are not in this corpus")
     broken_share: float = Field(
@@ -297,6 +367,9 @@ class Corpus(Settings):
                 raise ValueError(f"genres.{genre}: the corpus has no language {unknown[0]!r}: add it to languages")
         if unknown := sorted(self.quality.keys() - self.languages.keys()):
             raise ValueError(f"quality: the corpus has no language {unknown[0]!r}: add it to languages")
+        for name, classifier in self.classifiers.items():
+            if unknown := sorted({*classifier.languages} - self.languages.keys()):
+                raise ValueError(f"classifiers.{name}: the corpus has no language {unknown[0]!r}: add it to languages")
         return self
 
     def rules_for(self, source: Source, genre: Genre | None) -> dict[str, LanguageRules]:
@@ -319,6 +392,12 @@ class UnitSettings(ReadSettings):
 
     broken_share: float
     quarantine: bool = Field(default=False, description="skip a damaged file instead of stopping")
+
+
+class DecontaminateSettings(Settings):
+    """The names of the classifiers whose scores are columns of the final documents."""
+
+    classifiers: list[str] = optional_later_field([])
 
 
 class DeduplicateSettings(Settings):
@@ -391,9 +470,10 @@ class DescribedSource(Settings):
 
 
 class StatisticsSettings(Settings):
-    """Settings of corpus.statistics: the corpus, its sources, the language model and its minimum scores."""
+    """Settings of corpus.statistics: the corpus, its sources and classifiers, the language model, its minimum scores."""
 
     corpus: str
     language_model: str | None = None
     minimum_scores: dict[str, list[float]] = {}
     sources: list[DescribedSource]
+    classifiers: dict[str, ClassifySettings] = optional_later_field({}, description="by the name of the column")

@@ -108,9 +108,9 @@ def _identified_languages(kept: dict[str, Any], removed: Path) -> Iterator[tuple
             yield row["language"], Counter(documents=1, bytes=row["bytes"], mixed_documents=mixed)
 
 
-def _score_quartiles(final: list[Path]) -> dict[str, Any]:
+def _score_quartiles(final: list[Path], names: Iterable[str]) -> dict[str, Any]:
     quartiles = {}
-    for name in SCORES:
+    for name in names:
         columns = [pq.read_table(path, columns=[name])[name] for path in final]
         values = np.concatenate([column.drop_null().to_numpy() for column in columns])
         if len(values):
@@ -199,7 +199,8 @@ def run(
         _add_counts(totals, source_counts)
         source_counts["licenses"] = {license: dict(sizes) for license, sizes in sorted(licenses[name].items())}
         source_counts["refused_licenses"] = _most_frequent(refused[name])
-        if scores := _score_quartiles([kept[unit, STEPS[-1]]["path"] for unit in units if unit[0] == name]):
+        final_files = [kept[unit, STEPS[-1]]["path"] for unit in units if unit[0] == name]
+        if scores := _score_quartiles(final_files, [*SCORES, *settings.classifiers]):
             source_counts["scores"] = scores
     for key in ("raw_bytes", "read_bytes", "quarantined_bytes"):
         totals[key] = sum(source[key] for source in sources.values())
@@ -218,6 +219,8 @@ def run(
         "flags": {flag: dict(sorted(counted.items())) for flag, counted in sorted(flags.items())},
         "contamination": json.loads(contamination.read_text(encoding="utf-8")),
     }
+    if settings.classifiers:
+        content["classifiers"] = {name: one.model_dump(mode="json") for name, one in settings.classifiers.items()}
     for path in quality:
         content["quality"] = json.loads(path.read_text(encoding="utf-8"))
     statistics.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

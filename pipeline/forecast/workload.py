@@ -112,9 +112,10 @@ WORKLOADS: dict[str, StepWorkload] = {
     "opt_out.entries": StepWorkload(BYTES, _opt_out_source_bytes),
     "sources.manifest": StepWorkload(BYTES, _total_source_bytes),
     "corpus.filter": StepWorkload(BYTES, _CORPORA),
-    # Assume the classifier seeds and the perplexity model of the calibration runs.
+    # Assume the classifiers and the perplexity model of the calibration runs.
     "corpus.quality": StepWorkload(BYTES, _SCORED),
     "corpus.scores": StepWorkload(BYTES, _SCORED),
+    "corpus.classify": StepWorkload(BYTES, _sum_bytes_of_corpora(lambda config: config.scored_corpora("classifiers"))),
     "corpus.perplexity": StepWorkload(BYTES, _sum_bytes_of_corpora(lambda config: config.scored_corpora("perplexity"))),
     "corpus.signatures": StepWorkload(BYTES, _CORPORA),
     "opt_out.reserved": StepWorkload(BYTES, _opt_out_signature_bytes),

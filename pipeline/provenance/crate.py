@@ -81,6 +81,27 @@ def _add_pretrained_models(files: CrateFiles, settings: CrateSettings, records: 
             )
 
 
+def _add_classifiers(files: CrateFiles, settings: CrateSettings, records: list[Record]) -> None:
+    """Add the models of others that score documents, with their license and files."""
+    read: dict[str, dict[str, None]] = {}
+    for record in records:
+        if record.step == "corpus.classify":
+            identifiers = [files.file_identifier(entry) for entry in record.inputs if entry.name == "classifier"]
+            key = f"{record.instance['corpus']}/{record.instance['classifier']}"
+            read.setdefault(key, {}).update(dict.fromkeys(identifiers))
+    for key, taken in settings.classifiers.items():
+        identifier = files.graph.add_entity(
+            f"#classifier/{quote(key)}",
+            "Dataset",
+            name=f"classifier {key}: {taken.display_name}",
+            license=reference(files.graph.add_license(taken.license)),
+            url=taken.url,
+            hasPart=references(read.get(key, ())),
+        )
+        for file in read.get(key, ()):
+            files.graph.entities[file]["isPartOf"] = reference(identifier)
+
+
 def _add_log_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
     """Add the checkpoint of the attestation log before this crate, which the crate's hash then covers."""
     if checkpoint := checkpoint_before_attempt(run_directory, "provenance.crate"):
@@ -189,6 +210,7 @@ def _build_metadata(
     files.add_archived_records()
     files.add_parameters()
     _add_pretrained_models(files, settings, records)
+    _add_classifiers(files, settings, records)
     _add_log_checkpoint(graph, run_directory)
     for path, content in sorted(written.items()):
         files.add_file(path, sha256(content).hexdigest(), len(content), is_left_over=False)

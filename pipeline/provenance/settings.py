@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from pipeline.core.settings import Pretrained, Settings
+from pipeline.core.settings import Pretrained, Settings, optional_later_field
 
 
 class Timestamps(Settings):
@@ -42,6 +42,9 @@ class CrateSettings(Settings):
     provider: str | None = Field(None, description="who ran the pipeline and publishes the run")
     provider_url: str | None = Field(None, description="the provider's page")
     contact: str | None = None
+    classifiers: dict[str, Pretrained] = optional_later_field(
+        {}, description="by CORPUS/COLUMN, the models of others that score documents"
+    )
     pretrained: dict[str, Pretrained] = Field(
         default={}, exclude_if=lambda models: not models, description="what models of the run began with"
     )

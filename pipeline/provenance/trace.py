@@ -42,6 +42,13 @@ STAGE_ORDER = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain"
 RELATIVE_TOLERANCE = 1e-9  # of a number that was written as text and read again
 
 
+def _read_models_of_others(records: list[Record], step: str, key: str) -> dict[str, Pretrained]:
+    """Return the models that the settings of a step name, which have the licenses of today; none without its record."""
+    record = next((record for record in records if record.step == step), None)
+    models = (record.settings.get(key) or {}) if record else {}
+    return {name: Pretrained.model_validate(model) for name, model in models.items()}
+
+
 class _FileLineage:
     """Writes the tree of jobs behind a file; a job that occurs again is only referred to."""
 
@@ -49,9 +56,8 @@ class _FileLineage:
         self.run_directory = run_directory
         self.whole_commands = whole_commands
         self.made = map_producers(records)
-        page = next((record for record in records if record.step == "report.page"), None)
-        taken = (page.settings.get("pretrained") or {}) if page else {}
-        self.pretrained = {name: Pretrained.model_validate(model) for name, model in taken.items()}
+        self.pretrained = _read_models_of_others(records, "report.page", "pretrained")
+        self.classifiers = _read_models_of_others(records, "provenance.crate", "classifiers")
         self.account: EnergyAccounting | None = read_energy_accounting(run_directory)
         self.attempts: dict[tuple[object, ...], list[Attempt]] = {}
         files = FileStore(run_directory).find_all(layout.ATTEMPT)
@@ -124,6 +130,12 @@ class _FileLineage:
         if record.step == "pretrain.adopt" and (taken := self.pretrained.get(str(record.instance["model"]))):
             self.licenses[f"model {taken.display_name}"] = taken.license
             return f", model {taken.display_name}, license {taken.license}"
+        if record.step == "corpus.classify":
+            used = self.classifiers.get(f"{record.instance['corpus']}/{record.instance['classifier']}")
+            if used is None:  # no crate yet
+                return ""
+            self.licenses[f"classifier {used.display_name}"] = used.license
+            return f", classifier {used.display_name}, license {used.license}"
         name = str(record.instance.get("source", ""))
         manifest = layout.MANIFEST.path(self.run_directory, source=name)
         if not name or not manifest.is_file():

@@ -187,6 +187,7 @@ def summarize_corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json
             for name, part in sorted(content["sources"].items())
             for score, score_counts in sorted(part.get("scores", {}).items(), reverse=True)
         ],
+        "classifiers": sorted((content.get("classifiers") or {}).items()),
         "personal_data": sorted((content.get("personal_data") or {}).items()),
         "flags": sorted((content.get("flags") or {}).items()),
         "contamination": [

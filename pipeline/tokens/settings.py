@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Settings, optional_later_field
 
 MINIMUM_CHARACTERS = 40
 """Shorter parts of a text, below about seven words, are in many documents by chance."""
@@ -37,7 +37,12 @@ class Strata(Settings):
     cluster_size: list[Annotated[int, Field(ge=2)]] = Field(
         default=[], description="bounds of bins of the number of copies that a document represents, itself included"
     )
-    quality: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[], description="bounds of bins of the quality")
+    quality: list[float] = Field(
+        default=[], description="bounds of bins of the quality; between 0 and 1 without quality_from"
+    )
+    quality_from: str | None = optional_later_field(
+        None, description="the classifier of the corpus whose score is the quality; none: the one trained on seeds"
+    )
     perplexity: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default=[], description="bounds of bins of the perplexity"
     )
@@ -51,7 +56,11 @@ class Strata(Settings):
 
     def list_configured_strata(self) -> list[str]:
         """Return the configured strata, in the order of the keys."""
-        return [name for name in type(self).model_fields if getattr(self, name)]
+        return [name for name in type(self).model_fields if getattr(self, name) and name != "quality_from"]
+
+    def column(self, name: str) -> str:
+        """Return the column of documents that a stratum divides."""
+        return self.quality_from if name == "quality" and self.quality_from else name
 
     def bin_bounds(self, name: str) -> list[float]:
         """Return the bounds of the bins of `cluster_size`, `quality` or `perplexity`."""

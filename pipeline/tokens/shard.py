@@ -217,7 +217,7 @@ class _ShardWriter:
 
 def stratum_columns(strata: Strata) -> list[str]:
     """Return the columns of documents that determine their groups: source, language and columns of strata."""
-    return [*GROUP, *(name for name in strata.list_configured_strata() if name != "genre")]
+    return [*GROUP, *(strata.column(name) for name in strata.list_configured_strata() if name != "genre")]
 
 
 def assign_strata(
@@ -240,7 +240,7 @@ def assign_strata(
         else:
             bounds = strata.bin_bounds(name)
             names = np.array([*bin_names(bounds), UNKNOWN])
-            values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
+            values = batch.column(strata.column(name)).cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
             places = np.searchsorted(bounds, values, side="right")
             columns[name] = pa.array(names[np.where(np.isnan(values), len(names) - 1, places)], pa.string())
     return pa.table(columns)
@@ -255,7 +255,7 @@ def group_condition(group: Mapping[str, str], strata: Strata, licenses: Mapping[
         elif name == "license":
             condition &= pc.coalesce(pc.field(name), pa.scalar(licenses.get(group["source"]), pa.string())) == wanted
         elif name != "genre":
-            condition &= _bin_condition(name, wanted, strata.bin_bounds(name))
+            condition &= _bin_condition(strata.column(name), wanted, strata.bin_bounds(name))
     return condition
 
 

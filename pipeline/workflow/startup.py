@@ -155,6 +155,9 @@ class Startup:
         make_forecast_plan(config)  # reports a calibration run that is not a run
         for scored in config.scored_corpora("quality"):
             config.quality_training_files(scored)  # reports a missing file of seeds
+        for scored in config.scored_corpora("classifiers"):
+            for name in config.corpus[scored].classifiers:
+                config.classifier_files(scored, name)  # reports a missing file of a model
         # Reports a pretrained model that is missing or has another shape.
         for model in config.models if self.is_main_process else ():
             for turned in config.list_rope_changes(model):

@@ -122,7 +122,11 @@ def croissant_metadata(
         encoding_formats=[PARQUET],
         includes=[file["path"] for file in dataset["files"]],
     )
-    fields = [_make_field(context, column, RECORDS, COLUMNS, file_set=FILES) for column in pq.read_schema(first)]
+    texts = COLUMNS | {
+        name: f"the score of the text by the classifier {one.files[0].name}, license {one.license}, where it has one"
+        for name, one in settings.classifiers.items()
+    }
+    fields = [_make_field(context, column, RECORDS, texts, file_set=FILES) for column in pq.read_schema(first)]
     records = _make_record_set(context, RECORDS, "one record for each document", "id", fields)
     # Documents without their own license have the license in this table.
     table = _make_file(context, SOURCES_FILE, sources.stat().st_size, hash_file(sources))

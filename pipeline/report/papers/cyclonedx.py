@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -103,6 +104,31 @@ def _corpus_component(corpus: Json) -> Json:
         "data": [data],
         "properties": _properties({"bytes": totals["bytes_out"], "documents": totals["documents_out"]}, "polder:"),
     }
+
+
+def _classifier_components(corpus: Json) -> list[Json]:
+    """Return the models of others that score the documents of a corpus."""
+    return [
+        _without_empty(
+            {
+                "type": "machine-learning-model",
+                "bom-ref": f"classifier/{corpus['name']}/{name}",
+                "name": one["files"][0]["name"],
+                "licenses": _licenses([one["license"]]),
+                "externalReferences": _external_references(distribution=safe_url(one["url"])),
+                "components": [
+                    {
+                        "type": "file",
+                        "bom-ref": f"classifier/{corpus['name']}/{name}/{file['name']}",
+                        "name": file["name"],
+                        "hashes": [{"alg": "SHA-256", "content": file["sha256"]}],
+                    }
+                    for file in one["files"]
+                ],
+            }
+        )
+        for name, one in corpus["classifiers"]
+    ]
 
 
 def _energy(model: ModelFacts, provider: str) -> Json | None:
@@ -257,9 +283,11 @@ def build_cyclonedx_document(
     """Return the bill of materials; its time and serial number follow from the records, as do all its bytes."""
     texts = {source.name: _source_component(source) for source in sources}
     corpora = {corpus["name"]: _corpus_component(corpus) for corpus in page["corpora"]}
+    classifiers = {corpus["name"]: _classifier_components(corpus) for corpus in page["corpora"]}
     depends: dict[str, list[str]] = {
         corpora[corpus["name"]]["bom-ref"]: [
-            texts[name]["bom-ref"] for name, part in corpus["sources"] if name in texts and part["documents_out"]
+            *(texts[name]["bom-ref"] for name, part in corpus["sources"] if name in texts and part["documents_out"]),
+            *(one["bom-ref"] for one in classifiers[corpus["name"]]),
         ]
         for corpus in page["corpora"]
     }
@@ -270,7 +298,7 @@ def build_cyclonedx_document(
         bases += [base] if (base := _base_component(model)) else []
         base_references = [base["bom-ref"]] if base else []
         depends[f"model/{model.name}"] = [entry["bom-ref"] for entry in read] + base_references
-    components = [*own, *bases, *corpora.values(), *texts.values()]
+    components = [*own, *bases, *chain(*classifiers.values()), *corpora.values(), *texts.values()]
     ended = max((record.ended for record in reader.records), default="1970-01-01T00:00:00")
     content = {
         "$schema": SCHEMA,

@@ -162,6 +162,22 @@ def build_spdx_document(
         )
         used = [texts[name] for name, part in corpus["sources"] if name in texts and part["documents_out"]]
         document.relate(corpora[corpus["name"]], "descendantOf", used)
+        scored_by = []
+        for name, one in corpus["classifiers"]:
+            scored_by.append(
+                document.add(
+                    "ai_AIPackage",
+                    f"classifier/{corpus['name']}/{name}",
+                    name=one["files"][0]["name"],
+                    software_primaryPurpose="model",
+                    software_downloadLocation=safe_url(one["url"]),
+                    verifiedUsing=[
+                        {"type": "Hash", "algorithm": "sha256", "hashValue": one["files"][0]["sha256"]},
+                    ],
+                )
+            )
+            document.relate(scored_by[-1], "hasDeclaredLicense", [document.license(one["license"])])
+        document.relate(corpora[corpus["name"]], "usesTool", scored_by)
     for model in models:
         shown = next(entry for entry in page["models"] if entry["name"] == model.name)
         weights = [*hash_weights(reader, model).values()]

@@ -19,6 +19,7 @@ from pipeline.corpus.decontamination.settings import (
 from pipeline.corpus.settings import (
     DISCLOSURE_KEYS,
     Corpus,
+    DecontaminateSettings,
     DescribedSource,
     DuplicateSelection,
     PublishedSource,
@@ -30,7 +31,7 @@ from pipeline.report.settings import ProviderStatements
 from pipeline.sources.settings import Genre
 from pipeline.workflow.common_settings import select_matching_values
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, wait_for_same_batch
+from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, classifiers_of, wait_for_same_batch
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
     UNIT_NEEDS,
@@ -84,10 +85,7 @@ def count_items_settings(config: Config, i: Wildcards) -> Settings:
 
 def required_score_batches(run: RunFiles, w: Wildcards) -> list[str]:
     """Return what a batch of a corpus waits for so that its documents have scores; nothing where they get none."""
-    return [
-        run.batch_record_path(step, w["corpus"], w["source"], w["batch"])
-        for step, _ in _score_steps(run.config, w["corpus"])
-    ]
+    return [run.batch_record_path(*step, w["source"], w["batch"]) for step, _ in _score_steps(run.config, w["corpus"])]
 
 
 def unit_score_files(run: RunFiles, w: Wildcards) -> list[str]:
@@ -96,9 +94,14 @@ def unit_score_files(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.file(place, corpus=w["corpus"], source=w["source"], unit="%unit") for place in places]
 
 
-def _score_steps(config: Config, corpus: str) -> list[tuple[str, layout.PathTemplate]]:
+def _score_steps(config: Config, corpus: str) -> list[tuple[tuple[str, ...], layout.PathTemplate]]:
+    """Return the steps that score a corpus, each with its wildcards before the source, and their places."""
     steps = {"quality": ("corpus.scores", layout.SCORES), "perplexity": ("corpus.perplexity", layout.PERPLEXITY)}
-    return [step for score, step in steps.items() if getattr(config.corpus[corpus], score)]
+    own = [((step, corpus), place) for score, (step, place) in steps.items() if getattr(config.corpus[corpus], score)]
+    return own + [
+        (("corpus.classify", corpus, name), layout.CLASSIFIER_SCORES.fill(classifier=name))
+        for name in sorted(config.corpus[corpus].classifiers)
+    ]
 
 
 DEDUPLICATED_BATCH = (
@@ -123,6 +126,7 @@ def statistics_settings(config: Config, i: Wildcards) -> Settings:
             code: sorted({of_source[code].minimum_score for of_source in rules}) for code in sorted(section.languages)
         },
         sources=[DescribedSource.model_validate(entry) for entry in described],
+        classifiers=classifiers_of(config, i["corpus"]),
     )
 
 
@@ -138,6 +142,7 @@ def publish_settings(config: Config, i: Wildcards) -> Settings:
         contact=config.run.contact,
         stated={key: text for key in DISCLOSURE_KEYS if (text := answers.text(key))},
         keep_removed=section.keep_removed,
+        classifiers=classifiers_of(config, i["corpus"]),
         filters=_filter_thresholds(section, {config.genre(source.name) for source in sources}),
         sources=[
             PublishedSource(
@@ -217,6 +222,7 @@ STEPS = (
         "corpus.decontaminate",
         CORPUS_BATCH,
         "Write the final documents of {wildcards.source}, batch {wildcards.batch}",
+        lambda config, i: DecontaminateSettings(classifiers=sorted(config.corpus[i["corpus"]].classifiers)),
         inputs=(
             *DEDUPLICATED_BATCH,
             wait_for_input("found", layout.CONTAMINATED_FOLDER),

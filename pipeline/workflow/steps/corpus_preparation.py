@@ -9,12 +9,14 @@ from pipeline import layout
 from pipeline.config.configuration import URL_LIST_NAMES, Config
 from pipeline.core.settings import Settings
 from pipeline.corpus.settings import (
+    ClassifySettings,
     Corpus,
     DeduplicateSettings,
     DuplicateSelection,
     EqualKeysSettings,
     FilterSettings,
     FindDuplicatesSettings,
+    ModelFile,
     PerplexitySettings,
     QualitySettings,
     SeedFile,
@@ -55,6 +57,15 @@ SCORED_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.s
 SCORED_CORPUS_BATCH = batch_instances(
     ("corpus", "source"),
     lambda c: [(name, source) for name in c.scored_corpora("quality") for source in c.corpus_sources(name)],
+)
+CLASSIFIED_CORPUS_BATCH = batch_instances(
+    ("corpus", "classifier", "source"),
+    lambda c: [
+        (name, classifier, source)
+        for name in c.scored_corpora("classifiers")
+        for classifier in c.corpus[name].classifiers
+        for source in c.corpus_sources(name)
+    ],
 )
 READ_CORPUS_BATCH = batch_instances(
     ("corpus", "source"),
@@ -135,6 +146,27 @@ def quality_settings(config: Config, i: Wildcards) -> Settings:
         for language, seeds in sorted(section.quality.items())
     }
     return QualitySettings(normalization=section.normalization, languages=languages)
+
+
+def classify_settings(config: Config, i: Wildcards) -> ClassifySettings:
+    section = config.corpus[i["corpus"]].classifiers[i["classifier"]]
+    model, *others = config.classifier_files(i["corpus"], i["classifier"])
+    windows = {"window_tokens": None, "long_texts": None} if section.is_fasttext else {}
+    return ClassifySettings(
+        files=[
+            ModelFile(name=model.name, sha256=section.sha256),
+            *(ModelFile(name=file.name, sha256=file_sha256(file)) for file in others),
+        ],
+        **select_matching_values(ClassifySettings, section) | windows,
+    )
+
+
+def classifiers_of(config: Config, corpus: str) -> dict[str, ClassifySettings]:
+    """Return the classifiers of a corpus that others trained, by the name of their column."""
+    return {
+        name: classify_settings(config, {"corpus": corpus, "classifier": name})
+        for name in sorted(config.corpus[corpus].classifiers)
+    }
 
 
 def equal_keys_settings(config: Config, i: Wildcards) -> Settings:
@@ -236,6 +268,22 @@ STEPS = (
         inputs=(*FILTERED_BATCH, Input("model", layout.QUALITY_MODEL)),
         outputs=(Output("scores", layout.SCORES),),
         need=UNIT_NEEDS,
+    ),
+    Step(
+        "corpus.classify",
+        CLASSIFIED_CORPUS_BATCH,
+        "Score {wildcards.source}, batch {wildcards.batch}, of the corpus {wildcards.corpus} by {wildcards.classifier}",
+        classify_settings,
+        inputs=(
+            *FILTERED_BATCH,
+            Input(
+                "classifier",
+                lambda run, w: [*map(str, run.config.classifier_files(w["corpus"], w["classifier"]))],
+                is_ancient=True,
+            ),
+        ),
+        outputs=(Output("scores", layout.CLASSIFIER_SCORES),),
+        need=ResourceNeeds("batch", 240, 1_000_000, 4000, 4.0),
     ),
     Step(
         "corpus.perplexity",

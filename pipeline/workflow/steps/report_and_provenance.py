@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.item_files import list_count_only_item_files
-from pipeline.core.settings import Settings
+from pipeline.core.settings import Pretrained, Settings
 from pipeline.forecast.calibration import make_forecast_plan
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch_command import launcher_name
@@ -151,6 +151,11 @@ def crate_settings(config: Config, i: Wildcards) -> Settings:
         provider=config.run.provider,
         provider_url=config.run.provider_url,
         contact=config.run.contact,
+        classifiers={
+            f"{corpus}/{name}": Pretrained(folder=one.path, name=Path(one.path).name, license=one.license, url=one.url)
+            for corpus, section in config.corpus.items()
+            for name, one in section.classifiers.items()
+        },
         pretrained=pretrained_models(config),
     )
 
