@@ -470,7 +470,7 @@ class DescribedSource(Settings):
 
 
 class StatisticsSettings(Settings):
-    """Settings of corpus.statistics: the corpus, its sources and classifiers, the language model, its minimum scores."""
+    """Settings of corpus.statistics: the corpus, its sources and classifiers, the language model and minimum scores."""
 
     corpus: str
     language_model: str | None = None
