@@ -241,3 +241,23 @@ def test_configuration_checks_stratum_names() -> None:
 def test_shards_without_strata_have_source_and_language(built: Path) -> None:
     assert TokenReader(built, "train").grouped_by == ["source", "language"]
     assert np.all([len(group) == 2 for group in TokenReader(built, "train").groups])
+
+
+def test_quality_can_be_the_score_of_a_classifier(tmp_path: Path) -> None:
+    strata = Strata(quality=[2.5, 4.0], quality_from="edu")
+    values = [-1.0, 2.5, 3.9, 4.0, None]
+    batch = pa.record_batch({"source": ["s"] * 5, "language": ["nl"] * 5, "edu": values, "quality": [0.1] * 5})
+    assert stratum_columns(strata) == ["source", "language", "edu"]
+    assigned = assign_strata(batch, strata, {}, {}).to_pylist()
+    assert [row["quality"] for row in assigned] == ["below 2.5", "from 2.5", "from 2.5", "from 4", "unknown"]
+    assert [batch.filter(group_condition(group, strata, {})).num_rows for group in assigned] == [1, 2, 2, 1, 1]
+    assert Strata(quality=[0.5]).model_dump() == {**Strata().model_dump(), "quality": [0.5]}
+    assert "quality_from" not in Strata().model_dump() and strata.list_configured_strata() == ["quality"]
+    raw = micro(strata=strata.model_dump(), sampling={"by": "quality", "epochs": {"from 4": 2}})
+    with pytest.raises(InputError, match=r"tokens\.main\.strata\.quality_from: corpus main has no classifier 'edu'"):
+        parse_configuration(raw)
+    model = {"path": "edu", "sha256": "0" * 64, "license": "CC0-1.0"}
+    raw["corpus"]["main"] |= {"classifiers": {"edu": model}}
+    assert parse_configuration(raw).tokens["main"].strata == strata
+    with pytest.raises(InputError, match="bounds of the quality must be between 0 and 1"):
+        parse_configuration(micro(strata={"quality": [0.5, 1.0]}, sampling={}))
