@@ -247,6 +247,14 @@ def base_configuration(folder: Path) -> dict[str, Any]:
         "deduplication": {"paragraphs": True},
         "languages": {"nl": {"quality": {}, "repetition": {}, "fineweb": {}, "c4": {}, "nordic_pile": {}}, "en": {}},
     }
+    (folder / "encoder").mkdir(exist_ok=True)
+    for name in ("hq.bin", "encoder/model.onnx", "encoder/tokenizer.json"):
+        (folder / name).write_bytes(b"")
+    known = {"sha256": "0" * 64, "license": "CC0-1.0"}
+    raw["corpus"]["main"]["classifiers"] = {
+        "edu": {"path": "{data}/encoder", **known},
+        "hq": {"path": "{data}/hq.bin", "label": "__label__hq", **known},
+    }
     raw["tokens"]["main"]["strata"] = {"genre": True}
     for section in ("corpus", "tokenizer", "tokens"):  # for keys that name one of them
         raw[section]["other"] = copy.deepcopy(raw[section]["main"])

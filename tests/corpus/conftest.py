@@ -30,7 +30,9 @@ from pipeline.corpus import (
 from pipeline.corpus.decontamination.settings import ContaminationThresholds, NgramSelection, NgramsSettings
 from pipeline.corpus.documents import DOCUMENT_SCHEMA
 from pipeline.corpus.settings import (
+    ClassifySettings,
     Corpus,
+    DecontaminateSettings,
     DeduplicateSettings,
     FilterSettings,
     FindDuplicatesSettings,
@@ -110,6 +112,7 @@ class Chain:
     reading: dict[str, Any] = field(default_factory=dict)
     damaged_share: float = 0.0
     scored: bool = False
+    classifiers: dict[str, ClassifySettings] = field(default_factory=dict)
     model: list[Path] = field(default_factory=list)
 
     def filter(self, source: str, files: dict[str, bytes]) -> dict[str, Any]:
@@ -223,13 +226,14 @@ class Chain:
         )
         return {
             source: decontaminate.run(
-                Settings(),
+                DecontaminateSettings(classifiers=[*self.classifiers]),
                 documents=self.folder / f"{source}.filtered",
                 deduplicated=self.folder / f"{source}.deduplicated",
                 hits=self.folder / "contaminated" / f"{source}.0.parquet",
                 final=self.folder / f"{source}.final",
                 removed=self.folder / f"{source}.decontaminate",
-                scores=[self.folder / f"{source}.scores"] if self.scored else [],
+                scores=[self.folder / f"{source}.scores"] * self.scored
+                + [self.folder / f"{source}.{name}" for name in self.classifiers],
             )
             for source in sources
         }
@@ -243,6 +247,7 @@ class Chain:
                 {
                     "corpus": "main",
                     "sources": described,
+                    "classifiers": self.classifiers,
                     "language_model": self.model[0].name if self.model else None,
                     "minimum_scores": {code: [rules.minimum_score] for code, rules in self.corpus.languages.items()},
                 }

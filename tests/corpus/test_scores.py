@@ -14,8 +14,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
-from pipeline.corpus.document_streams import add_scores, read_scores
+from pipeline.corpus.document_streams import add_scores, read_scores, write_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
+from pipeline.corpus.settings import ClassifySettings
 
 
 @pytest.fixture
@@ -88,3 +89,32 @@ def test_scores_are_in_final_documents_and_statistics(
     summary = content["sources"]["s"]["scores"]
     assert summary == {"quality": {"documents": len(dutch), "quartiles": pytest.approx(expected)}}
     assert "scores" not in content["sources"]["t"] and "quality" not in content
+
+
+def test_scores_of_classifiers_are_columns_of_final_documents_and_in_statistics(
+    new_chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
+    chain = new_chain()
+    chain.filter("s", {"x.jsonl": as_json_lines(texts)})
+    documents = chain.folder / "s.filtered"
+    values = {"edu": lambda row: float(len(row["text"])), "hq": lambda row: 0.5 if row["language"] == "nl" else np.nan}
+    for name, value in values.items():
+
+        def compute(table: pa.Table, value: Any = value) -> Any:
+            return np.array([value(row) for row in table.to_pylist()])
+
+        write_scores(documents, chain.folder / f"s.{name}", "quality", ["text", "language"], compute)
+    file = {"files": [{"name": "edu.bin", "sha256": "0" * 64}], "license": "MIT"}
+    chain.classifiers = {name: ClassifySettings.model_validate(file) for name in values}
+    chain.deduplicate(["s"])
+    schema = pq.read_schema(chain.folder / "s.final")
+    assert schema.names == [*FINAL_SCHEMA.names[:-1], "edu", "hq", "id_hash"]
+    rows = chain.rows("s.final")
+    assert [row["edu"] for row in rows] == [len(row["text"]) for row in rows]
+    assert {(row["language"], row["hq"]) for row in rows} == {("nl", 0.5), ("en", None)}
+    assert {(row["quality"], row["perplexity"]) for row in rows} == {(None, None)}
+    content = chain.statistics(["s"])
+    scores = content["sources"]["s"]["scores"]
+    assert list(scores) == ["edu", "hq"] and scores["hq"]["quartiles"] == [0.5] * 3
+    assert scores["edu"]["documents"] == len(rows)
+    assert content["classifiers"]["hq"] == chain.classifiers["hq"].model_dump()

@@ -187,3 +187,21 @@ def test_pretrained_base_model_is_included_with_its_license(finished: Path) -> N
     assert base["license"] == {"@id": "https://spdx.org/licenses/Apache-2.0"}
     assert (base["name"], base["url"]) == ("large", "https://example.org/large")
     assert graph[base["mentions"]["@id"]]["sha256"] == "ab" * 32
+
+
+def test_classifier_is_included_with_its_license_and_is_no_file_of_a_source(finished: Path) -> None:
+    (filtered, *_) = sorted(finished.glob(f"{layout.RECORDS}/corpus.filter.*.json"))
+    content = json.loads(filtered.read_text())
+    raw = {"name": "classifier", "path": "data:hq.bin", "sha256": "ab" * 32, "bytes": 7}
+    instance = {**content["instance"], "classifier": "hq"}
+    scored = {**content, "step": "corpus.classify", "instance": instance, "inputs": [raw], "outputs": []}
+    filtered.with_name(filtered.name.replace("filter", "classify.hq")).write_text(json.dumps(scored))
+    key, taken = f"{instance['corpus']}/hq", {"folder": "{data}/hq.bin", "name": "hq.bin", "license": "CC-BY-4.0"}
+    describe(finished, [finished / name for name in list_artifacts(finished)], classifiers={key: taken})
+    graph = entities(finished)
+    model = graph[f"#classifier/{key}"]
+    assert model["license"] == {"@id": "https://spdx.org/licenses/CC-BY-4.0"}
+    file = graph[model["hasPart"]["@id"]]
+    assert [file["sha256"], file["isPartOf"]] == ["ab" * 32, {"@id": f"#classifier/{key}"}]
+    mentioned = graph[f"sources/{instance['source']}/"].get("mentions", [])
+    assert {"@id": file["@id"]} not in (mentioned if isinstance(mentioned, list) else [mentioned])

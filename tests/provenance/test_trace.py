@@ -61,6 +61,23 @@ def test_trace_shows_pretrained_weights_with_their_license(finished: Path) -> No
     assert lines[-1] == "model large: Apache-2.0"
 
 
+def test_trace_shows_a_classifier_with_its_own_license(finished: Path) -> None:
+    path = sorted(finished.glob("provenance/records/corpus.filter.*.json"))[0]
+    record = json.loads(path.read_text())
+    outside = {"name": "classifier", "path": "data:hq.bin", "sha256": "ab" * 32, "bytes": 7}
+    instance = {**record["instance"], "classifier": "hq"}
+    path.write_text(json.dumps({**record, "step": "corpus.classify", "instance": instance, "inputs": [outside]}))
+    file = record["outputs"][0]["path"]
+    (line,) = [line for line in RunTracer(finished).trace_file(file) if "hq.bin" in line]
+    assert line.endswith("7 bytes)"), "without a crate nothing states its license, and it has not that of the source"
+    (crate,) = finished.glob("provenance/records/provenance.crate*.json")
+    content = json.loads(crate.read_text())
+    named = {f"{instance['corpus']}/hq": {"folder": "{data}/hq.bin", "license": "CC-BY-4.0"}}
+    crate.write_text(json.dumps({**content, "settings": {**content["settings"], "classifiers": named}}))
+    (line,) = [line for line in RunTracer(finished).trace_file(file) if "hq.bin (" in line]
+    assert line.endswith("7 bytes), classifier hq.bin, license CC-BY-4.0")
+
+
 def test_trace_without_the_report_or_readings_shows_energy_as_not_measured(finished: Path) -> None:
     path = finished / "report/energy.json"
     accounting = json.loads(path.read_text())

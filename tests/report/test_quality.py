@@ -36,3 +36,25 @@ def test_classifiers_are_next_to_baselines_and_sources_have_quartiles(run_folder
     assert f"{first} quality 1,027 0.2500 0.5000 0.8124" in text
     dutch = outline(made(run_folder, language="nl")["page"]).text
     assert "uit dezelfde bestanden 1.200 70 de classificator" in dutch and f"{first} kwaliteit 1.027" in dutch
+
+
+def test_scores_of_other_classifiers_have_their_model_and_license(run_folder: Any) -> None:
+    content = run_folder.read("corpus/main/statistics.json")
+    first = sorted(content["sources"])[0]
+    content["sources"][first]["scores"] = {"edu": {"documents": 7, "quartiles": [-1.5, 2.0, 3.25]}}
+    content["classifiers"] = {"edu": CLASSIFIER}
+    run_folder.write("corpus/main/statistics.json", content)
+    text = outline(made(run_folder)["page"]).text
+    assert f"{first} edu 7 −1.5000 2.0000 3.2500" in text
+    assert "The score edu is by a classifier (a model that rates texts) that others trained: <b>.onnx, sha256 " in text
+    assert f"{'ab' * 8}…, license Apache-2.0." in text
+    dutch = outline(made(run_folder, language="nl")["page"]).text
+    assert "De score edu komt van een classificator" in dutch
+
+
+CLASSIFIER = {
+    "files": [{"name": "<b>.onnx", "sha256": "ab" * 32}, {"name": "tokenizer.json", "sha256": "cd" * 32}],
+    "license": "Apache-2.0",
+    "url": "https://example.org/edu",
+    "label": None,
+}

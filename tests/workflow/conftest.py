@@ -35,12 +35,15 @@ def everything(tmp_path: Path) -> Config:
     ]
     seeds = {"good": [{"path": "{data}/good.jsonl", "license": "CC0-1.0"}]}
     seeds["bad"] = [{**seeds["good"][0], "path": "{data}/bad.jsonl"}]
+    (tmp_path / "hq.bin").write_text("")
+    classifier = {"path": "{data}/hq.bin", "sha256": "0" * 64, "license": "CC0-1.0", "label": "__label__hq"}
     main = raw["corpus"]["main"]
     raw["corpus"] |= {
         "alike": main,
         "scored": {
             "decontamination": {"suites": ["dutch"]},
             "quality": {"nl": seeds, "en": seeds},
+            "classifiers": {"hq": classifier},
             "perplexity": {"model": "base", "tokens": 64},
             "deduplication": {"jobs": 3},
         },

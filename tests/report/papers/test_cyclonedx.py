@@ -12,6 +12,7 @@ from pipeline.report.papers.facts import format_kilowatt_hours
 from tests.report.example import Run
 from tests.report.papers.test_papers import written
 from tests.report.papers.test_summary_score import STATED
+from tests.report.test_quality import CLASSIFIER
 
 CARD = {
     "model_license": "Apache-2.0",
@@ -209,6 +210,25 @@ def test_pretrained_base_model_is_a_dependency_component(stated: Run) -> None:
     assert base["licenses"] == [{"expression": "Apache-2.0"}]
     assert base["externalReferences"] == [{"type": "distribution", "url": "https://example.org/large"}]
     assert {"ref": "model/base", "dependsOn": ["corpus/main", "pretrained/base"]} in content["dependencies"]
+
+
+def test_classifier_of_a_corpus_is_a_component_with_license_and_hashes(stated: Run) -> None:
+    statistics = stated.read("corpus/main/statistics.json")
+    stated.write("corpus/main/statistics.json", {**statistics, "classifiers": {"edu": CLASSIFIER}})
+    content = bill(stated)
+    (edu,) = [one for one in content["components"] if one["bom-ref"] == "classifier/main/edu"]
+    assert edu["licenses"] == [{"expression": "Apache-2.0"}]
+    assert edu["externalReferences"] == [{"type": "distribution", "url": "https://example.org/edu"}]
+    assert [file["hashes"][0]["content"] for file in edu["components"]] == ["ab" * 32, "cd" * 32]
+    (corpus,) = [one for one in content["dependencies"] if one["ref"] == "corpus/main"]
+    assert "classifier/main/edu" in corpus["dependsOn"]
+    graph = json.loads((written(stated) / "spdx.json").read_text())["@graph"]
+    (package,) = [one for one in graph if one.get("spdxId", "").endswith(":classifier/main/edu")]
+    assert package["verifiedUsing"][0]["hashValue"] == "ab" * 32
+    (uses,) = [one for one in graph if one.get("relationshipType") == "usesTool"]
+    assert uses["from"].endswith(":corpus/main") and uses["to"] == [package["spdxId"]]
+    licensed = [one for one in graph if one.get("from") == package["spdxId"]]
+    assert [one["relationshipType"] for one in licensed] == ["hasDeclaredLicense"]
 
 
 def test_same_run_gives_the_same_bill_and_other_weights_another_serial_number(stated: Run) -> None:
