@@ -112,12 +112,12 @@ def test_another_file_than_stated_is_not_read(tmp_path: Path) -> None:
 # ONNX
 
 
-def tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def tokenizer(folder: Path, vocabulary: int = 400) -> PreTrainedTokenizerFast:
     """Write a tokenizer that cuts and pads, as published ones do; return it as Transformers reads it."""
     one = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     one.normalizer, one.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    one.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special))
+    one.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=special))
     one.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
