@@ -283,6 +283,7 @@ STEPS = (
             ),
         ),
         outputs=(Output("scores", layout.CLASSIFIER_SCORES),),
+        options=("operation",),
         need=ResourceNeeds("batch", 240, 1_000_000, 4000, 4.0),
     ),
     Step(
