@@ -50,7 +50,7 @@ def tabulate_document_losses(held_out: ValidationSet, loss_D: npt.NDArray[np.flo
         loss_D: the summed loss of each in nats.
     """
     number_D = sample_documents(held_out)
-    sources = [source for source, _ in held_out.groups]
+    sources = [source for source, *_ in held_out.groups]  # strata may follow the language
     values = (
         held_out.id_hash_D[number_D].tolist(),
         [sources[group] for group in held_out.group_D[number_D]],
