@@ -32,6 +32,15 @@ def groups(*sizes: int) -> Any:
     )
 
 
+def test_source_of_a_document_is_named_where_strata_follow_the_language() -> None:
+    held_out: Any = SimpleNamespace(
+        group_D=np.array([0, 1, 1]),
+        groups=[("s", "nl", "below 0.5"), ("t", "nl", "from 0.5")],
+        **{name: np.arange(3) for name in ("id_hash_D", "bytes_D", "tokens_D")},
+    )
+    assert tabulate_document_losses(held_out, np.ones(3))["source"] == ["s", "t", "t"]
+
+
 def test_each_row_belongs_to_its_document_in_the_shards(tokens: dict[str, Path], tmp_path: Path) -> None:
     held_out = ValidationSet(tokens["index"])
     loss_D = np.arange(len(held_out.tokens_D)) + 0.125
