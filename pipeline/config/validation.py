@@ -151,9 +151,8 @@ def _check_strata(config: Sections) -> None:
         if strata.quality_from is None and any(not 0 < bound < 1 for bound in strata.quality):
             raise ValueError(f"tokens.{name}.strata.quality: bounds of the quality must be between 0 and 1")
         for score in ("quality", "perplexity"):
-            if score == "quality" and strata.quality_from:
-                continue
-            if section.strata.bin_bounds(score) and not getattr(config.corpus[section.corpus], score):
+            has_score = strata.column(score) != score or getattr(config.corpus[section.corpus], score)
+            if strata.bin_bounds(score) and not has_score:
                 raise ValueError(
                     f"tokens.{name}.strata.{score}: documents of corpus {section.corpus} have none: write "
                     f"corpus.{section.corpus}.{score}, or leave it out here"

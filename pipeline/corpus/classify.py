@@ -1,4 +1,4 @@
-"""Scores the documents of one unit with a classifier that others trained."""
+"""Scores the documents of one unit with a pretrained classifier."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class SeedFile(Settings):
 
 
 class Classifier(Settings):
-    """A classifier that others trained: a fastText model, or a Transformers encoder exported to ONNX."""
+    """A pretrained classifier: a fastText model, or a Transformers encoder exported to ONNX."""
 
     path: str = Field(
         min_length=1,
@@ -328,7 +328,7 @@ class Corpus(Settings):
         default={}, description="by language, seed texts of the quality classifier; none: no quality score"
     )
     classifiers: dict[ColumnName, Classifier] = Field(
-        default={}, description="by the name of its column, classifiers that others trained; none: no such column"
+        default={}, description="pretrained classifiers, each by the name of its column"
     )
     perplexity: Perplexity | None = Field(default=None, description="compute perplexities under a model of the run")
     exclude_sources: list[str] = Field(default=[], description="sources of the run that are not in this corpus")

@@ -82,7 +82,7 @@ def _add_pretrained_models(files: CrateFiles, settings: CrateSettings, records: 
 
 
 def _add_classifiers(files: CrateFiles, settings: CrateSettings, records: list[Record]) -> None:
-    """Add the models of others that score documents, with their license and files."""
+    """Add the pretrained classifiers of documents, with their license and files."""
     read: dict[str, dict[str, None]] = {}
     for record in records:
         if record.step == "corpus.classify":

@@ -248,7 +248,7 @@ class CrateFiles:
                 parts_of["/".join(path.split("/")[:2])].append(path)
         raw: dict[str, list[str]] = defaultdict(list)
         for record in self.records:
-            entries = [e for e in record.inputs if e.is_outside and e.name != "classifier"]  # a model of others
+            entries = [e for e in record.inputs if e.is_outside and e.name != "classifier"]  # a model
             raw[str(record.instance.get("source"))] += [self.file_identifier(e) for e in entries]
         inside: dict[str, str] = {}
         for folder, parts in sorted(parts_of.items()):

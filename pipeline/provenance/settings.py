@@ -43,7 +43,7 @@ class CrateSettings(Settings):
     provider_url: str | None = Field(None, description="the provider's page")
     contact: str | None = None
     classifiers: dict[str, Pretrained] = optional_later_field(
-        {}, description="by CORPUS/COLUMN, the models of others that score documents"
+        {}, description="by CORPUS/COLUMN, pretrained classifiers"
     )
     pretrained: dict[str, Pretrained] = Field(
         default={}, exclude_if=lambda models: not models, description="what models of the run began with"

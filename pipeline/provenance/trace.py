@@ -42,7 +42,7 @@ STAGE_ORDER = ("sources", "corpus", "opt_out", "tokenizer", "tokens", "pretrain"
 RELATIVE_TOLERANCE = 1e-9  # of a number that was written as text and read again
 
 
-def _read_models_of_others(records: list[Record], step: str, key: str) -> dict[str, Pretrained]:
+def _read_pretrained_models(records: list[Record], step: str, key: str) -> dict[str, Pretrained]:
     """Return the models that the settings of a step name, which have the licenses of today; none without its record."""
     record = next((record for record in records if record.step == step), None)
     models = (record.settings.get(key) or {}) if record else {}
@@ -56,8 +56,8 @@ class _FileLineage:
         self.run_directory = run_directory
         self.whole_commands = whole_commands
         self.made = map_producers(records)
-        self.pretrained = _read_models_of_others(records, "report.page", "pretrained")
-        self.classifiers = _read_models_of_others(records, "provenance.crate", "classifiers")
+        self.pretrained = _read_pretrained_models(records, "report.page", "pretrained")
+        self.classifiers = _read_pretrained_models(records, "provenance.crate", "classifiers")
         self.account: EnergyAccounting | None = read_energy_accounting(run_directory)
         self.attempts: dict[tuple[object, ...], list[Attempt]] = {}
         files = FileStore(run_directory).find_all(layout.ATTEMPT)

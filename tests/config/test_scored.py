@@ -144,7 +144,7 @@ def test_missing_seed_files_are_named() -> None:
 
 
 def classified(folder: Path, **classifiers: Any) -> Config:
-    """Return the micro run with a corpus that classifiers of others score; the files are in a folder."""
+    """Return the micro run with a corpus that pretrained classifiers score; the files are in a folder."""
     (folder / "edu").mkdir(exist_ok=True)
     for name in ("hq.bin", "edu/model.onnx", "edu/tokenizer.json"):
         (folder / name).write_text(name)

@@ -46,10 +46,10 @@ def test_scores_of_other_classifiers_have_their_model_and_license(run_folder: An
     run_folder.write("corpus/main/statistics.json", content)
     text = outline(made(run_folder)["page"]).text
     assert f"{first} edu 7 −1.5000 2.0000 3.2500" in text
-    assert "The score edu is by a classifier (a model that rates texts) that others trained: <b>.onnx, sha256 " in text
+    assert "The score edu is by a pretrained classifier (a model that rates texts): <b>.onnx, sha256 " in text
     assert f"{'ab' * 8}…, license Apache-2.0." in text
     dutch = outline(made(run_folder, language="nl")["page"]).text
-    assert "De score edu komt van een classificator" in dutch
+    assert "De score edu komt van een eerder getrainde classificator" in dutch
 
 
 CLASSIFIER = {

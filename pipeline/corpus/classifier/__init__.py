@@ -1,1 +1,1 @@
-"""The quality of a text as a number, by a classifier trained on good and bad texts, or one of others."""
+"""The quality of a text as a number, by a classifier trained on good and bad texts, or a pretrained one."""

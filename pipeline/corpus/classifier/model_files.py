@@ -1,4 +1,4 @@
-"""Loads classifiers that others trained: fastText models, and Transformers encoders that were exported to ONNX.
+"""Loads pretrained classifiers: fastText models, and Transformers encoders that were exported to ONNX.
 
 Neither format holds Python objects. A text is scored alone, without padding, on one thread, so a score does not depend
 on other texts or on the number of cores. Processors with other vector instructions may round the last bits differently.

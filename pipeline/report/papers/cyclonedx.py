@@ -107,7 +107,7 @@ def _corpus_component(corpus: Json) -> Json:
 
 
 def _classifier_components(corpus: Json) -> list[Json]:
-    """Return the models of others that score the documents of a corpus."""
+    """Return the pretrained classifiers of the documents of a corpus."""
     return [
         _without_empty(
             {

@@ -162,7 +162,7 @@ def classify_settings(config: Config, i: Wildcards) -> ClassifySettings:
 
 
 def classifiers_of(config: Config, corpus: str) -> dict[str, ClassifySettings]:
-    """Return the classifiers of a corpus that others trained, by the name of their column."""
+    """Return the pretrained classifiers of a corpus, by the name of their column."""
     return {
         name: classify_settings(config, {"corpus": corpus, "classifier": name})
         for name in sorted(config.corpus[corpus].classifiers)

@@ -1,4 +1,4 @@
-"""Classifiers that others trained: scores equal those of the model's own library, and wrong files are one sentence."""
+"""Pretrained classifiers: scores equal those of the model's own library, and wrong files are one sentence."""
 
 from __future__ import annotations
 
