@@ -173,3 +173,11 @@ def test_step_settings_match_the_parameter_of_its_function(step: Step, everythin
     assert jobs
     for job in jobs:
         assert type(step.settings(everything, dict(zip(step.instances.wildcards, job, strict=True)))) is taken
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=lambda step: step.name)
+def test_settings_that_change_no_result_reach_the_jobs(step: Step, everything: Config) -> None:
+    """Without the option a job gets the defaults of these settings, or lacks a required one."""
+    instances = (dict(zip(step.instances.wildcards, job, strict=True)) for job in step.instances.jobs(everything))
+    if any(step_settings(everything, step.name, instance).non_result_settings() for instance in instances):
+        assert "operation" in step.options
