@@ -82,7 +82,8 @@ class Dag(RunFiles):
             try:
                 environment.check_against_lock(step, lock, platform)
             except InputError as error:
-                return str(error)
+                if STEPS[step].instances.jobs(self.config):
+                    return str(error)
         return None
 
     def non_result_settings(self, step: str) -> Callable[[Wildcards], str]:

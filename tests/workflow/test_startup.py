@@ -62,6 +62,20 @@ def test_source_without_files_is_refused_before_any_work(
         StartupMessages().startup("-n").build_dag(parse_configuration(raw), lambda config: None)
 
 
+def test_package_may_be_missing_that_no_job_of_the_run_needs(
+    everything: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_against_lock(self: Any, step: str, lock: str, platform: str | None) -> dict[str, str]:
+        if step == "corpus.classify":
+            raise InputError("onnxruntime is missing")
+        return {}
+
+    monkeypatch.setattr("pipeline.job.environment_lock_comparison.Environment.check_against_lock", check_against_lock)
+    assert Dag(everything).find_lock_mismatch() == "onnxruntime is missing"
+    corpora = {name: section for name, section in everything.corpus.items() if name != "scored"}
+    assert Dag(everything.model_copy(update={"corpus": corpora})).find_lock_mismatch() is None
+
+
 def test_unresponsive_image_refuses_only_an_execution(everything: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     def answers_nothing(config: Config) -> None:
         raise InputError("no image")
