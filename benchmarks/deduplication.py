@@ -163,7 +163,7 @@ def sign(way: str, texts: list[Document], folder: Path) -> None:
     settings = Deduplication()
     if way == "the step":
         unit = {"source": "texts", "unit": 0}
-        pairs = ((text.id, text.text) for text in texts)
+        pairs = ((text.id, text.text, None) for text in texts)
 
         def work() -> object:
             return signatures.write_document_signatures(pairs, folder / "signatures", SignatureSettings(), unit)

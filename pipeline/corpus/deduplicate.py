@@ -1,8 +1,8 @@
-"""Removes duplicate documents of one unit, and repeated paragraphs from the documents that remain."""
+"""Removes duplicate documents of one unit, and repeated paragraphs, lines and passages from those that remain."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.document_streams import KEPT_SCHEMA, read_aligned, remove_table_paragraphs
-from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, DocumentWriter, read_file_metadata, write_removed
+from pipeline.corpus.document_streams import KEPT_SCHEMA, SPANS, read_aligned, remove_listed_parts
+from pipeline.corpus.documents import DocumentWriter, read_file_metadata, write_removed
 from pipeline.corpus.removed_documents import open_removed_texts
 from pipeline.corpus.settings import DeduplicateSettings
 
@@ -48,22 +48,30 @@ def run(
     unit: dict[str, Any] = {"source": metadata["source"], "unit": metadata["unit"], "stage": "deduplicate"}
     rows: list[dict[str, Any]] = []
     bytes_cut = 0
-    with DocumentWriter(deduplicated, KEPT_SCHEMA) as writer:
+    cut_by_reason: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    part_names = [name for name in ("cut", "spans") if name in copies.column_names]
+    schema = KEPT_SCHEMA.append(pa.field("spans", SPANS)) if "spans" in part_names else KEPT_SCHEMA
+    with DocumentWriter(deduplicated, schema) as writer:
         for table, duplicates_of in read_aligned(documents, copies):
-            shortened = remove_table_paragraphs(table, duplicates_of["cut"])
+            shortened, cut_sizes = remove_listed_parts(table, duplicates_of)
             lengths, sizes = (pc.binary_length(each["text"]) for each in (shortened, table))
             nothing_left = pc.and_(pc.equal(lengths, 0), pc.greater(sizes, 0))
-            reasons = pc.if_else(nothing_left, DUPLICATE_PARAGRAPHS, duplicates_of["reason"])
+            largest = {row: max(sizes_of, key=sizes_of.__getitem__) for row, sizes_of in cut_sizes.items() if sizes_of}
+            cut_reasons = pa.array([largest.get(row) for row in range(table.num_rows)], pa.string())
+            reasons = pc.if_else(nothing_left, cut_reasons, duplicates_of["reason"])
             is_kept = reasons.is_null()
+            for row, by_reason in cut_sizes.items():
+                for reason, size in by_reason.items() if is_kept[row].as_py() else ():
+                    cut_by_reason[reason].update(documents=1, bytes=size)
             added = {
                 "cluster": pc.if_else(pc.equal(duplicates_of["cluster"], table["id"]), None, duplicates_of["cluster"]),
                 "cluster_size": pc.fill_null(duplicates_of["cluster_size"], 1),
-                "cut": pc.if_else(
-                    pc.greater(pc.list_value_length(duplicates_of["cut"]), 0), duplicates_of["cut"], None
-                ),
             }
+            for name in part_names:
+                parts = duplicates_of[name]
+                added[name] = pc.if_else(pc.greater(pc.list_value_length(parts), 0), parts, None)
             for name, column in added.items():
-                shortened = shortened.append_column(KEPT_SCHEMA.field(name), column)
+                shortened = shortened.append_column(schema.field(name), column)
             writer.write(shortened.filter(is_kept))
             bytes_cut += (pc.sum(sizes.filter(is_kept)).as_py() or 0) - (pc.sum(lengths.filter(is_kept)).as_py() or 0)
             removal = pa.table({"id": table["id"], "reason": reasons, "value": duplicates_of["value"], "bytes": sizes})
@@ -76,6 +84,8 @@ def run(
                 if texts is not None:
                     texts.add(rows[-1], Document(text=document["text"], id=document["id"], metadata=document))
         counts = {"documents_in": metadata["documents"], "bytes_in": metadata["bytes"], "bytes_cut": bytes_cut}
+        if cut_by_reason:
+            counts["cut"] = {reason: dict(sizes) for reason, sizes in sorted(cut_by_reason.items())}
         writer.metadata |= {**unit, **counts}
     kept_texts: dict[str, Any] = {}
     if texts is not None:

@@ -1,8 +1,8 @@
 """Streams of documents: the deduplicated documents of a unit, a merge of many files, and columns of scores.
 
 Deduplication writes no texts. The file `deduplicated/SOURCE.UNIT.parquet` lists the ids of the kept documents in the
-order of the filtered ones, and the paragraphs to remove. Readers apply this list to the filtered documents. The
-metadata of the file counts the documents after deduplication.
+order of the filtered ones, and the paragraphs, lines and passages to remove. Readers apply this list to the filtered
+documents. The metadata of the file counts the documents after deduplication.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import (
+    BOILERPLATE_LINES,
     DEDUPLICATED_SCHEMA,
+    DUPLICATE_PARAGRAPHS,
     FINAL_SCHEMA,
     LAST_HASH,
+    REPEATED_PASSAGES,
     ROWS_PER_GROUP,
     encode_parquet_metadata,
     read_batches,
@@ -43,7 +46,13 @@ KEPT_SCHEMA = pa.schema(
     ]
 )
 
+_SPAN_FIELDS = required_fields(start=pa.int64(), end=pa.int64(), reason=pa.string(), kept=pa.string())
+SPANS = pa.list_(pa.struct(_SPAN_FIELDS))
+"""Lines and passages to remove from a text: first byte and end in UTF-8, the reason, and the document that keeps the
+(first words of the) same text. If there are any in a corpus, they are a column `spans` of its files."""
 PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
+_REASONS = (REPEATED_PASSAGES, BOILERPLATE_LINES, DUPLICATE_PARAGRAPHS)  # a later one has precedence
+_GAP_AND_WORD = re.compile(rb"(\s*)(\S+)")
 
 
 def remove_paragraphs(text: str, places: Collection[int]) -> str:
@@ -51,6 +60,48 @@ def remove_paragraphs(text: str, places: Collection[int]) -> str:
     pieces = PARAGRAPH_BREAK.split(text)
     kept = [place for place in range(0, len(pieces), 2) if place // 2 not in places]
     return "".join("".join(pieces[place : place + 2]) for place in kept).strip()
+
+
+def remove_parts(
+    text: str, paragraphs: Collection[int], spans: Sequence[Mapping[str, Any]]
+) -> tuple[str, dict[str, int]]:
+    """Return a text without the paragraphs at these indices and the words in these spans, and the removed bytes.
+
+    Of the white space around and in removed words, the one with the most line breaks stays, so that other words are not
+    joined. A word in several parts counts as paragraph, else as line, else as passage; white space counts with a word.
+
+    Returns:
+        The text, and the number of removed bytes by reason; they add up to the difference of the sizes.
+    """
+    if not spans:
+        shorter = remove_paragraphs(text, paragraphs) if paragraphs else text
+        return shorter, {DUPLICATE_PARAGRAPHS: len(text.encode()) - len(shorter.encode())} if paragraphs else {}
+    content = text.encode()
+    reason_at = np.zeros(len(content), dtype=np.int8)
+    parts = [(_REASONS.index(span["reason"]), span["start"], span["end"]) for span in spans]
+    place = 0
+    for number, piece in enumerate(PARAGRAPH_BREAK.split(text)):
+        start, place = place, place + len(piece.encode())
+        if number % 2 == 0 and number // 2 in paragraphs:
+            parts.append((_REASONS.index(DUPLICATE_PARAGRAPHS), start, place))
+    for reason, start, end in sorted(parts):
+        reason_at[start:end] = reason + 1
+    kept: list[bytes] = []
+    gaps: list[bytes] = []
+    sizes, last = [0] * len(_REASONS), 0
+    for match in _GAP_AND_WORD.finditer(content):
+        gaps.append(match[1])
+        if reason := int(reason_at[match.start(2)]):
+            last = reason - 1
+            sizes[last] += match.end() - match.start()
+            continue
+        if kept:
+            kept.append(max(gaps, key=lambda gap: gap.count(b"\n")))
+        kept.append(match[2])
+        gaps = []
+    left = b"".join(kept)
+    sizes[last] += len(content) - len(left) - sum(sizes)  # white space
+    return left.decode(), {reason: size for reason, size in zip(_REASONS, sizes, strict=True) if size}
 
 
 def read_aligned(
@@ -75,15 +126,21 @@ def read_aligned(
         raise InputError(f"{documents} and the rows about its documents do not match: rerun corpus.signatures")
 
 
-def remove_table_paragraphs(table: pa.Table, cut: pa.ChunkedArray) -> pa.Table:
-    """Return documents, shape (rows,), without the paragraphs at the indices listed in `cut`."""
-    listed = {row: set(places) for row, places in enumerate(cut.to_pylist()) if places}
-    if not listed:
-        return table
-    texts = table["text"].to_pylist()
-    for row, places in listed.items():
-        texts[row] = remove_paragraphs(texts[row], places)
-    return table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
+def remove_listed_parts(table: pa.Table, listed: pa.Table) -> tuple[pa.Table, dict[int, dict[str, int]]]:
+    """Return documents without the parts that rows about them list, and their removed bytes by row and reason.
+
+    Args:
+        table: documents, shape (rows,).
+        listed: a table of as many rows with the column `cut`, indices of paragraphs, and perhaps `spans`.
+    """
+    columns = [listed[name].to_pylist() for name in ("cut", "spans") if name in listed.column_names]
+    parts = {row: lists for row, lists in enumerate(zip(*columns, strict=True)) if any(lists)}
+    if not parts:
+        return table, {}
+    texts, sizes = table["text"].to_pylist(), {}
+    for row, (cut, *spans) in parts.items():
+        texts[row], sizes[row] = remove_parts(texts[row], set(cut or ()), (spans and spans[0]) or ())
+    return table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string())), sizes
 
 
 def kept_documents_schema(documents: Path, columns: list[str] | None = None) -> pa.Schema:
@@ -118,7 +175,7 @@ def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] 
         raise InputError(f"{deduplicated} is not made from {documents}: rerun corpus.deduplicate for that unit")
     needed_columns = dict.fromkeys(["id", *(name for name in schema.names if name not in ("cluster", "cluster_size"))])
     for table, kept_rows in read_aligned(documents, pq.read_table(deduplicated), list(needed_columns)):
-        documents_table = remove_table_paragraphs(table, kept_rows["cut"])
+        documents_table, _ = remove_listed_parts(table, kept_rows)
         documents_table = documents_table.append_column("cluster", pc.coalesce(kept_rows["cluster"], table["id"]))
         documents_table = documents_table.append_column("cluster_size", kept_rows["cluster_size"])
         yield documents_table.filter(kept_rows["id"].is_valid()).select(schema.names).cast(schema)

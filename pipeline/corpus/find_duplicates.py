@@ -5,7 +5,8 @@ documents form a cluster. Its documents are ranked by preferred source, then len
 id. The best one is kept. Each next document is removed if it is similar to a kept one, and kept otherwise: the ends
 of a chain of revisions can differ. The result has, for each document of a cluster, the kept document that represents
 it, their similarity, and the number of documents represented. On request it also lists repeated paragraphs, in the
-order of preferred sources, source, unit and row. A cluster with a reserved document is removed completely.
+order of preferred sources, source, unit and row, and repeated lines and passages. A cluster with a reserved document is
+removed completely.
 """
 
 from __future__ import annotations
@@ -154,13 +155,20 @@ class OptedOutClusters:
         return self.numbers_T[inside] - unit.first, self._ids_T[inside]
 
 
-def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bits, taken: OptedOutClusters) -> pa.Table:
-    """Return the documents of a unit that have duplicates, lose paragraphs or copy a reserved one, in order."""
+def _duplicate_rows(
+    unit: SignedUnit,
+    clusters: DuplicateClusters,
+    repeated: Bits,
+    taken: OptedOutClusters,
+    spans: tuple[Numbers, pa.Array] | None,
+) -> pa.Table:
+    """Return the documents of a unit that have duplicates, lose parts or copy a reserved one, in order."""
     members = clusters.numbers_in(unit)
     indices = np.searchsorted(clusters.numbers_M, members)
     cut_rows, cut_places = locate_repeated_paragraphs(unit, repeated)
     taken_rows, taken_ids = taken.rows_in(unit)
-    rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows]))
+    span_rows, span_lists = spans or (np.empty(0, dtype=np.int64), None)
+    rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows, span_rows]))
     at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
     own_ids = unit.read(["id"])["id"].take(rows).cast(pa.large_string()).combine_chunks()
     source, reasons, sizes = np.arange(len(rows)), np.full(len(rows), None), np.ones(len(rows), dtype=np.int64)
@@ -177,7 +185,10 @@ def _duplicate_rows(unit: SignedUnit, clusters: DuplicateClusters, repeated: Bit
     kept = pa.concat_arrays([own_ids, clusters.ids_M.take(clusters.kept_M[indices]), taken_ids]).take(source)
     cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)
     columns = [own_ids, pa.array(reasons, pa.string()), kept, cluster, sizes, pa.array(jaccard, from_pandas=True), cut]
-    return pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
+    table = pa.table(columns, names=DUPLICATE_SCHEMA.names).cast(DUPLICATE_SCHEMA)
+    if span_lists is None:
+        return table
+    return table.append_column("spans", span_lists.take(pc.index_in(pa.array(rows), pa.array(span_rows))))
 
 
 def run(
@@ -192,7 +203,8 @@ def run(
     """Write, for each document with duplicates, the removal reason, the kept document, their similarity, and cuts.
 
     The reason of a kept document is null. A document in a cluster with a reserved one gets the reason `opt_out` and the
-    id of the reserved one. Reserved documents do not change other clusters. Each unit has a file, even without rows.
+    id of the reserved one. With `line_characters` or `passage_words`, the column `spans` lists what they remove.
+    Reserved documents do not change other clusters. Each unit has a file, even without rows.
     Its bytes depend only on the clusters of its own documents, so later steps see which units changed.
 
     Args:
@@ -223,11 +235,18 @@ def run(
         clusters.keep_dissimilar(dict(zip(signatures, documents, strict=True)), section, left_bytes)
     removed = np.concatenate([clusters.numbers_M[clusters.removed_M], reserved_clusters.numbers_T])
     repeated = find_repeated_paragraphs(units, removed, left_bytes)
+    repeated_text = None
+    if section.line_characters is not None or section.passage_words is not None:
+        from pipeline.corpus.duplicates.repeated_text import RepeatedText  # loads a compiler
+
+        files = dict(zip(signatures, documents, strict=True))
+        repeated_text = RepeatedText(units, files, section, removed, left_bytes - len(repeated))
     duplicates.mkdir()
     for unit in units:
         metadata = {"source": unit.source, "unit": unit.unit, "documents": unit.rows}
         path = duplicates / f"{unit.source}.{unit.unit}.parquet"
-        write_table(path, _duplicate_rows(unit, clusters, repeated, reserved_clusters), metadata)
+        spans = repeated_text.locate(unit) if repeated_text else None
+        write_table(path, _duplicate_rows(unit, clusters, repeated, reserved_clusters, spans), metadata)
     exact = int((clusters.removed_M & clusters.same_text_M).sum())
     counts = {
         "documents": signed.documents,
@@ -235,6 +254,7 @@ def run(
         "near_duplicate": int(clusters.removed_M.sum()) - exact,
         "opt_out": len(reserved_clusters.numbers_T),
         "paragraphs_cut": int(repeated.sum()),
+        **(repeated_text.counts if repeated_text else {}),
     }
     print(", ".join(f"{key}: {number}" for key, number in counts.items()), flush=True)
     return counts

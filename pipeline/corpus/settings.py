@@ -255,6 +255,15 @@ class SignatureSettings(Settings):
     seed: int = Field(default=1, ge=0, lt=2**32, description="seed of the hash functions")
     paragraphs: bool = Field(default=False, description="remove paragraphs that occurred before in the corpus")
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
+    passage_words: int | None = optional_later_field(
+        None, ge=8, description="remove passages of so many words that occurred before in the corpus; none: they stay"
+    )
+    line_characters: int | None = optional_later_field(
+        None,
+        ge=1,
+        description="remove lines of so many characters that occur in `line_documents` documents of a domain, or of a "
+        "source where documents have no address; none: they stay",
+    )
 
 
 class KeyComparison(SignatureSettings):
@@ -275,6 +284,15 @@ class DuplicateSelection(KeyComparison):
         "none: (1/bands)^(1/rows); 0: not checked",
     )
     prefer: list[str] = Field(default=[], description="sources to keep duplicates of, the best first; others follow")
+    line_documents: int = optional_later_field(
+        10, ge=2, description="documents of a domain that contain a line, from which it is removed from all but one"
+    )
+
+    @model_validator(mode="after")
+    def _lines_are_searched(self) -> DuplicateSelection:
+        if self.line_documents != 10 and self.line_characters is None:
+            raise ValueError("line_documents has no effect without line_characters: write line_characters too")
+        return self
 
     @property
     def minimum_similarity(self) -> float:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datatrove.data import Document
 
-from pipeline.corpus.duplicates.signature_files import signature_schema
+from pipeline.corpus.duplicates.signature_files import KEY_LIST, signature_schema
 from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
@@ -50,8 +50,8 @@ class _OptedOutDocuments:
         self.documents = self.bytes = 0
         self.entries: Counter[str] = Counter()
 
-    def text_variants(self) -> Iterator[tuple[str, str]]:
-        """Yield id and masked text of each reserved document, whole and as the rules on lines leave it."""
+    def text_variants(self) -> Iterator[tuple[str, str, None]]:
+        """Yield id and masked text of each reserved document, whole and as the rules on lines leave it, and no URL."""
         for document in self.reader.run():
             found = list(self.filter.matching_entries(document))
             if not found:
@@ -64,7 +64,7 @@ class _OptedOutDocuments:
             for text in dict.fromkeys([whole, *(_drop_lines(whole, rules) for rules in self.line_rules)]):
                 if text:
                     masked = next(iter(self.mask.run(iter([Document(text=text, id=shown_id)]))))
-                    yield shown_id, masked.text
+                    yield shown_id, masked.text, None
 
 
 def _drop_lines(text: str, rules: LineRules) -> str:
@@ -79,9 +79,9 @@ def _drop_lines(text: str, rules: LineRules) -> str:
 def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: Path) -> dict[str, Any]:
     """Write the signatures of the documents that the opt-out entries of the unit name; without entries, read nothing.
 
-    A document whose lines the corpus may drop has a row for each form. Paragraphs are not signed: they would be cut
-    out of documents that only quote them. The file's metadata counts the documents, their bytes, and, for each entry,
-    the documents that it names. Damaged files are left out, as the filter leaves them out.
+    A document whose lines the corpus may drop has a row for each form. Its paragraphs, lines and passages are not
+    signed: they would be cut out of documents that only quote them. The file's metadata counts the documents, their
+    bytes, and, for each entry, the documents that it names. Damaged files are left out, as the filter leaves them out.
 
     Args:
         unit: the unit's file of the manifest: names of the files, and what of them is reserved.
@@ -105,9 +105,9 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
                 return found, pq.read_table(path)
 
         (found, table), _ = raw.run_undamaged(compute_reserved_signatures, quarantine=settings.quarantine)
-        if settings.signatures.paragraphs:
-            nothing = pa.array([[]] * len(table), schema.field("paragraphs").type)
-            table = table.set_column(table.schema.get_field_index("paragraphs"), "paragraphs", nothing)
+        for place, field in enumerate(schema):
+            if field.type == KEY_LIST:
+                table = table.set_column(place, field, pa.array([[]] * len(table), KEY_LIST))
         counts = {
             "documents": found.documents,
             "bytes": found.bytes,

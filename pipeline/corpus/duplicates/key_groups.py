@@ -270,13 +270,18 @@ class SignedCorpus:
 Bits = npt.NDArray[np.bool_]
 
 
-def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
-    """Return the keys of the paragraphs of a unit, 0 in removed documents, and the numbers of the paragraphs."""
-    lists = unit.read(["paragraphs"])["paragraphs"]
+def read_listed_keys(unit: SignedUnit, column: str, removed: Bits) -> Keys:
+    """Return the keys in the lists of a column, shape (1, keys); they are 0 in removed documents."""
+    lists = unit.read([column])[column]
     keys = pc.list_flatten(lists).to_numpy()
     is_removed = np.repeat(removed[unit.document_numbers], pc.list_value_length(lists).to_numpy())
-    numbers = np.arange(unit.first_paragraph, unit.first_paragraph + unit.paragraphs)
-    return np.where(is_removed, np.uint64(0), keys)[None], numbers
+    return np.where(is_removed, np.uint64(0), keys)[None]
+
+
+def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
+    """Return the keys of the paragraphs of a unit, and the numbers of the paragraphs."""
+    keys = read_listed_keys(unit, "paragraphs", removed)
+    return keys, np.arange(unit.first_paragraph, unit.first_paragraph + unit.paragraphs)
 
 
 def find_repeated_paragraphs(units: list[SignedUnit], removed_documents: Numbers, memory_bytes: int) -> Bits:

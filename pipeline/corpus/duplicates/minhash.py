@@ -326,6 +326,23 @@ def find_similar_kept_texts(
 ROWS_AT_ONCE = 100
 
 
+def read_texts(documents: Path, rows: Numbers) -> Iterator[str]:
+    """Yield the texts in some rows of a file of documents; the rows ascend."""
+    if len(rows) == 0:
+        return
+    with pq.ParquetFile(documents) as file:
+        first = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if not np.any((rows >= first) & (rows < first + size)):
+                first += size
+                continue
+            for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=["text"]):
+                inside = slice(*np.searchsorted(rows, [first, first + len(batch)]))
+                yield from batch.column("text").take(pa.array(rows[inside] - first)).to_pylist()
+                first += len(batch)
+
+
 class NgramSetReader:
     """Reads the sets of n-grams of documents by document number.
 
@@ -352,7 +369,7 @@ class NgramSetReader:
         for unit in self._units:
             inside = slice(*np.searchsorted(ordered, [unit.document_numbers.start, unit.document_numbers.stop]))
             rows = ordered[inside] - unit.first
-            for place, text in zip(order[inside].tolist(), self._read_texts(unit, rows), strict=True):
+            for place, text in zip(order[inside].tolist(), read_texts(self._documents[unit.path], rows), strict=True):
                 text_hashes = self._shingles.hash_text(text)
                 if len(text_hashes) != ngrams_P[place]:
                     raise InputError(
@@ -362,18 +379,3 @@ class NgramSetReader:
                 sizes_P[place] = len(different)
                 hashes[starts_P[place] : starts_P[place] + len(different)] = different
         return sizes_P
-
-    def _read_texts(self, unit: SignedUnit, rows: Numbers) -> Iterator[str]:
-        if len(rows) == 0:
-            return
-        with pq.ParquetFile(self._documents[unit.path]) as file:
-            first = 0
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).num_rows
-                if not np.any((rows >= first) & (rows < first + size)):
-                    first += size
-                    continue
-                for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=["text"]):
-                    inside = slice(*np.searchsorted(rows, [first, first + len(batch)]))
-                    yield from batch.column("text").take(pa.array(rows[inside] - first)).to_pylist()
-                    first += len(batch)

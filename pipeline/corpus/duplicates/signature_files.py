@@ -3,14 +3,15 @@
 Columns: `characters` is the length of the document without case and repeated white space. `content_0` and `content_1`
 are the first 128 bits of the sha256 of that text. `bucket_…` is a 64-bit number, equal for two documents if all hashes
 of that MinHash band agree, and 0 for a document too short for a signature. `ngrams` is the number of n-grams, counted
-with repetition. `paragraphs` has one number per paragraph, 0 if it is too short to be removed.
+with repetition. `paragraphs` has one number per paragraph, 0 if it is too short to be removed. `lines` has one number
+for the domain and text of each line that is long enough, and `passages` one for each anchor of a passage.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import PARAGRAPH_BREAK
@@ -27,6 +29,7 @@ from pipeline.corpus.documents import encode_parquet_metadata, required_fields
 from pipeline.corpus.settings import SignatureSettings
 
 CONTENT = ["content_0", "content_1"]
+KEY_LIST = pa.list_(pa.uint64())
 ROWS_PER_GROUP = 50_000
 DOCUMENT_BYTES = 32  # memory for the parent and root of a document, its number and the size of its cluster
 KEY_BYTES = 16  # minimum memory per document for keys, so that the units are read a few times at most
@@ -44,7 +47,12 @@ def signature_schema(settings: SignatureSettings) -> pa.Schema:
         required_fields(id=pa.string(), characters=pa.int64()) + required_fields(ngrams=pa.int64()) * settings.minhash
     )
     fields += required_fields(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
-    return pa.schema(fields + required_fields(paragraphs=pa.list_(pa.uint64())) * settings.paragraphs)
+    lists = {
+        "paragraphs": settings.paragraphs,
+        "lines": settings.line_characters is not None,
+        "passages": settings.passage_words is not None,
+    }
+    return pa.schema(fields + required_fields(**{name: KEY_LIST for name, signed in lists.items() if signed}))
 
 
 def content_hash(text: str) -> tuple[int, bytes]:
@@ -63,6 +71,23 @@ def paragraph_keys(text: str, least_characters: int) -> list[int]:
         characters, sha256 = content_hash(paragraph)
         keys.append(int.from_bytes(sha256[:8], "big") or 1 if characters >= least_characters else 0)
     return keys
+
+
+def find_lines(text: str, least_characters: int) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and words of each line that is long enough, in bytes, without white space around it."""
+    start = 0
+    for line in text.encode().split(b"\n"):
+        stripped = line.strip(b" \t\r\f\v")
+        words = " ".join(stripped.decode().casefold().split())
+        if len(words) >= least_characters:
+            first = start + line.index(stripped)
+            yield first, first + len(stripped), words
+        start += len(line) + 1
+
+
+def line_keys(text: str, domain: str, least_characters: int) -> list[int]:
+    """Return 64 bits, not 0, of the hash of each line that is long enough and its domain; case does not count."""
+    return [xxhash.xxh3_64_intdigest(f"{domain}\n{words}") or 1 for *_, words in find_lines(text, least_characters)]
 
 
 class SignatureWriter:

@@ -49,7 +49,7 @@ def graded() -> list[str]:
 def signed(graded: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the signatures of the graded texts."""
     path = tmp_path_factory.mktemp("graded") / "signatures"
-    documents = ((f"{number:05d}", text) for number, text in enumerate(graded))
+    documents = ((f"{number:05d}", text, None) for number, text in enumerate(graded))
     write_document_signatures(documents, path, SignatureSettings(), {"source": "s", "unit": 0})
     return path
 
@@ -112,7 +112,10 @@ def test_clusters_equal_those_of_datatrove(graded: list[str], signed: Path, tmp_
             cluster = [min(joined) if entry in joined else entry for entry in cluster]
     path = tmp_path / "signatures"
     write_document_signatures(
-        ((document.id, document.text) for document in documents), path, SignatureSettings(), {"source": "s", "unit": 0}
+        ((document.id, document.text, None) for document in documents),
+        path,
+        SignatureSettings(),
+        {"source": "s", "unit": 0},
     )
     section = FindDuplicatesSettings(deduplication=Deduplication(minimum_jaccard=0))
     find_duplicates.run(
