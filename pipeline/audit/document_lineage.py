@@ -16,7 +16,7 @@ from pipeline.config.estimated_genres import add_estimated_genres
 from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record, load_records
-from pipeline.corpus.documents import OPT_OUT, id_hash, is_validation_cluster
+from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_reasons import explain_removal
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import PathTemplate
@@ -24,7 +24,8 @@ from pipeline.provenance.crate_graph import format_license_and_rights
 
 NEAR_IDS = 3
 SEARCHED_NEIGHBORS = 2000  # ids before and after in order, among which near ones are looked for
-SHOWN_COPIES = 10
+SHOWN_COPIES = 10  # and removed parts
+EXCERPT_CHARACTERS = 60
 # What is a copy, or an evaluation item, is decided of the whole corpus, by a step of its own.
 DECIDING_STEPS = {"deduplicate": "corpus.find_duplicates", "decontaminate": "corpus.find_items"}
 STEP_OUTPUTS = {"filter": layout.FILTERED, "deduplicate": layout.DEDUPLICATED, "decontaminate": layout.FINAL_DOCUMENTS}
@@ -150,6 +151,7 @@ class _DocumentLineage:
                 if step == "filter":
                     self._describe_masked_data(corpus, kept["_unit"])
                 if step == "deduplicate":
+                    self._describe_removed_parts(corpus, kept["_unit"])
                     self._describe_copies(corpus, self.id)
                     cluster = kept["cluster"] or self.id
                     if cluster != self.id:
@@ -175,6 +177,7 @@ class _DocumentLineage:
             self._describe_opt_out(corpus, self.id if step == "filter" else str(row["value"]))
         elif step == "deduplicate":
             self._describe_similarity(corpus, row, settings)
+            self._describe_removed_parts(corpus, row["_unit"])
             self._describe_copies(corpus, str(row["value"]))
         for path in self._unit_files(corpus, layout.CONTAMINATED) if step == "decontaminate" else []:
             for hit in _read_rows(path, [self.id]):
@@ -225,6 +228,26 @@ class _DocumentLineage:
                     f"    it has {found['jaccard']:.1%} of the different {section.ngram}-grams of both in common with "
                     f"{row['value']}: the least is {section.minimum_similarity:.1%}"
                 )
+
+    def _describe_removed_parts(self, corpus: str, unit: str) -> None:
+        """Describe the paragraphs, lines and passages that the document lost, their places and where they are kept."""
+        values = {"corpus": corpus, "source": self.source, "unit": unit}
+        filtered = layout.FILTERED.path(self.run_directory, **values)
+        for found in _read_rows(layout.DUPLICATES.path(self.run_directory, **values), [self.id]):
+            if found["cut"]:
+                numbers = ", ".join(str(place + 1) for place in found["cut"])
+                self.lines.append(f"    without its paragraphs {numbers}: {DUPLICATE_PARAGRAPHS}")
+            spans = sorted(found.get("spans") or [], key=lambda span: (span["start"], span["reason"]))
+            text = _read_rows(filtered, [self.id], leave_out="")[0]["text"].encode() if spans else b""
+            for span in spans[:SHOWN_COPIES]:
+                removed = text[span["start"] : span["end"]].decode()
+                shown = removed if len(removed) <= EXCERPT_CHARACTERS else f"{removed[:EXCERPT_CHARACTERS]}…"
+                self.lines.append(
+                    f"    without bytes {span['start']} to {span['end']} of its filtered text: {span['reason']}, kept in "
+                    f"{span['kept']}: {escape_to_one_line(shown)}"
+                )
+            if len(spans) > SHOWN_COPIES:
+                self.lines.append(f"    and without {len(spans) - SHOWN_COPIES} more lines or passages")
 
     def _describe_copies(self, corpus: str, kept: str) -> None:
         path = layout.DUPLICATES_FOLDER.path(self.run_directory, corpus=corpus)

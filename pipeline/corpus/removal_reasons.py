@@ -101,6 +101,16 @@ REASONS: dict[str, dict[str, Reason]] = {
         documents.DUPLICATE_PARAGRAPHS: Reason(
             "all its paragraphs that are long enough occurred before", _MINIMUM, ("deduplication.paragraph_characters",)
         ),
+        documents.REPEATED_PASSAGES: Reason(
+            "nothing is left of it, and most of it are passages that occurred before",
+            _MINIMUM,
+            ("deduplication.passage_words",),
+        ),
+        documents.BOILERPLATE_LINES: Reason(
+            "nothing is left of it, and most of it are lines that occur in other documents of its domain or source",
+            _MINIMUM,
+            ("deduplication.line_documents", "deduplication.line_characters"),
+        ),
         documents.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
     },
     "decontaminate": {

@@ -56,6 +56,9 @@ def _check_step_counts(
         size = kept["bytes"] + kept.get("bytes_cut", 0) + (pc.sum(table["bytes"]).as_py() or 0)
         pairs.append(("documents from the step before", before["rows"], kept["documents_in"]))
         pairs.append(("bytes", before["bytes"], size))
+    cut = {"cut": kept["cut"]} if "cut" in kept else {}
+    if cut:
+        pairs.append(("bytes cut", kept["bytes_cut"], sum(sizes["bytes"] for sizes in kept["cut"].values())))
     for what, expected, actual in pairs:
         if expected != actual:
             raise InputError(
@@ -63,7 +66,7 @@ def _check_step_counts(
                 f"delete its files and run corpus.{step} again"
             )
     reasons = Counter(table["reason"].to_pylist())
-    return {"stage": step, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons)}
+    return {"stage": step, "in": kept["documents_in"], "kept": kept["rows"], "removed": dict(reasons), **cut}
 
 
 def _add_counts(total: dict[str, Any], part: dict[str, Any]) -> None:
@@ -73,6 +76,8 @@ def _add_counts(total: dict[str, Any], part: dict[str, Any]) -> None:
         step["in"] += added["in"]
         step["kept"] += added["kept"]
         step["removed"] = dict(sorted((Counter(step["removed"]) + Counter(added["removed"])).items()))
+        if cut := _sum_by_name([step.get("cut", {}), added.get("cut", {})]):
+            step["cut"] = cut
 
 
 def _most_frequent(counted: Counter[str]) -> list[list[Any]]:
@@ -82,7 +87,7 @@ def _most_frequent(counted: Counter[str]) -> list[list[Any]]:
     return [[value, number] for value, number in ranked[:REFUSED_SHOWN]] + ([[None, others]] if others else [])
 
 
-def _sum_by_license(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+def _sum_by_name(parts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
     sums: dict[str, Counter[str]] = {}
     for part in parts:
         for name, sizes in part.items():
@@ -209,7 +214,7 @@ def run(
         "sources": sources,
         "totals": totals,
         "languages": {language: dict(sizes) for language, sizes in sorted(languages.items())},
-        "licenses": _sum_by_license(source["licenses"] for source in sources.values()),
+        "licenses": _sum_by_name(source["licenses"] for source in sources.values()),
         "identified": {
             "model": settings.language_model or "py3langid",
             "minimum_scores": settings.minimum_scores,
