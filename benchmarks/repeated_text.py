@@ -1,6 +1,6 @@
 """Repeated passages and lines of real text: what is removed, at which cost, and whether it is exact.
 
-    PYTHONPATH=. python benchmarks/repeated_text.py FOLDER [--check] [--lines 20 --documents 10 --words 50] [--sources NAME …]
+    PYTHONPATH=. python benchmarks/repeated_text.py FOLDER [--check] [--words 50] [--sources NAME …]
 
 FOLDER has files SOURCE.jsonl.gz with a text and an address per line, as in `shared/corpora/text`. Copies of documents
 are removed first. Two ways that share no code with the step find the passages too: a dictionary of all windows, and a
@@ -18,6 +18,7 @@ import re
 import tempfile
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def check_passages(files: list[Path], rows: dict[str, Any], size: int) -> str:
     marked = sum(map(sum, of_step))
 
     def share(repeated: list[list[bool]]) -> str:
-        pairs = ((word, one) for words, some in zip(texts, repeated, strict=True) for word, one in zip(words, some))
+        pairs = zip(chain.from_iterable(texts), chain.from_iterable(repeated), strict=True)
         return f"{sum(len(word) + 1 for word, one in pairs if one) / total:.2%}"
 
     return (
@@ -193,10 +194,10 @@ def main() -> None:
                 for span in row.get("spans") or []:
                     counts = removed.setdefault(row["id"].split("/")[0], Counter())
                     counts[way] += span["end"] - span["start"]
-            print(f"{way}: {({step: round(figure, 2) for step, figure in seconds.items()})} for {total / 1e6:.1f} MB")
+            print(f"{way}: { ({step: round(figure, 2) for step, figure in seconds.items()}) } for {total / 1e6:.1f} MB")
         for path, size in sizes.items():
             counts = removed.get(path.stem, Counter())
-            print(f"{path.stem}: {size / 1e6:.2f} MB, {({way: f'{counts[way] / size:.2%}' for way in ways})}")
+            print(f"{path.stem}: {size / 1e6:.2f} MB, { ({way: f'{counts[way] / size:.2%}' for way in ways}) }")
         if options.check:
             print(check_passages(files, rows, options.words))
 

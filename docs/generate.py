@@ -244,7 +244,7 @@ def base_configuration(folder: Path) -> dict[str, Any]:
     raw["corpus"]["main"] |= {
         "quality": {"nl": seeds},
         "harmful": {"word_lists": [{"name": "words", "path": "{data}/words.txt", "languages": ["nl"]}]},
-        "deduplication": {"paragraphs": True},
+        "deduplication": {"paragraphs": True, "line_characters": 20},
         "languages": {"nl": {"quality": {}, "repetition": {}, "fineweb": {}, "c4": {}, "nordic_pile": {}}, "en": {}},
     }
     (folder / "encoder").mkdir(exist_ok=True)

@@ -243,8 +243,8 @@ class _DocumentLineage:
                 removed = text[span["start"] : span["end"]].decode()
                 shown = removed if len(removed) <= EXCERPT_CHARACTERS else f"{removed[:EXCERPT_CHARACTERS]}…"
                 self.lines.append(
-                    f"    without bytes {span['start']} to {span['end']} of its filtered text: {span['reason']}, kept in "
-                    f"{span['kept']}: {escape_to_one_line(shown)}"
+                    f"    without bytes {span['start']} to {span['end']} of its filtered text: {span['reason']}, "
+                    f"kept in {span['kept']}: {escape_to_one_line(shown)}"
                 )
             if len(spans) > SHOWN_COPIES:
                 self.lines.append(f"    and without {len(spans) - SHOWN_COPIES} more lines or passages")

@@ -45,6 +45,24 @@ def record(stage: str, instance: dict[str, str], settings: dict[str, Any], input
     }
 
 
+def place_files(chain: Chain) -> Path:
+    """Copy the files of one source to their places in a run; return its folder."""
+    run = chain.folder / "run"
+    for place, name in {
+        "filtered/s.0.parquet": "s.filtered",
+        "deduplicated/s.0.parquet": "s.deduplicated",
+        "duplicates/s.0.parquet": "duplicates/s.0.parquet",
+        "final/s.0.parquet": "s.final",
+        "contaminated/s.0.parquet": "contaminated/s.0.parquet",
+        **{f"removed/{stage}.s.0.parquet": f"s.{stage}" for stage in ("filter", "deduplicate", "decontaminate")},
+    }.items():
+        (run / "corpus/main" / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(chain.folder / name, run / "corpus/main" / place)
+    (run / "sources/s").mkdir(parents=True)
+    shutil.copy(chain.folder / "s.manifest", run / "sources/s/manifest.json")
+    return run
+
+
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one source: the kept and removed documents of each stage in the layout of the rules, with records."""
@@ -64,19 +82,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chain.filter("s", {"x.jsonl": json_lines(made) + b"{broken\n"})
     chain.deduplicate(["s"])
     chain.decontaminate(["s"], {"bread.jsonl": json.dumps({"q": TEXTS["nl_bakker"][:80]}).encode()})
-    run = chain.folder / "run"
-    for place, name in {
-        "filtered/s.0.parquet": "s.filtered",
-        "deduplicated/s.0.parquet": "s.deduplicated",
-        "duplicates/s.0.parquet": "duplicates/s.0.parquet",
-        "final/s.0.parquet": "s.final",
-        "contaminated/s.0.parquet": "contaminated/s.0.parquet",
-        **{f"removed/{stage}.s.0.parquet": f"s.{stage}" for stage in ("filter", "deduplicate", "decontaminate")},
-    }.items():
-        (run / "corpus/main" / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(chain.folder / name, run / "corpus/main" / place)
-    (run / "sources/s").mkdir(parents=True)
-    shutil.copy(chain.folder / "s.manifest", run / "sources/s/manifest.json")
+    run = place_files(chain)
     unit = {"corpus": "main", "source": "s", "unit": "0"}
     filtered = {"languages": corpus.model_dump()["languages"], "harmful": corpus.harmful.model_dump()}
     written = [
@@ -287,3 +293,31 @@ def test_lineage_shows_document_license_and_damaged_file(tmp_path: Path) -> None
     assert trace_document(run, "s/y.jsonl.gz/7")[-1] == damage
     with pytest.raises(InputError, match=r"no corpus in .* read a document"):
         trace_document(run, "s/x.jsonl/7")
+
+
+def test_lineage_lists_removed_paragraphs_lines_and_passages(tmp_path: Path) -> None:
+    keys = {"paragraphs": True, "paragraph_characters": 60, "passage_words": 20, "line_characters": 30}
+    corpus = {"deduplication": {**keys, "line_documents": 2, "minhash": False}}
+    chain = Chain(tmp_path, Corpus.model_validate(corpus))
+    paragraph = "Overname van deze tekst is toegestaan, mits met een duidelijke bronvermelding."
+    notice = "Op deze pagina worden cookies gebruikt."
+    water = TEXTS["nl_water"]
+    made = {
+        "1": f"{water}\n\n{paragraph}",
+        "2": f"{TEXTS['nl_bakker']}\n{notice}",
+        "3": f"Één keer: {water} Zo was het.\n{notice}\n{TEXTS['nl_fiets']}\n\n{paragraph.upper()}",
+    }
+    chain.filter("s", {"x.jsonl": json_lines(made)})
+    chain.deduplicate(["s"])
+    run = place_files(chain)
+    (run / "provenance/records").mkdir(parents=True)
+    written = json.dumps(record("corpus.find_items", {"corpus": "main"}, {}, []))
+    (run / "provenance/records/corpus.find_items.main.json").write_text(written)
+    losses = {name: [line for line in trace_document(run, f"s/x.jsonl/{name}") if "without" in line] for name in "123"}
+    by_document = {name: len(lines) for name, lines in losses.items()}
+    assert sum(by_document.values()) == 3 and len(losses["1"]) < 3
+    told = "\n".join(line for lines in losses.values() for line in lines)
+    assert "    without its paragraphs " in told and ": duplicate_paragraphs" in told
+    assert f": boilerplate_lines, kept in s/x.jsonl/{'3' if losses['2'] else '2'}: {notice}" in told
+    first = "3" if any("repeated_passages" in line for line in losses["1"]) else "1"
+    assert f": repeated_passages, kept in s/x.jsonl/{first}: {water[:60]}…" in told

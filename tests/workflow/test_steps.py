@@ -108,6 +108,42 @@ def test_key_sharing_jobs_do_not_change_settings_of_other_steps() -> None:
     assert not {"prefer", "minimum_jaccard", "jobs"} & share.keys()
 
 
+PARTS = {"corpus.signatures", "corpus.find_duplicates", "corpus.publish"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ({}, {"passage_words": None, "line_characters": None, "line_documents": 10}, set()),
+        ({}, {"passage_words": 50}, PARTS),
+        ({}, {"line_characters": 20}, PARTS),
+        ({"line_characters": 20}, {"line_characters": 20, "line_documents": 5}, PARTS - {"corpus.signatures"}),
+    ],
+)
+def test_keys_of_passages_and_lines_change_only_what_reads_them(
+    before: dict[str, object], after: dict[str, object], changed: set[str]
+) -> None:
+    settings = []
+    for deduplication in (before, after):
+        content = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
+        content["corpus"]["main"]["deduplication"] = deduplication
+        config = parse_configuration(content)
+        instances = {
+            name: [dict(zip(step.instances.wildcards, job, strict=True)) for job in step.instances.jobs(config)]
+            for name, step in STEPS.items()
+            if step.stage == "corpus"
+        }
+        settings.append(
+            {
+                name: [step_settings(config, name, job).result_settings() for job in jobs]
+                for name, jobs in instances.items()
+            }
+        )
+    one, other = settings
+    assert {name for name in one if one[name] != other[name]} == changed
+    assert bool(changed) or "passage" not in json.dumps(one)
+
+
 @pytest.mark.parametrize(("launch", "nodes"), [("srun --ntasks-per-node=4", 16), ("torchrun --nproc-per-node=4", 1)])
 def test_plan_uses_the_nodes_on_which_processes_run(launch: str, nodes: int) -> None:
     config = parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8")))

@@ -91,7 +91,9 @@ def words_in_spans(text: str, row: dict[str, Any] | None, reason: str) -> list[b
     return [any(span["start"] <= start and end <= span["end"] for span in spans) for start, end in places]
 
 
-PIECE = st.sampled_from(["één twee drie vier vijf zes zeven acht", "a b", "é", "a a a a", "weer\nniet", "x  \n\n y", "z"])
+PIECE = st.sampled_from(
+    ["één twee drie vier vijf zes zeven acht", "a b", "é", "a a a a", "weer\nniet", "x  \n\n y", "z"]
+)
 TEXTS = st.lists(st.lists(PIECE, max_size=12).map(" ".join), min_size=1, max_size=7)
 
 
