@@ -47,7 +47,7 @@ def write_documents(path: Path, into: Path) -> int:
     return size
 
 
-def run_steps(folder: Path, files: list[Path], section: Deduplication) -> tuple[dict[str, Any], dict[str, float]]:
+def run_steps(folder: Path, files: list[Path], section: Deduplication) -> tuple[dict[str, Any], Counter[str]]:
     """Return the rows of find_duplicates by id, and the CPU seconds of the steps."""
     signed, seconds = [], Counter[str]()
     out = Path(tempfile.mkdtemp(dir=folder))

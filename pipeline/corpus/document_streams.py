@@ -52,7 +52,7 @@ SPANS = pa.list_(pa.struct(_SPAN_FIELDS))
 (first words of the) same text. If there are any in a corpus, they are a column `spans` of its files."""
 PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
 _REASONS = (REPEATED_PASSAGES, BOILERPLATE_LINES, DUPLICATE_PARAGRAPHS)  # a later one has precedence
-_GAP_AND_WORD = re.compile(rb"(\s*)(\S+)")
+_WHITE_SPACE = re.compile(rb"\s+")
 
 
 def remove_paragraphs(text: str, places: Collection[int]) -> str:
@@ -68,7 +68,8 @@ def remove_parts(
     """Return a text without the paragraphs at these indices and the words in these spans, and the removed bytes.
 
     Of the white space around and in removed words, the one with the most line breaks stays, so that other words are not
-    joined. A word in several parts counts as paragraph, else as line, else as passage; white space counts with a word.
+    joined. A word in several parts counts as paragraph, else as line, else as passage. White space counts with the
+    reason of most words.
 
     Returns:
         The text, and the number of removed bytes by reason; they add up to the difference of the sizes.
@@ -77,31 +78,41 @@ def remove_parts(
         shorter = remove_paragraphs(text, paragraphs) if paragraphs else text
         return shorter, {DUPLICATE_PARAGRAPHS: len(text.encode()) - len(shorter.encode())} if paragraphs else {}
     content = text.encode()
-    reason_at = np.zeros(len(content), dtype=np.int8)
     parts = [(_REASONS.index(span["reason"]), span["start"], span["end"]) for span in spans]
     place = 0
     for number, piece in enumerate(PARAGRAPH_BREAK.split(text)):
         start, place = place, place + len(piece.encode())
         if number % 2 == 0 and number // 2 in paragraphs:
             parts.append((_REASONS.index(DUPLICATE_PARAGRAPHS), start, place))
+    letters = np.frombuffer(content, dtype=np.uint8)
+    reason_at = np.full(len(content), len(_REASONS))
     for reason, start, end in sorted(parts):
-        reason_at[start:end] = reason + 1
-    kept: list[bytes] = []
-    gaps: list[bytes] = []
-    sizes, last = [0] * len(_REASONS), 0
-    for match in _GAP_AND_WORD.finditer(content):
-        gaps.append(match[1])
-        if reason := int(reason_at[match.start(2)]):
-            last = reason - 1
-            sizes[last] += match.end() - match.start()
-            continue
-        if kept:
-            kept.append(max(gaps, key=lambda gap: gap.count(b"\n")))
-        kept.append(match[2])
-        gaps = []
-    left = b"".join(kept)
-    sizes[last] += len(content) - len(left) - sum(sizes)  # white space
-    return left.decode(), {reason: size for reason, size in zip(_REASONS, sizes, strict=True) if size}
+        reason_at[start:end] = reason
+    reason_at[(letters == 0x20) | ((letters >= 0x09) & (letters <= 0x0D))] = len(_REASONS)
+    left, at = [], 0
+    for start, end in _join_spans(content, sorted((start, end) for _, start, end in parts)):
+        before = at + len(content[at:start].rstrip())
+        gaps = _WHITE_SPACE.findall(content, before, end)
+        left.append(content[at:before])
+        left.append(max(gaps, key=lambda gap: gap.count(b"\n")) if before and end < len(content) else b"")
+        at = end
+    left.append(content[at:])
+    shorter = b"".join(left)
+    sizes = np.bincount(reason_at, minlength=len(_REASONS))[: len(_REASONS)]
+    sizes[np.argmax(sizes)] += len(content) - len(shorter) - sizes.sum()  # white space
+    return shorter.decode(), {reason: int(size) for reason, size in zip(_REASONS, sizes, strict=True) if size}
+
+
+def _join_spans(content: bytes, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans, each with the white space after it; those without a word between them as one."""
+    first, last = 0, -1
+    for start, end in spans:
+        if start > last >= 0:
+            yield first, last
+        first, last = start if start > last else first, max(last, end)
+        while content[last : last + 1].isspace():
+            last += 1
+    yield first, last
 
 
 def read_aligned(

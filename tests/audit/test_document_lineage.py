@@ -313,11 +313,14 @@ def test_lineage_lists_removed_paragraphs_lines_and_passages(tmp_path: Path) -> 
     (run / "provenance/records").mkdir(parents=True)
     written = json.dumps(record("corpus.find_items", {"corpus": "main"}, {}, []))
     (run / "provenance/records/corpus.find_items.main.json").write_text(written)
-    losses = {name: [line for line in trace_document(run, f"s/x.jsonl/{name}") if "without" in line] for name in "123"}
-    by_document = {name: len(lines) for name, lines in losses.items()}
-    assert sum(by_document.values()) == 3 and len(losses["1"]) < 3
-    told = "\n".join(line for lines in losses.values() for line in lines)
-    assert "    without its paragraphs " in told and ": duplicate_paragraphs" in told
-    assert f": boilerplate_lines, kept in s/x.jsonl/{'3' if losses['2'] else '2'}: {notice}" in told
-    first = "3" if any("repeated_passages" in line for line in losses["1"]) else "1"
-    assert f": repeated_passages, kept in s/x.jsonl/{first}: {water[:60]}…" in told
+    told = {name: [line for line in trace_document(run, f"s/x.jsonl/{name}") if "without" in line] for name in "123"}
+    assert told["1"] == []
+    start = len(f"{TEXTS['nl_bakker']}\n")
+    assert told["2"] == [
+        f"    without bytes {start} to {start + len(notice)} of its filtered text: boilerplate_lines, "
+        f"kept in s/x.jsonl/3: {notice}"
+    ]
+    assert told["3"][0] == "    without its paragraphs 2: duplicate_paragraphs"
+    assert told["3"][1].startswith("    without bytes 12 to ")
+    assert told["3"][1].endswith(f": repeated_passages, kept in s/x.jsonl/1: {water[:60]}…")
+    assert told["3"][2].endswith(f": boilerplate_lines, kept in s/x.jsonl/1: {paragraph.upper()[:60]}…"), "a line too"

@@ -53,7 +53,9 @@ def run_steps(folder: Path, texts: Texts, units: int, urls: dict[str, str] | Non
     found = FindDuplicatesSettings(deduplication=section)
     parts: dict[str, list[Path]] = {"signatures": signed, "documents": files, "reserved": [], "pairs": []}
     counts = find_duplicates.run(found, **parts, duplicates=folder / "duplicates")
-    left, rows, removed = {}, [], {}
+    left: dict[str, str] = {}
+    removed: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
     for file in files:
         steps = {"duplicates": folder / "duplicates" / file.name, "deduplicated": folder / f"{file.name}.kept"}
         deduplicate.run(DeduplicateSettings(), documents=file, **steps, removed=folder / f"{file.name}.removed")
@@ -136,7 +138,12 @@ def test_neither_units_nor_memory_change_the_result(tmp_path: Path) -> None:
     for number, (units, memory_bytes) in enumerate([(1, 10**9), (4, 10**9), (3, 60_000)]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        keys = {"passage_words": WORDS, "line_characters": 8, "line_documents": 2, "memory_bytes": memory_bytes}
+        keys: dict[str, Any] = {
+            "passage_words": WORDS,
+            "line_characters": 8,
+            "line_documents": 2,
+            "memory_bytes": memory_bytes,
+        }
         results.append(run_steps(folder, texts, units, **keys))
     assert results[0] == results[1] == results[2]
     rows, left, _, counts = results[0]
