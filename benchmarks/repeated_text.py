@@ -47,9 +47,9 @@ def write_documents(path: Path, into: Path) -> int:
     return size
 
 
-def run_steps(folder: Path, files: list[Path], section: Deduplication) -> tuple[dict[str, Any], Counter[str]]:
+def run_steps(folder: Path, files: list[Path], section: Deduplication) -> tuple[dict[str, Any], dict[str, float]]:
     """Return the rows of find_duplicates by id, and the CPU seconds of the steps."""
-    signed, seconds = [], Counter[str]()
+    signed, seconds = [], dict.fromkeys(("signatures", "find_duplicates", "deduplicate"), 0.0)
     out = Path(tempfile.mkdtemp(dir=folder))
     for file in files:
         start = time.process_time()

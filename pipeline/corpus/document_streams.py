@@ -97,10 +97,10 @@ def remove_parts(
         left.append(max(gaps, key=lambda gap: gap.count(b"\n")) if before and end < len(content) else b"")
         at = end
     left.append(content[at:])
-    shorter = b"".join(left)
+    rest = b"".join(left)
     sizes = np.bincount(reason_at, minlength=len(_REASONS))[: len(_REASONS)]
-    sizes[np.argmax(sizes)] += len(content) - len(shorter) - sizes.sum()  # white space
-    return shorter.decode(), {reason: int(size) for reason, size in zip(_REASONS, sizes, strict=True) if size}
+    sizes[np.argmax(sizes)] += len(content) - len(rest) - sizes.sum()  # white space
+    return rest.decode(), {reason: int(size) for reason, size in zip(_REASONS, sizes, strict=True) if size}
 
 
 def _join_spans(content: bytes, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
