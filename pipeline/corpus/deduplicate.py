@@ -67,9 +67,10 @@ def run(
                 "cluster": pc.if_else(pc.equal(duplicates_of["cluster"], table["id"]), None, duplicates_of["cluster"]),
                 "cluster_size": pc.fill_null(duplicates_of["cluster_size"], 1),
             }
-            for name in part_names:
-                parts = duplicates_of[name]
-                added[name] = pc.if_else(pc.greater(pc.list_value_length(parts), 0), parts, None)
+            for name in part_names:  # without the documents that keep the parts: they do not change the text
+                added[name] = pa.array(
+                    [parts or None for parts in duplicates_of[name].to_pylist()], schema.field(name).type
+                )
             for name, column in added.items():
                 shortened = shortened.append_column(schema.field(name), column)
             writer.write(shortened.filter(is_kept))

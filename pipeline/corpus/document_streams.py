@@ -46,10 +46,9 @@ KEPT_SCHEMA = pa.schema(
     ]
 )
 
-_SPAN_FIELDS = required_fields(start=pa.int64(), end=pa.int64(), reason=pa.string(), kept=pa.string())
+_SPAN_FIELDS = required_fields(start=pa.int64(), end=pa.int64(), reason=pa.string())
 SPANS = pa.list_(pa.struct(_SPAN_FIELDS))
-"""Lines and passages to remove from a text: first byte and end in UTF-8, the reason, and the document that keeps the
-(first words of the) same text. If there are any in a corpus, they are a column `spans` of its files."""
+"""Lines and passages to remove from a text, the column `spans`: first byte and end in UTF-8, and the reason."""
 PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
 _REASONS = (REPEATED_PASSAGES, BOILERPLATE_LINES, DUPLICATE_PARAGRAPHS)  # a later one has precedence
 _WHITE_SPACE = re.compile(rb"\s+")

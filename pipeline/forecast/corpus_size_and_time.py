@@ -31,6 +31,8 @@ from pipeline.sources.source_units import SourceUnits
 SAMPLED_FILES = 20  # files of a source, evenly chosen by name
 SAMPLED_BYTES = 1 << 18  # of each file, as stored on disk
 HASH_BYTES = 8  # of a band key
+# 79 MB of Dutch and English text, `benchmarks/repeated_text.py`: words, and lines of 20 characters or more.
+BYTES_PER_WORD, BYTES_PER_LINE = 6.2, 124
 BYTES_PER_DOCUMENT = DOCUMENT_BYTES + KEY_BYTES  # memory of deduplication for a document without a copy
 
 
@@ -61,6 +63,11 @@ class CorpusSize:
     def disk_bytes(self, settings: SignatureSettings) -> dict[str, float]:
         """Return the bytes of each folder of a corpus with a row per document."""
         keys = HASH_BYTES * (2 + len(band_columns(settings))) * self.documents
+        if settings.passage_words is not None:
+            anchors_per_word = 2 / (settings.passage_words // 2 + 2)  # of winnowing, with its window of short passages
+            keys += HASH_BYTES * anchors_per_word * self.text_bytes / BYTES_PER_WORD
+        if settings.line_characters is not None:
+            keys += HASH_BYTES * self.text_bytes / BYTES_PER_LINE
         return {
             "filtered": self.stored_text_bytes - self.stored_id_bytes + self.units * _empty_parquet_bytes(FINAL_SCHEMA),
             "signatures": self.stored_id_bytes + keys + self.units * _empty_parquet_bytes(signature_schema(settings)),

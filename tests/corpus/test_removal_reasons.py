@@ -43,7 +43,12 @@ EVERY: dict[str, Any] = {
     name: {key: 1 for key, field in section.model_fields.items() if field.default is None}
     for name, section in SECTIONS.items()
 } | {"mixed_language": 0.3}
-WRITTEN: dict[str, Any] = {"preset": "standard", "languages": {"nl": EVERY, "en": EVERY}, "harmful": HARMFUL}
+WRITTEN: dict[str, Any] = {
+    "preset": "standard",
+    "languages": {"nl": EVERY, "en": EVERY},
+    "harmful": HARMFUL,
+    "deduplication": {"passage_words": 50, "line_characters": 20, "line_documents": 5},
+}
 TEXT = "\n".join(
     [
         "- de een-twee; … # 12 …",

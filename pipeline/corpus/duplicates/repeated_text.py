@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.document_streams import SPANS
 from pipeline.corpus.documents import BOILERPLATE_LINES, REPEATED_PASSAGES
 from pipeline.corpus.duplicates.key_groups import Bits, pair_equal_keys, read_listed_keys
 from pipeline.corpus.duplicates.minhash import read_texts
@@ -26,6 +25,10 @@ from pipeline.corpus.duplicates.passages import Passages, find_passages
 from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, find_lines
 from pipeline.corpus.settings import DuplicateSelection
 
+SPANS = pa.list_(
+    pa.struct([("start", pa.int64()), ("end", pa.int64()), ("reason", pa.string()), ("kept", pa.string())])
+)
+"""Removed parts of a text: first byte and end in UTF-8, the reason, and the document that keeps their first words."""
 ORDER_BYTES = 56  # memory for the order of a document, and its first line, anchor and passage
 KEPT_BYTES = 8  # for the document that keeps a line or passage
 _NONE = -1  # the number of that document if the line or passage stays
@@ -72,7 +75,8 @@ class RepeatedText:
         if settings.passage_words is not None:
             self._find_repeated_passages(settings.passage_words)
             self.counts["passages_cut"] = 0
-        self._numbers_K = np.setdiff1d(np.append(self._line_kept, self._passage_kept), [_NONE])
+        keeping = (kept[kept != _NONE] for kept in (self._line_kept, self._passage_kept))
+        self._numbers_K = np.unique(np.concatenate([*keeping]))
         ids = []
         for unit in units:
             inside = slice(*np.searchsorted(self._numbers_K, [unit.first, unit.first + unit.rows]))
@@ -149,7 +153,7 @@ class RepeatedText:
             paths = {unit.path: Path(folder) / f"{place}.npy" for place, unit in enumerate(self._units)}
             for unit in self._units:
                 keys = [np.empty((2, 0), dtype=np.uint64)]
-                for row, text in self._read(unit, self._rows_with(unit, anchors_D, repeated)):
+                for row, text in self._read(unit, self._rows_with(unit, anchors_D, repeated, False)):
                     passages, places = self._candidates(unit, row, text)
                     keys.append(passages.keys_P[:, places])
                     sizes_D[unit.first + row] = len(places)
@@ -163,10 +167,10 @@ class RepeatedText:
             self._passage_kept = self._find_kept(self._passages_D, read)
 
     @staticmethod
-    def _rows_with(unit: SignedUnit, first_D: Numbers, chosen: Bits) -> Numbers:
-        """Return the rows of a unit that have a chosen record."""
+    def _rows_with(unit: SignedUnit, first_D: Numbers, values: Numbers | Bits, nothing: int) -> Numbers:
+        """Return the rows of a unit with a record that has another value than `nothing`."""
         first, end = first_D[unit.first], first_D[unit.first + unit.rows]
-        records = first + np.flatnonzero(chosen[first:end])
+        records = first + np.flatnonzero(values[first:end] != nothing)
         return np.unique(np.searchsorted(first_D, records, side="right") - 1) - unit.first
 
     def _read(self, unit: SignedUnit, rows: Numbers) -> Iterator[tuple[int, str]]:
@@ -186,8 +190,8 @@ class RepeatedText:
     def locate(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
         """Return the rows of a unit that lose lines or passages, and what each loses, of the type SPANS."""
         rows = np.union1d(
-            self._rows_with(unit, self._lines_D, self._line_kept != _NONE),
-            self._rows_with(unit, self._passages_D, self._passage_kept != _NONE),
+            self._rows_with(unit, self._lines_D, self._line_kept, _NONE),
+            self._rows_with(unit, self._passages_D, self._passage_kept, _NONE),
         )
         read = self._read(unit, rows)
         spans = [[*self._locate_lines(unit, *each), *self._locate_passages(unit, *each)] for each in read]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.corpus import deduplicate, find_duplicates, signatures
+from pipeline.corpus import deduplicate, equal_keys, find_duplicates, signatures
 from pipeline.corpus.document_streams import read_kept_documents, remove_parts
 from pipeline.corpus.documents import DocumentCollector
 from pipeline.corpus.duplicates.passages import find_passages
@@ -24,7 +24,9 @@ from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
     Deduplication,
+    EqualKeysSettings,
     FindDuplicatesSettings,
+    KeyComparison,
     SignatureSettings,
 )
 
@@ -34,7 +36,9 @@ NOTICE = "Op deze pagina worden cookies gebruikt."
 Texts = dict[str, str]  # by id, which begins with the source
 
 
-def run_steps(folder: Path, texts: Texts, units: int, urls: dict[str, str] | None = None, **keys: Any) -> list[Any]:
+def run_steps(
+    folder: Path, texts: Texts, units: int, urls: dict[str, str] | None = None, jobs: int = 1, **keys: Any
+) -> list[Any]:
     """Deduplicate documents, those of each source in several units; return the rows and the texts that are left."""
     section = Deduplication(**{**ONLY_PARTS, **keys})
     kept_columns = {"language": "nl", "language_score": 1.0, "license": None, "title": None, "date": None}
@@ -51,7 +55,13 @@ def run_steps(folder: Path, texts: Texts, units: int, urls: dict[str, str] | Non
         of_signatures = section.model_dump(include=set(SignatureSettings.model_fields))
         signatures.run(SignatureSettings(**of_signatures), documents=files[-1], signatures=signed[-1])
     found = FindDuplicatesSettings(deduplication=section)
-    parts: dict[str, list[Path]] = {"signatures": signed, "documents": files, "reserved": [], "pairs": []}
+    pairs = [folder / f"{share}.pairs" for share in range(jobs) if jobs > 1]
+    for share, path in enumerate(pairs):
+        keys_of_share = section.model_dump(include=set(KeyComparison.model_fields))
+        equal_keys.run(
+            EqualKeysSettings(share=share, shares=jobs, **keys_of_share), signatures=signed, reserved=[], pairs=path
+        )
+    parts: dict[str, list[Path]] = {"signatures": signed, "documents": files, "reserved": [], "pairs": pairs}
     counts = find_duplicates.run(found, **parts, duplicates=folder / "duplicates")
     left: dict[str, str] = {}
     removed: dict[str, str] = {}
@@ -132,10 +142,10 @@ def random_corpus(documents: int) -> Texts:
 
 
 @pytest.mark.slow
-def test_neither_units_nor_memory_change_the_result(tmp_path: Path) -> None:
+def test_neither_units_nor_jobs_nor_memory_change_the_result(tmp_path: Path) -> None:
     texts = random_corpus(150)
     results = []
-    for number, (units, memory_bytes) in enumerate([(1, 10**9), (4, 10**9), (3, 60_000)]):
+    for number, (units, memory_bytes, jobs) in enumerate([(1, 10**9, 1), (4, 10**9, 3), (3, 60_000, 1)]):
         folder = tmp_path / str(number)
         folder.mkdir()
         keys: dict[str, Any] = {
@@ -144,7 +154,7 @@ def test_neither_units_nor_memory_change_the_result(tmp_path: Path) -> None:
             "line_documents": 2,
             "memory_bytes": memory_bytes,
         }
-        results.append(run_steps(folder, texts, units, **keys))
+        results.append(run_steps(folder, texts, units, jobs=jobs, exact=True, **keys))
     assert results[0] == results[1] == results[2]
     rows, left, _, counts = results[0]
     expected = repeated_words(texts, WORDS)
