@@ -75,22 +75,21 @@ def run_steps(folder: Path, files: list[Path], section: Deduplication) -> tuple[
 
 
 def find_with_dictionary(texts: list[list[bytes]], size: int) -> list[list[bool]]:
-    """Return whether each word is in a window of `size` words that occurred before, by a dictionary of windows."""
-    seen: set[bytes] = set()
+    """Return whether each word is in a window of `size` words of an earlier document, by a dictionary of windows."""
+    seen: dict[bytes, int] = {}
     results = []
-    for words in texts:
+    for number, words in enumerate(texts):
         repeated = [False] * len(words)
         for start in range(len(words) - size + 1):
             window = hashlib.sha256(b" ".join(words[start : start + size])).digest()
-            if window in seen:
+            if seen.setdefault(window, number) != number:
                 repeated[start : start + size] = [True] * size
-            seen.add(window)
         results.append(repeated)
     return results
 
 
-def find_with_suffix_array(texts: list[list[bytes]], size: int) -> tuple[list[list[bool]], list[list[bool]]]:
-    """Return whether each word is in a window that occurred before, and in one that occurs anywhere else."""
+def find_with_suffix_array(texts: list[list[bytes]], size: int) -> list[list[list[bool]]]:
+    """Return whether each word is in a window of an earlier document, of an earlier place, and of any other place."""
     content = b"".join(b"\n " + b" ".join(words) + b" " for words in texts)
     data = np.frombuffer(content, dtype=np.uint8).copy()
     order = divsufsort(data)
@@ -108,14 +107,16 @@ def find_with_suffix_array(texts: list[list[bytes]], size: int) -> tuple[list[li
     starts, lengths = np.concatenate(begins), np.concatenate(ends) - np.concatenate(begins)
     window_at = np.full(len(data), -1, dtype=np.int64)
     window_at[starts] = np.arange(len(starts))
-    before, anywhere = np.zeros(len(starts), dtype=bool), np.zeros(len(starts), dtype=bool)
+    document = np.repeat(np.arange(len(texts)), np.diff(first))
+    in_earlier, before, anywhere = (np.zeros(len(starts), dtype=bool) for _ in range(3))
     group: list[int] = []
     least = 0
 
     def close() -> None:
         if len(group) > 1:
-            anywhere[group] = True
-            before[sorted(group)[1:]] = True
+            windows = np.sort(group)
+            anywhere[windows] = before[windows[1:]] = True
+            in_earlier[windows[document[windows] != document[windows[0]]]] = True
 
     for rank, suffix in enumerate(order.tolist()):
         window = int(window_at[suffix])
@@ -129,7 +130,7 @@ def find_with_suffix_array(texts: list[list[bytes]], size: int) -> tuple[list[li
             least = min(least, int(common[rank]))
     close()
     results = []
-    for chosen in (before, anywhere):
+    for chosen in (in_earlier, before, anywhere):
         marked = []
         for number, words in enumerate(texts):
             repeated = [False] * len(words)
@@ -137,7 +138,7 @@ def find_with_suffix_array(texts: list[list[bytes]], size: int) -> tuple[list[li
                 repeated[start : start + size] = [True] * size
             marked.append(repeated)
         results.append(marked)
-    return results[0], results[1]
+    return results
 
 
 def check_passages(files: list[Path], rows: dict[str, Any], size: int) -> str:
@@ -154,7 +155,7 @@ def check_passages(files: list[Path], rows: dict[str, Any], size: int) -> str:
         listed = [span for span in (rows.get(row["id"]) or {}).get("spans") or [] if span["reason"][0] == "r"]
         of_step.append([any(span["start"] <= start < span["end"] for span in listed) for start, _ in places])
     by_dictionary = find_with_dictionary(texts, size)
-    by_suffixes, anywhere = find_with_suffix_array(texts, size)
+    by_suffixes, before, anywhere = find_with_suffix_array(texts, size)
     marked = sum(map(sum, of_step))
 
     def share(repeated: list[list[bool]]) -> str:
@@ -162,9 +163,9 @@ def check_passages(files: list[Path], rows: dict[str, Any], size: int) -> str:
         return f"{sum(len(word) + 1 for word, one in pairs if one) / total:.2%}"
 
     return (
-        f"{marked} of {sum(map(len, texts))} words are in passages that occurred before; equal to those of the "
+        f"{marked} of {sum(map(len, texts))} words are in passages of an earlier document; equal to those of the "
         f"dictionary: {of_step == by_dictionary}, of the suffix array: {of_step == by_suffixes}; {share(of_step)} of "
-        f"the bytes, and {share(anywhere)} if all occurrences are removed"
+        f"the bytes, {share(before)} with those of the same document, {share(anywhere)} if no occurrence stays"
     )
 
 

@@ -102,7 +102,7 @@ REASONS: dict[str, dict[str, Reason]] = {
             "all its paragraphs that are long enough occurred before", _MINIMUM, ("deduplication.paragraph_characters",)
         ),
         documents.REPEATED_PASSAGES: Reason(
-            "nothing is left of it, and most of it are passages that occurred before",
+            "nothing is left of it, and most of it are passages that other documents have",
             _MINIMUM,
             ("deduplication.passage_words",),
         ),

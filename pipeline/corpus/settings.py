@@ -256,7 +256,7 @@ class SignatureSettings(Settings):
     paragraphs: bool = Field(default=False, description="remove paragraphs that occurred before in the corpus")
     paragraph_characters: int = Field(default=100, ge=1, description="length from which a paragraph is removed")
     passage_words: int | None = optional_later_field(
-        None, ge=8, description="remove passages of so many words that occurred before in the corpus; none: they stay"
+        None, ge=8, description="remove passages of so many words that an earlier document has; none: they stay"
     )
     line_characters: int | None = optional_later_field(
         None,

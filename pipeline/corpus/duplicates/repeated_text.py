@@ -1,8 +1,8 @@
-"""Finds the lines and passages of kept documents that occurred before, in bounded memory.
+"""Finds the lines and passages that kept documents have in common with an earlier one, in bounded memory.
 
-Of equal lines or passages one occurrence stays: that in the first document by preferred source, then by the hash of its
-id, and in this document the first. So the result does not depend on units. Documents with an anchor that occurs twice
-in the corpus are read again; the keys of their passages are in temporary files.
+Equal lines or passages stay in one document, as often as they occur there: the first by preferred source, then by the
+hash of its id. So the result does not depend on units. Documents with an anchor that occurs twice in the corpus are
+read again; the keys of their passages are in temporary files.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class RepeatedText:
         return pair_equal_keys(self._units, read, records, self._left_bytes)
 
     def _find_kept(self, first_D: Numbers, read: Read, least_documents: int = 1) -> Numbers:
-        """Return the document that keeps the text of each record, for those of enough documents that occurred before.
+        """Return the document that keeps the text of each record, if it is another one and enough documents have it.
 
         Args:
             first_D: the number of the first record of each document.
@@ -131,15 +131,16 @@ class RepeatedText:
             different = np.unique(ones)
             groups, records = np.append(different, ones), np.append(different, others)
             documents = np.searchsorted(first_D, records, side="right") - 1
-            order = np.lexsort((records, self._order_D[documents], groups))
+            order = np.lexsort((self._order_D[documents], groups))
             groups, records, documents = groups[order], records[order], documents[order]
             begins = np.flatnonzero(np.diff(groups, prepend=_NONE))
             sizes = np.diff(begins, append=len(groups))
             is_new = np.diff(documents, prepend=_NONE) != 0
             is_new[begins] = True
-            occurred = np.repeat(np.add.reduceat(is_new, begins, dtype=np.int64) >= least_documents, sizes)
-            occurred[begins] = False
-            kept[records[occurred]] = np.repeat(documents[begins], sizes)[occurred]
+            is_frequent = np.repeat(np.add.reduceat(is_new, begins, dtype=np.int64) >= least_documents, sizes)
+            first = np.repeat(documents[begins], sizes)
+            is_removed = is_frequent & (documents != first)
+            kept[records[is_removed]] = first[is_removed]
         return kept
 
     def _find_repeated_passages(self, words: int) -> None:
