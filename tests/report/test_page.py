@@ -179,6 +179,14 @@ def test_lost_document_and_broken_chain_are_shown(run_folder: Run) -> None:
     assert "3 consistency checks of the run fail" in arguments["model_card"].read_text()
 
 
+def test_bytes_of_removed_passages_are_shown(run_folder: Run) -> None:
+    statistics = run_folder.read("corpus/main/statistics.json")
+    statistics["totals"]["stages"][1]["cut"] = {"repeated_passages": {"documents": 3, "bytes": 4321}}
+    run_folder.write("corpus/main/statistics.json", statistics)
+    text = outline(made(run_folder)["page"]).text
+    assert "shortened: repeated_passages 3 " in text and "by 4.3 kB of text in all" in text
+
+
 def test_evaluation_marks_scores_better_than_every_baseline(run_folder: Run) -> None:
     text = outline(made(run_folder)["page"]).text
     measures, share = "right answers (acc ↑), nl", "unigram 0.5400"
