@@ -15,7 +15,8 @@ import pytest
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
-from pipeline.corpus.duplicates.signature_files import SignatureWriter
+from pipeline.corpus.duplicates.passages import find_passages
+from pipeline.corpus.duplicates.signature_files import SignatureWriter, line_keys
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.forecast.corpus_size_and_time import (
     CorpusSize,
@@ -137,3 +138,17 @@ def test_sources_are_summed_and_memory_follows_from_documents() -> None:
     both = CorpusSize(1, 2, 3, 4, 5.0, 6.0, 7.0, 8.0, 9.0) + CorpusSize(10, 20, 30, 40, 50.0, 60.0, 70.0, 80.0, 90.0)
     assert both == CorpusSize(11, 22, 33, 44, 55.0, 66.0, 77.0, 88.0, 99.0)
     assert maximum_documents(4_000_000_000) == 83_333_333 and recommended_memory_bytes(1_000_000) == 96_000_000
+
+
+def test_anchors_of_passages_and_keys_of_lines_are_predicted() -> None:
+    draw = random.Random(5)
+    lines = [" ".join(f"{draw.randrange(10**6):06d}" for _ in range(18)) for _ in range(400)]
+    text = "\n".join(lines)
+    size = CorpusSize(text_bytes=len(text), documents=1)
+    plain, passages, with_lines = (
+        size.disk_bytes(SignatureSettings(**keys))["signatures"]
+        for keys in ({}, {"passage_words": 50}, {"line_characters": 20})
+    )
+    written = 8 * len(find_passages(text, 50).anchors_A)
+    assert passages - plain == pytest.approx(written, rel=0.1)
+    assert with_lines - plain == pytest.approx(8 * len(line_keys(text, "", 20)), rel=0.1)
