@@ -6,6 +6,7 @@ import random
 import re
 from collections import defaultdict
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def repeated_words(texts: Texts, size: int) -> dict[str, list[bool]]:
 def words_in_spans(text: str, row: dict[str, Any] | None, reason: str) -> list[bool]:
     spans = [span for span in (row or {}).get("spans") or [] if span["reason"] == reason]
     places = [match.span() for match in re.finditer(rb"[^ \t\n\r\f\v]+", text.encode())]
+    ordered = sorted((span["start"], span["end"]) for span in spans)
+    assert all(before[1] < after[0] for before, after in pairwise(ordered)), "the longest parts"
     for span in spans:
         assert {span["start"], span["end"]} <= {place for pair in places for place in pair}, "whole words"
     return [any(span["start"] <= start and end <= span["end"] for span in spans) for start, end in places]
@@ -136,7 +139,9 @@ def random_corpus(documents: int) -> Texts:
             start = draw.randrange(len(other))
             parts.append(" ".join(other[start : start + draw.randrange(1, 30)]))
             parts.append(" ".join(draw.choice(words) for _ in range(draw.randrange(4))))
-        texts[f"{'abc'[number % 3]}/x/{number}"] = draw.choice([" ", "\n", "\n\n"]).join(filter(None, parts))
+        lines = [" ".join(draw.choice(pool)[:3]) for _ in range(draw.randrange(3))]
+        text = draw.choice([" ", "\n", "\n\n"]).join(filter(None, parts))
+        texts[f"{'abc'[number % 3]}/x/{number}"] = "\n".join([text, *lines])
     return texts
 
 
@@ -158,7 +163,16 @@ def test_neither_units_nor_jobs_nor_memory_change_the_result(tmp_path: Path) -> 
     rows, left, _, counts = results[0]
     expected = repeated_words(texts, WORDS)
     assert sum(map(sum, expected.values())) > 1000 and counts["passages_cut"] > 100
+    lines: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, text in in_order(texts):
+        for line in {" ".join(line.split()) for line in text.split("\n")}:
+            lines[name[0], line].append(name)
+    assert counts["lines_cut"] > 20
     for name, text in texts.items():
+        spans = [span for span in (rows.get(name) or {}).get("spans") or [] if span["reason"] == "boilerplate_lines"]
+        removed = [" ".join(text.encode()[span["start"] : span["end"]].decode().split()) for span in spans]
+        every = (" ".join(line.split()) for line in text.split("\n"))
+        assert removed == [line for line in every if len(line) >= 8 and lines[name[0], line][0] != name]
         assert words_in_spans(text, rows.get(name), "repeated_passages") == expected[name]
         for span in (rows.get(name) or {}).get("spans") or []:
             first = " ".join(text.encode()[span["start"] : span["end"]].decode().split()[:WORDS])
@@ -169,6 +183,23 @@ def test_neither_units_nor_jobs_nor_memory_change_the_result(tmp_path: Path) -> 
 def test_too_little_memory_is_refused_with_what_suffices(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"memory_bytes leaves \d+ for lines and passages, and they need \d+: raise"):
         run_steps(tmp_path, random_corpus(150), 1, passage_words=WORDS, memory_bytes=12_000)
+
+
+@pytest.mark.parametrize("keys", [{"passage_words": WORDS}, {"line_characters": 8, "line_documents": 2}])
+def test_signatures_of_other_texts_are_refused(tmp_path: Path, keys: dict[str, Any]) -> None:
+    line = " ".join(f"woord{number}" for number in range(10))
+    for folder, other in (("one", f"{line} meer"), ("two", f"{line}\n{line} nog iets anders\n{line} en nog veel meer")):
+        (tmp_path / folder).mkdir()
+        run_steps(tmp_path / folder, {"b/x/1": f"1\n{line}\n{other}", "b/x/2": f"2\n{line}\n{other}"}, 1, **keys)
+    with pytest.raises(InputError, match=r"b\.0\.signatures does not match .*b\.0\.parquet: rerun corpus\.signatures"):
+        find_duplicates.run(
+            FindDuplicatesSettings(deduplication=Deduplication(**ONLY_PARTS, **keys)),
+            signatures=[tmp_path / "one/b.0.signatures"],
+            documents=[tmp_path / "two/b.0.parquet"],
+            reserved=[],
+            pairs=[],
+            duplicates=tmp_path / "duplicates",
+        )
 
 
 def test_line_is_removed_from_all_but_the_first_of_many_documents_of_a_domain(tmp_path: Path) -> None:
@@ -200,6 +231,15 @@ def test_removed_copies_keep_and_lose_nothing(tmp_path: Path) -> None:
     assert counts["exact_duplicate"] == 1 and counts["passages_cut"] == 1
     assert removed == {"b/x/2": "exact_duplicate"} and left == {"b/x/1": copy, "a/x/3": "en meer"}
     assert rows["b/x/2"]["spans"] is None and rows["a/x/3"]["spans"][0]["kept"] == "b/x/1"
+
+
+def test_passages_side_by_side_are_one_part(tmp_path: Path) -> None:
+    one, other = (" ".join(f"{letter}{number}" for number in range(WORDS)) for letter in "xy")
+    texts = {"b/x/1": one, "b/x/2": other, "a/x/3": f"{one}\n{other}"}
+    rows, left, removed, counts = run_steps(tmp_path, texts, 1, passage_words=WORDS)
+    (span,) = rows["a/x/3"]["spans"]
+    assert (span["start"], span["end"], span["kept"]) == (0, len(texts["a/x/3"]), "b/x/1")
+    assert removed == {"a/x/3": "repeated_passages"} and counts["passages_cut"] == 1 and "a/x/3" not in left
 
 
 SPAN = st.tuples(st.integers(0, 20), st.integers(0, 20), st.sampled_from(["repeated_passages", "boilerplate_lines"]))
@@ -238,14 +278,18 @@ def test_removal_keeps_other_words_apart_and_counts_each_byte_once(
 
 
 def test_white_space_with_the_most_line_breaks_stays() -> None:
-    def remove(text: str, part: str) -> str:
-        start = text.encode().index(part.encode())
-        span = {"start": start, "end": start + len(part.encode()), "reason": "repeated_passages", "kept": "s/x/1"}
-        return remove_parts(text, (), [span])[0]
+    def remove(text: str, *parts: str) -> str:
+        starts = [text.encode().index(part.encode()) for part in parts]
+        ends = [start + len(part.encode()) for start, part in zip(starts, parts, strict=True)]
+        of_part = {"reason": "repeated_passages", "kept": "s/x/1"}
+        spans = [{"start": start, "end": end, **of_part} for start, end in zip(starts, ends, strict=True)]
+        return remove_parts(text, (), spans)[0]
 
     assert remove("één twee\n\ndrie vier", "twee\n\ndrie") == "één\n\nvier"
     assert remove("één twee\ndrie", "twee") == "één\ndrie"
     assert remove("één\n twee drie", "twee") == "één\n drie"
+    assert remove("één twee drie vier", "drie", "twee") == "één vier"
+    assert remove("één twee drie vier", "één", "drie") == "twee vier"
     assert remove("één twee", "twee") == "één" and remove("één twee", "één") == "twee"
 
 
@@ -263,7 +307,7 @@ def test_equal_passages_have_equal_anchors_and_few_of_them() -> None:
 @pytest.mark.slow
 def test_statistics_count_what_each_way_removes(new_chain: Any, texts: dict[str, str], as_json_lines: Any) -> None:
     keys = {"paragraphs": True, "paragraph_characters": 60, "passage_words": 20, "line_characters": 30}
-    chain = new_chain(Corpus(deduplication=Deduplication(**keys, line_documents=2, minhash=False)))
+    chain = new_chain(Corpus(deduplication=Deduplication(**keys, line_documents=2, minhash=False, prefer=["a"])))
     water, baker, bicycle = texts["nl_water"], texts["nl_bakker"], texts["nl_fiets"]
     paragraph = "Overname van deze tekst is toegestaan, mits met een duidelijke bronvermelding."
     made = {
@@ -272,16 +316,22 @@ def test_statistics_count_what_each_way_removes(new_chain: Any, texts: dict[str,
         "3": f"Wat er ook gebeurt: {water} En zo ging het verder.\n{NOTICE}\n{bicycle}",
     }
     chain.filter("a", {"x.jsonl": as_json_lines(made)})
-    counts = chain.deduplicate(["a"])
-    assert (counts["paragraphs_cut"], counts["lines_cut"], counts["passages_cut"]) == (1, 2, 1), "one is both"
-    totals = chain.statistics(["a"])["totals"]
+    chain.filter("b", {"y.jsonl": as_json_lines({"4": bicycle, "5": f"Nu dan, nog een keer: {water} Klaar is het."})})
+    counts = chain.deduplicate(["a", "b"])
+    assert (counts["paragraphs_cut"], counts["lines_cut"], counts["passages_cut"]) == (1, 2, 3), "one is both"
+    totals = chain.statistics(["a", "b"])["totals"]
+    assert totals["stages"][1]["removed"] == {"repeated_passages": 1}
     cut = totals["stages"][1]["cut"]
-    assert {reason: sizes["documents"] for reason, sizes in cut.items()} == dict.fromkeys(
-        ("boilerplate_lines", "duplicate_paragraphs", "repeated_passages"), 1
+    documents = {"boilerplate_lines": 1, "duplicate_paragraphs": 1, "repeated_passages": 2}
+    assert {reason: sizes["documents"] for reason, sizes in cut.items()} == documents
+    before, left = (
+        {row["id"]: row["text"] for source in "ab" for row in chain.rows(f"{source}.{name}")}
+        for name in ("filtered", "final")
     )
-    before, left = (" ".join(row["text"] for row in chain.rows(name)) for name in ("a.filtered", "a.final"))
-    assert sum(sizes["bytes"] for sizes in cut.values()) == len(before.encode()) - len(left.encode())
-    assert left.count(NOTICE) == left.count(paragraph) == left.count(water[50:]) == 1
+    shorter = sum(len(before[name].encode()) - len(text.encode()) for name, text in left.items())
+    assert sum(sizes["bytes"] for sizes in cut.values()) == shorter
+    text = " ".join(left.values())
+    assert text.count(NOTICE) == text.count(paragraph) == text.count(water[50:]) == 1
 
 
 def test_keys_that_are_off_are_not_in_the_settings_of_jobs() -> None:
