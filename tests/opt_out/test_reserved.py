@@ -272,17 +272,21 @@ def test_copy_is_found_with_the_gptnl_and_c4_rules(
     assert case.forget("t")[0] == {"t/y.jsonl/garden"}
 
 
-def test_paragraphs_of_a_reserved_document_are_not_cut_elsewhere(
+def test_parts_of_a_reserved_document_are_not_cut_elsewhere(
     new_chain: Any, texts: dict[str, str], as_json_lines: Any
 ) -> None:
-    chain = new_chain(Corpus(deduplication=Deduplication(paragraphs=True)))
+    lines = {"line_characters": 20, "line_documents": 2}
+    chain = new_chain(Corpus(deduplication=Deduplication(paragraphs=True, passage_words=20, **lines)))
     quoted, own = texts["nl_water"], texts["nl_bakker"] + "\n\n" + texts["nl_fiets"]
     case = Case(chain, {"x.jsonl": as_json_lines({"water": quoted})})
     chain.filter("t", {"y.jsonl": as_json_lines({"quote": f"{own}\n\n{quoted}"})})
     chain.deduplicate(["t"])
     case.reserve(ids=["water"])
     assert case.forget("t")[0] == {"t/y.jsonl/quote"}
-    assert chain.rows("t.deduplicated")[0]["cut"] is None
+    (row,) = chain.rows("t.deduplicated")
+    assert row["cut"] is row["spans"] is None
+    (signed,) = chain.rows("s.reserved")
+    assert signed["paragraphs"] == signed["lines"] == signed["passages"] == []
 
 
 def test_reserved_documents_are_counted_as_the_filter_reads_them(
