@@ -184,7 +184,7 @@ def test_bytes_of_removed_passages_are_shown(run_folder: Run) -> None:
     statistics["totals"]["stages"][1]["cut"] = {"repeated_passages": {"documents": 3, "bytes": 4321}}
     run_folder.write("corpus/main/statistics.json", statistics)
     text = outline(made(run_folder)["page"]).text
-    assert "shortened: repeated_passages 3 " in text and "by 4.3 kB of text in all" in text
+    assert "shortened: repeated_passages 3 " in text and "by 4.32 kB of text in all" in text
 
 
 def test_evaluation_marks_scores_better_than_every_baseline(run_folder: Run) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.rules.test_reruns import (
+    AFTER_DECONTAMINATION,
     EVALUATION,
     GUIDE,
     MICRO,
@@ -44,6 +45,9 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "a small raw file touched": lambda p: touch(p.path("config/corpus/nl_gids.jsonl")),
     "a comment in the README": lambda p: append(p.path("README.md"), "\n<!-- seen -->\n"),
     "a comment in the configuration": lambda p: append(p.path(MICRO), "# seen\n"),
+    "that repeated passages and lines stay, as is the default": lambda p: p.edit(
+        MICRO, "main: {preset: standard,", "main: {preset: standard, deduplication: {passage_words: null},"
+    ),
     "a comment in a module": lambda p: append(p.path("pipeline/corpus/filter.py"), "\n# seen\n"),
     "a docstring": lambda p: p.edit("pipeline/tokenizer/train.py", '"""', '"""Seen. '),
     "a function that no step calls": lambda p: append(
@@ -82,6 +86,15 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "libraries that draw for others": lambda p: newer(p, "pillow", "markdown", "grpcio", "werkzeug"),
 }
 PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
+    "that repeated passages are removed": (
+        lambda p: p.edit(
+            MICRO, "main: {preset: standard,", "main: {preset: standard, deduplication: {passage_words: 20},"
+        ),
+        {
+            **dict.fromkeys(("corpus_signatures", "corpus_deduplicate", "corpus_matches", "corpus_decontaminate"), 4),
+            **{"corpus_find_duplicates": 1, **AFTER_DECONTAMINATION, **REPORT},
+        },
+    ),
     "how a training looks and keeps": (
         lambda p: with_keys(
             p,
