@@ -45,9 +45,6 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "a small raw file touched": lambda p: touch(p.path("config/corpus/nl_gids.jsonl")),
     "a comment in the README": lambda p: append(p.path("README.md"), "\n<!-- seen -->\n"),
     "a comment in the configuration": lambda p: append(p.path(MICRO), "# seen\n"),
-    "that repeated passages and lines stay, as is the default": lambda p: p.edit(
-        MICRO, "main: {preset: standard,", "main: {preset: standard, deduplication: {passage_words: null},"
-    ),
     "a comment in a module": lambda p: append(p.path("pipeline/corpus/filter.py"), "\n# seen\n"),
     "a docstring": lambda p: p.edit("pipeline/tokenizer/train.py", '"""', '"""Seen. '),
     "a function that no step calls": lambda p: append(
@@ -86,6 +83,12 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "libraries that draw for others": lambda p: newer(p, "pillow", "markdown", "grpcio", "werkzeug"),
 }
 PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
+    "that repeated passages stay, as is the default": (
+        lambda p: p.edit(
+            MICRO, "main: {preset: standard,", "main: {preset: standard, deduplication: {passage_words: null},"
+        ),
+        REPORT,
+    ),
     "that repeated passages are removed": (
         lambda p: p.edit(
             MICRO, "main: {preset: standard,", "main: {preset: standard, deduplication: {passage_words: 20},"
