@@ -1,4 +1,4 @@
-"""Speed of the classifiers of `corpus.classify` on one thread, and their difference from the model's own library.
+"""Speed of pretrained classifiers on one thread, and their difference from the library of the model.
 
     python benchmarks/classifiers.py DATA [--every 1] [--encoded 100] [--layers 12] [--width 768] [--window 512]
 
