@@ -72,6 +72,7 @@ KnownSuite = Literal[
     "euroeval_english",
     "olmes_core",
     "ntrex",
+    "code",
 ]
 _PIQA = ("parallel_cloze", "nonparallel_cloze", "parallel_generation", "nonparallel_generation")
 KNOWN_SUITES: dict[KnownSuite, Suite] = {
@@ -125,6 +126,7 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
         name="olmes_core", language="en", folder="config/tasks/olmes_core", data="{data}/mirror", limit=1000
     ),
     "ntrex": Suite(name="ntrex", language="nl, en", folder="config/tasks/ntrex", data="{data}/mirror", limit=200),
+    "code": Suite(name="code", language="en", folder="config/tasks/code", data="{data}/mirror"),
 }
 
 
@@ -187,6 +189,11 @@ class Evaluation(Settings):
         exclude_if=lambda on: bool(on),  # what was evaluated with it stays
         description="no kernels but those that give the same bits every time; on a GPU that is slower",
     )
+    execute_code: bool = Field(
+        default=False,
+        exclude_if=lambda on: not on,
+        description="execute the programs that models write, in a sandbox: the suite `code` needs it",
+    )
     untrained: bool = Field(
         default=True, description="compare each model with what it was before its first step: untrained, or pretrained"
     )
@@ -205,6 +212,11 @@ class Evaluation(Settings):
             raise ValueError(f"suites: {TEXTS!r} are what evaluation.texts names; choose another name")
         if len(set(names)) < len(names):
             raise ValueError(f"suites: {max(names, key=names.count)!r} occurs twice; give each suite its own name")
+        if "code" in self.suites and not self.execute_code:
+            raise ValueError(
+                "suites: 'code' executes the programs that models write; write `execute_code: true`, which does it in "
+                "a sandbox, or leave the suite out"
+            )
         if taken := [name for name in self.baselines if name.partition("-")[0] in (UNTRAINED, ADOPTED)]:
             raise ValueError(f"baselines: {taken[0]!r} is a model before its first step; choose another name")
         return self
@@ -285,6 +297,7 @@ class RequestSettings(Settings):
     batch_size: int = Field(default=16, ge=1)
     seed: int = Field(default=42, ge=0)
     deterministic: bool = Field(default=True, exclude_if=lambda on: bool(on))
+    execute_code: bool = Field(default=False, exclude_if=lambda on: not on)
 
 
 class SuitesSettings(RequestSettings):

@@ -23,6 +23,7 @@ from pipeline.evaluate.dataset_mirror import MirrorFolders
 from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
 from pipeline.evaluate.item_results import write_items
 from pipeline.evaluate.lm_eval_scores import add_baselines, run_lm_eval
+from pipeline.evaluate.sandbox import EXECUTED, require_permission
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_failures import (
     ProcessFailure,
@@ -204,7 +205,7 @@ def answer_suites(
         mirrors = MirrorFolders(given)
         sources = [(suite, find_task_sources(suite, given, Path(temporary))) for suite in settings.suites]
         for suite, of_suite in sources:
-            found = [_answer_source(settings.seed, suite, source, model, mirrors, finished) for source in of_suite]
+            found = [_answer_source(settings, suite, source, model, mirrors, finished) for source in of_suite]
             measured = {one.task: one for each in found for one in each.measured}
             collected.measured.extend(measured[name] for name in sorted(measured))
             for each in found:
@@ -241,7 +242,7 @@ def require_any_answered_task(collected: SuiteAnswers) -> None:
 
 
 def _answer_source(
-    seed: int,
+    settings: RequestSettings,
     suite: SuiteSettings,
     source: TaskSource,
     model: LmEvalModel,
@@ -261,7 +262,7 @@ def _answer_source(
         return finished.compute_key(conditions, source.files()) if finished.folder else None
 
     def load() -> dict[str, Task]:
-        set_seed(seed)
+        set_seed(settings.seed)
         return source.load()
 
     from transformers import set_seed
@@ -279,7 +280,7 @@ def _answer_source(
     for name, task in tasks.items():
         try:
             found = _run_in_all_processes(
-                name, "asking or scoring it", partial(_answer_task, seed, suite, name, task, model)
+                name, "asking or scoring it", partial(_answer_task, settings, suite, name, task, model)
             )
         except InputError as error:
             collected.not_asked.append(failed_task_entry(suite.name, name, error))
@@ -312,10 +313,15 @@ def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> R
     return result
 
 
-def _answer_task(seed: int, suite: SuiteSettings, name: str, task: Task, model: LmEvalModel) -> SuiteAnswers:
+def _answer_task(
+    settings: RequestSettings, suite: SuiteSettings, name: str, task: Task, model: LmEvalModel
+) -> SuiteAnswers:
     """Return a model's answers to a task, or the reason why it is skipped."""
     from transformers import set_seed
 
+    seed = settings.seed
+    if EXECUTED in {one["metric"] for one in task.config.metric_list or ()}:
+        require_permission(name, settings.execute_code)
     set_seed(seed)  # independently of earlier tasks in this or in an earlier attempt
     drawn = sample_items(model, suite, name, task, seed)
     if not drawn.examples:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate.entity_scores import LEFT_OUT, count_entities
+from pipeline.evaluate.sandbox import EXECUTED, passes_tests
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -142,7 +143,7 @@ BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "squad_f1": (0.0, 1.0), "sa
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
 ENTITY_METRICS = {"entity_f1_no_misc": LEFT_OUT, "entity_f1": None}
 """By the type of entities that a metric leaves out."""
-OWN_METRICS = (*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp", *ENTITY_METRICS)
+OWN_METRICS = (*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp", *ENTITY_METRICS, EXECUTED)
 CITATION = re.compile(r"\[(\d+)\]")
 CONTENT_WORD_LETTERS = 4  # the least letters of a content word; numbers count at any length
 CLAIM_OVERLAP = 0.8  # the least share of a claim's words in one passage
@@ -268,12 +269,23 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
             found[metric] = (fields["references"], text)
         elif metric in ENTITY_METRICS:
             found[metric] = count_entities(text, fields, metadata["entities"], ENTITY_METRICS[metric])
+        elif metric == EXECUTED:
+            found[metric] = float(passes_tests(render_program(text, fields, metadata["program"])))
         elif metric == CLAIMS:
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
             found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
         else:
             found[metric] = _score_cited_answer(text, fields, metadata["abstention"])[metric]
     return found
+
+
+def render_program(text: str, fields: Fields, template: str) -> str:
+    """Return the program of an answer and the tests of its item, by a task's template."""
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
+    return environment.from_string(template).render(**fields, answer=text)
 
 
 @cache
@@ -317,6 +329,8 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
             return "write `tokens` and `labels`, lists of texts"
         if len(fields["tokens"]) != len(fields["labels"]):
             return "write a label for each of the `tokens`"
+    if EXECUTED in asked and not isinstance(metadata.get("program"), str):
+        return "metadata: {program: TEMPLATE} is missing: the `answer` with the tests of the item"
     if asked & {"squad_em", "squad_f1"} and not _is_text_list(fields.get("answers")):
         return "write `answers`, a list of texts"
     if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):

@@ -37,6 +37,7 @@ METRICS = {
     "squad_em": "answers equal to a right one, without capitals and punctuation",
     "entity_f1": "named entities with kind and place right, 0 to 1 (F1)",
     "entity_f1_no_misc": "named entities with kind and place right, without unnamed kinds, 0 to 1 (F1)",
+    "pass_at_1": "programs that pass their tests",
     "sari": "words kept, added and deleted as in references, 0 to 100",
     "rouge_l": "longest common word sequence with a reference",
     "exact_answer": "answers equal to a right one, without articles, capitals and punctuation",

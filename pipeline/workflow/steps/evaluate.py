@@ -35,6 +35,7 @@ def _common_settings(config: Config) -> dict[str, Any]:
         "seed": config.evaluation.seed,
         "batch_size": config.evaluation.batch_size,
         "deterministic": config.evaluation.deterministic,
+        "execute_code": config.evaluation.execute_code,
     }
 
 
