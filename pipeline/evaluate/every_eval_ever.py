@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from pipeline.evaluate.instruction_checks import INSTRUCTION_METRICS, PROMPT_METRICS
 from pipeline.evaluate.score_formats import (
     CheckpointScores,
     Json,
@@ -25,6 +26,7 @@ UNITS: dict[str, tuple[str, float, float | str]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_slor", "exact_match", "f1", "rouge_l", "claims_found"), _SHARE),
     **dict.fromkeys(("squad_f1", "squad_em", "entity_f1", "entity_f1_no_misc"), _SHARE),
     **dict.fromkeys(("exact_answer", "citation", "abstention", "likelihood", "pass_at_1"), _SHARE),
+    **dict.fromkeys((*PROMPT_METRICS, *INSTRUCTION_METRICS), _SHARE),
     **dict.fromkeys(("bleu", "chrf", "chrf3pp", "sari"), _POINTS),
     **dict.fromkeys(("bits_per_byte", "answer_bits_per_byte"), ("bits per byte", 0.0, INFINITY)),
     **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), ("perplexity", 1.0, INFINITY)),

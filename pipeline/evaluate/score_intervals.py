@@ -255,6 +255,12 @@ CORPUS_METRICS = {
         size=2,
         bounds=(0.0, 1.0),
     ),
+    "instruction_share": CorpusMetric(
+        partial(np.array, dtype=np.float64),
+        lambda sum_XS: _divide(sum_XS[..., 0], sum_XS[..., 1]),
+        size=1,
+        bounds=(0.0, 1.0),
+    ),
     "matthews_corrcoef": CorpusMetric(_binary_class_statistics, matthews_correlation, size=0, bounds=(-1.0, 1.0)),
 }
 """By the names of the functions of lm-eval, and of `register_aggregations`."""

@@ -73,6 +73,7 @@ KnownSuite = Literal[
     "olmes_core",
     "ntrex",
     "code",
+    "instructions",
 ]
 _PIQA = ("parallel_cloze", "nonparallel_cloze", "parallel_generation", "nonparallel_generation")
 KNOWN_SUITES: dict[KnownSuite, Suite] = {
@@ -127,6 +128,7 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
     ),
     "ntrex": Suite(name="ntrex", language="nl, en", folder="config/tasks/ntrex", data="{data}/mirror", limit=200),
     "code": Suite(name="code", language="en", folder="config/tasks/code", data="{data}/mirror"),
+    "instructions": Suite(name="instructions", language="en", folder="config/tasks/instructions", data="{data}/mirror"),
 }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_recursively
 from pipeline.evaluate.entity_scores import LEFT_OUT, count_entities
+from pipeline.evaluate.instruction_checks import CHECKS, INSTRUCTION_METRICS, PROMPT_METRICS, check_instructions
 from pipeline.evaluate.sandbox import EXECUTED, passes_tests
 
 if TYPE_CHECKING:
@@ -143,7 +144,11 @@ BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "squad_f1": (0.0, 1.0), "sa
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
 ENTITY_METRICS = {"entity_f1_no_misc": LEFT_OUT, "entity_f1": None}
 """By the type of entities that a metric leaves out."""
-OWN_METRICS = (*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp", *ENTITY_METRICS, EXECUTED)
+FOLLOWED_METRICS = (*PROMPT_METRICS, *INSTRUCTION_METRICS)
+OWN_METRICS = (
+    *(*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp", *ENTITY_METRICS, EXECUTED),
+    *FOLLOWED_METRICS,
+)
 CITATION = re.compile(r"\[(\d+)\]")
 CONTENT_WORD_LETTERS = 4  # the least letters of a content word; numbers count at any length
 CLAIM_OVERLAP = 0.8  # the least share of a claim's words in one passage
@@ -271,6 +276,8 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
             found[metric] = count_entities(text, fields, metadata["entities"], ENTITY_METRICS[metric])
         elif metric == EXECUTED:
             found[metric] = float(passes_tests(render_program(text, fields, metadata["program"])))
+        elif metric in FOLLOWED_METRICS:
+            found[metric] = check_instructions(text, fields["instruction_id_list"], fields["kwargs"])[metric]
         elif metric == CLAIMS:
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
             found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
@@ -307,7 +314,14 @@ def register_aggregations() -> None:
         return 2 * right / (written + real) if written + real else 0.0
 
     register_aggregation("chrf3pp")(chrf3pp)
+
+    def instruction_share(items: Sequence[Any]) -> float:
+        """Return the share of followed instructions, from their numbers and those of all instructions of an item."""
+        followed, count = map(sum, zip(*items, strict=True))
+        return followed / count if count else 0.0
+
     register_aggregation("entity_f1")(entity_f1)
+    register_aggregation("instruction_share")(instruction_share)
 
 
 def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields) -> str | None:
@@ -329,6 +343,12 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
             return "write `tokens` and `labels`, lists of texts"
         if len(fields["tokens"]) != len(fields["labels"]):
             return "write a label for each of the `tokens`"
+    if asked & {*FOLLOWED_METRICS}:
+        names, arguments = fields.get("instruction_id_list"), fields.get("kwargs")
+        if not (_is_text_list(names) and isinstance(arguments, list) and len(names) == len(arguments)):
+            return "write `instruction_id_list`, a list of texts, and `kwargs`, the arguments of each"
+        if unknown := sorted({*names} - CHECKS.keys()):
+            return f"the instruction {unknown[0]} is not one that can be checked: leave the item out"
     if EXECUTED in asked and not isinstance(metadata.get("program"), str):
         return "metadata: {program: TEMPLATE} is missing: the `answer` with the tests of the item"
     if asked & {"squad_em", "squad_f1"} and not _is_text_list(fields.get("answers")):

@@ -121,7 +121,14 @@ def test_filtered_answers_are_correct_in_either_unicode_form(milestone: Path, tm
 
 
 # Tasks normalize these before they are scored: the test above.
-NORMALIZED_BY_TASKS = {"squad_em", "squad_f1", "chrf3pp", "pass_at_1", *text_metrics.ENTITY_METRICS}
+NORMALIZED_BY_TASKS = {
+    "squad_em",
+    "squad_f1",
+    "chrf3pp",
+    "pass_at_1",
+    *text_metrics.FOLLOWED_METRICS,
+    *text_metrics.ENTITY_METRICS,
+}
 
 
 @pytest.mark.parametrize("metric", sorted({*text_metrics.OWN_METRICS} - NORMALIZED_BY_TASKS))
