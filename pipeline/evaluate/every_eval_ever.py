@@ -25,7 +25,7 @@ _SHARE, _POINTS = ("proportion", 0.0, 1.0), ("points", 0.0, 100.0)
 UNITS: dict[str, tuple[str, float, float | str]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_slor", "exact_match", "f1", "rouge_l", "claims_found"), _SHARE),
     **dict.fromkeys(("squad_f1", "squad_em", "entity_f1", "entity_f1_no_misc"), _SHARE),
-    **dict.fromkeys(("exact_answer", "citation", "abstention", "likelihood", "pass_at_1"), _SHARE),
+    **dict.fromkeys(("exact_answer", "citation", "abstention", "likelihood", "pass_at_1", "answers_found"), _SHARE),
     **dict.fromkeys((*PROMPT_METRICS, *INSTRUCTION_METRICS), _SHARE),
     **dict.fromkeys(("bleu", "chrf", "chrf3pp", "sari"), _POINTS),
     **dict.fromkeys(("bits_per_byte", "answer_bits_per_byte"), ("bits per byte", 0.0, INFINITY)),

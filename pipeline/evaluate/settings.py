@@ -74,6 +74,7 @@ KnownSuite = Literal[
     "ntrex",
     "code",
     "instructions",
+    "long_context",
 ]
 _PIQA = ("parallel_cloze", "nonparallel_cloze", "parallel_generation", "nonparallel_generation")
 KNOWN_SUITES: dict[KnownSuite, Suite] = {
@@ -129,6 +130,7 @@ KNOWN_SUITES: dict[KnownSuite, Suite] = {
     "ntrex": Suite(name="ntrex", language="nl, en", folder="config/tasks/ntrex", data="{data}/mirror", limit=200),
     "code": Suite(name="code", language="en", folder="config/tasks/code", data="{data}/mirror"),
     "instructions": Suite(name="instructions", language="en", folder="config/tasks/instructions", data="{data}/mirror"),
+    "long_context": Suite(name="long_context", language="en", folder="config/tasks/long_context"),
 }
 
 

@@ -135,11 +135,14 @@ READABILITY: dict[str, Callable[[str], float]] = {
 }
 UNTESTED = (CLAIMS, *READABILITY)
 """Metrics that do not say whether an answer is right: models are not tested by them."""
-GRADED = ("sari", "rouge_l", "squad_f1", *UNTESTED)
+GRADED = ("sari", "rouge_l", "squad_f1", "answers_found", *UNTESTED)
 """Metrics with a number for each item; the others are binary."""
 CORPUS_LEVEL = ("bleu", "chrf", "chrf3pp", "ter")
 """Metrics of all pairs of references and text together; lm-eval computes all but chrF3++."""
-BOUNDS = {CLAIMS: (0.0, 1.0), "rouge_l": (0.0, 1.0), "squad_f1": (0.0, 1.0), "sari": (0.0, 100.0)}
+BOUNDS = {
+    **dict.fromkeys((CLAIMS, "rouge_l", "squad_f1", "answers_found"), (0.0, 1.0)),
+    "sari": (0.0, 100.0),
+}
 """The least and the largest score; intervals are clipped to them."""
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
 ENTITY_METRICS = {"entity_f1_no_misc": LEFT_OUT, "entity_f1": None}
@@ -190,6 +193,11 @@ def score_squad(text: str, answers: Sequence[str]) -> tuple[float, float]:
 
     words, known = normalize(text), [normalize(answer) for answer in answers]
     return max(float(words == right) for right in known), max(map(f1, known))
+
+
+def answers_found(text: str, answers: Sequence[str]) -> float:
+    """Return the share of answers that a text contains, whatever its case: RULER's metric (Hsieh et al., 2024)."""
+    return _mean(answer.lower() in text.lower() for answer in answers)
 
 
 def _words(text: str) -> list[str]:
@@ -270,6 +278,8 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
             found[metric] = rouge_l(text, fields["references"])
         elif metric in ("squad_em", "squad_f1"):
             found[metric] = score_squad(text, fields["answers"])[metric == "squad_f1"]
+        elif metric == "answers_found":
+            found[metric] = answers_found(text, fields["answers"])
         elif metric in CORPUS_LEVEL:
             found[metric] = (fields["references"], text)
         elif metric in ENTITY_METRICS:
@@ -344,14 +354,15 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
         if len(fields["tokens"]) != len(fields["labels"]):
             return "write a label for each of the `tokens`"
     if asked & {*FOLLOWED_METRICS}:
-        names, arguments = fields.get("instruction_id_list"), fields.get("kwargs")
+        names: Any = fields.get("instruction_id_list")
+        arguments = fields.get("kwargs")
         if not (_is_text_list(names) and isinstance(arguments, list) and len(names) == len(arguments)):
             return "write `instruction_id_list`, a list of texts, and `kwargs`, the arguments of each"
         if unknown := sorted({*names} - CHECKS.keys()):
             return f"the instruction {unknown[0]} is not one that can be checked: leave the item out"
     if EXECUTED in asked and not isinstance(metadata.get("program"), str):
         return "metadata: {program: TEMPLATE} is missing: the `answer` with the tests of the item"
-    if asked & {"squad_em", "squad_f1"} and not _is_text_list(fields.get("answers")):
+    if asked & {"squad_em", "squad_f1", "answers_found"} and not _is_text_list(fields.get("answers")):
         return "write `answers`, a list of texts"
     if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):
         return "write `references`, a list of texts"

@@ -41,6 +41,7 @@ METRICS = {
     "inst_level_strict_acc": "instructions that are followed",
     "prompt_level_loose_acc": "answers that follow all of their instructions, first and last line aside",
     "inst_level_loose_acc": "instructions that are followed, first and last line aside",
+    "answers_found": "right answers that are in the text",
     "pass_at_1": "programs that pass their tests",
     "sari": "words kept, added and deleted as in references, 0 to 100",
     "rouge_l": "longest common word sequence with a reference",

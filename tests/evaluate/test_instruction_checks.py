@@ -133,16 +133,16 @@ def lm_eval_scores() -> Any:
     detect.detect = language_of  # type: ignore[attr-defined]
     fixed = ModuleType("immutabledict")
     fixed.immutabledict = dict  # type: ignore[attr-defined]
-    with mock.patch.dict(sys.modules, {"langdetect": detect, "immutabledict": fixed}), mock.patch("nltk.data.find"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "langdetect", detect)
+        patch.setitem(sys.modules, "immutabledict", fixed)
+        patch.setattr("nltk.data.find", lambda _: None)
         import nltk
         from lm_eval.tasks.ifeval import instructions_util, utils
 
-        words = partial(nltk.word_tokenize, preserve_line=True)
-        with (
-            mock.patch.object(instructions_util, "count_sentences", count_sentences),
-            mock.patch.object(nltk, "word_tokenize", words),
-        ):
-            yield utils
+        patch.setattr(instructions_util, "count_sentences", count_sentences)
+        patch.setattr(nltk, "word_tokenize", partial(nltk.word_tokenize, preserve_line=True))
+        yield utils
 
 
 def row(names: list[str], arguments: list[dict[str, Any]], prompt: str = "Do it.") -> dict[str, Any]:
