@@ -197,7 +197,7 @@ def score_squad(text: str, answers: Sequence[str]) -> tuple[float, float]:
 
 def answers_found(text: str, answers: Sequence[str]) -> float:
     """Return the share of answers that a text contains, whatever its case: RULER's metric (Hsieh et al., 2024)."""
-    return _mean(answer.lower() in text.lower() for answer in answers)
+    return _mean(normalize_nfc(answer).lower() in normalize_nfc(text).lower() for answer in answers)
 
 
 def _words(text: str) -> list[str]:
