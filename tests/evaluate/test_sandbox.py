@@ -175,6 +175,8 @@ def test_program_has_little_memory() -> None:
     started = time.monotonic()
     assert not passes_tests(f"x = bytearray({sandbox.MEMORY_BYTES})")
     assert not passes_tests("x = []\nwhile True:\n    x.append(bytearray(1 << 24))")
+    assert_passes("import os; os.ftruncate(os.memfd_create('x'), 1 << 20)")
+    assert not passes_tests(f"import os; os.ftruncate(os.memfd_create('x'), {sandbox.FILE_BYTES + 1})"), "of a file"
     assert not passes_tests("def f(): f()\nimport sys; sys.setrecursionlimit(10**9)\nf()")
     assert time.monotonic() - started < 3 * sandbox.WALL_SECONDS
 
