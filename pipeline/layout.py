@@ -80,6 +80,7 @@ FINGERPRINT = PathTemplate("sources/{source}/fingerprints/{unit}.json")
 OPT_OUT_ENTRIES = PathTemplate("sources/{source}/entries/{unit}.npy")
 MANIFEST = PathTemplate("sources/{source}/manifest.json")
 SOURCE_UNITS = PathTemplate("sources/{source}/units")
+SOURCE_UNIT = PathTemplate("sources/{source}/units/{unit}.json")
 
 CORPUS = PathTemplate("corpus/{corpus}")
 
@@ -160,6 +161,25 @@ SOURCES_COMPLETE = PathTemplate("provenance/batches/sources")
 BATCH_ARCHIVES = PathTemplate("provenance/archives")
 BATCH_ARCHIVE = PathTemplate("provenance/archives/{stamp}.{process}.{job}.zip")
 UNIT_RECORDS = PathTemplate("provenance/archives/{job}.json")
+# Outputs of units that move into an archive below the folder of their source or corpus, and how its job's name begins.
+OUTPUT_ARCHIVES = tuple(
+    PathTemplate(f"{folder}/archives/{{stamp}}.{{process}}.{{job}}.zip") for folder in (SOURCE, CORPUS)
+)
+ARCHIVED_OUTPUTS = {
+    UNIT_LISTING: "sources.listing.{source}",
+    FINGERPRINT: "sources.fingerprint.{source}.",
+    OPT_OUT_ENTRIES: "opt_out.entries.{source}.",
+    SOURCE_UNIT: "sources.manifest.{source}",
+    SIGNATURES: "corpus.signatures.{corpus}.{source}.",
+    SCORES: "corpus.scores.{corpus}.{source}.",
+    PERPLEXITY: "corpus.perplexity.{corpus}.{source}.",
+    RESERVED: "opt_out.reserved.{corpus}.{source}.",
+    DUPLICATES: "corpus.find_duplicates.{corpus}",
+    DEDUPLICATED: "corpus.deduplicate.{corpus}.{source}.",
+    MATCHES: "corpus.matches.{corpus}.{source}.",
+    CONTAMINATED: "corpus.find_items.{corpus}",
+    REMOVED: "corpus.{step}.{corpus}.{source}.",
+}
 READINGS = PathTemplate("provenance/readings")
 FROZEN = PathTemplate("provenance/frozen")
 FROZEN_CONFIGURATION = PathTemplate("provenance/frozen/{number}.json")

@@ -16,6 +16,7 @@ from pipeline.config.estimated_genres import add_estimated_genres
 from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record, load_records
+from pipeline.core.output_archives import ArchivedOutput, find_output, find_outputs, open_table
 from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_reasons import explain_removal
 from pipeline.corpus.settings import Deduplication
@@ -31,12 +32,16 @@ DECIDING_STEPS = {"deduplicate": "corpus.find_duplicates", "decontaminate": "cor
 STEP_OUTPUTS = {"filter": layout.FILTERED, "deduplicate": layout.DEDUPLICATED, "decontaminate": layout.FINAL_DOCUMENTS}
 
 
-def _read_rows(path: Path, ids: list[str], column: str = "id", leave_out: str = "text") -> list[dict[str, Any]]:
+def _read_rows(
+    path: Path | ArchivedOutput, ids: list[str], column: str = "id", leave_out: str = "text"
+) -> list[dict[str, Any]]:
     """Return the rows of a file with one of the values in a column; none if there is no file."""
     if not path.is_file():
         return []
-    columns = [name for name in pq.read_schema(path).names if name != leave_out]
-    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, filters=[(column, "in", ids)]).to_pylist()
+    columns = [name for name in pq.read_schema(open_table(path)).names if name != leave_out]
+    rows: list[dict[str, Any]] = pq.read_table(
+        open_table(path), columns=columns, filters=[(column, "in", ids)]
+    ).to_pylist()
     return rows
 
 
@@ -75,9 +80,11 @@ class _DocumentLineage:
                     return file, unit
         return {}, None
 
-    def _unit_files(self, corpus: str, place: PathTemplate, **values: str) -> list[Path]:
+    def _unit_files(self, corpus: str, place: PathTemplate, **values: str) -> list[Path | ArchivedOutput]:
         """Return the document's unit's file of a kind, or those of all units of its source."""
-        return place.glob(self.run_directory, corpus=corpus, source=self.source, unit=self.unit or "*", **values)
+        return find_outputs(
+            self.run_directory, place, corpus=corpus, source=self.source, unit=self.unit or "*", **values
+        )
 
     def _find_row(self, corpus: str, place: PathTemplate, **values: str) -> dict[str, Any] | None:
         for path in self._unit_files(corpus, place, **values):
@@ -92,7 +99,7 @@ class _DocumentLineage:
                 *self._unit_files(corpus, layout.FILTERED),
                 *self._unit_files(corpus, layout.REMOVED, step="filter"),
             ):
-                found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
+                found.update(pq.read_table(open_table(path), columns=["id"])["id"].to_pylist())
         ids = sorted(found)
         place = bisect(ids, self.id)
         return difflib.get_close_matches(
@@ -207,7 +214,7 @@ class _DocumentLineage:
         """Describe the entry of an opt-out list that matches the document, or the document that it is a copy of."""
         source = reserved.partition("/")[0]
         if reserved != self.id:
-            paths = layout.REMOVED.glob(self.run_directory, corpus=corpus, step="filter", source=source)
+            paths = find_outputs(self.run_directory, layout.REMOVED, corpus=corpus, step="filter", source=source)
             rows = [row for path in paths for row in _read_rows(path, [reserved])]
             entry = f", {rows[0]['value']}" if rows else ""
             self.lines.append(f"    a copy of {reserved}, which is reserved{entry}")
@@ -220,7 +227,7 @@ class _DocumentLineage:
     def _describe_similarity(self, corpus: str, row: dict[str, Any], settings: dict[str, Any]) -> None:
         """Describe the similarity of a near-duplicate and the kept document, if it was measured."""
         values = {"corpus": corpus, "source": self.source, "unit": row["_unit"]}
-        path = layout.DUPLICATES.path(self.run_directory, **values)
+        path = find_output(layout.DUPLICATES.path(self.run_directory, **values))
         for found in _read_rows(path, [self.id]):
             if found.get("jaccard") is not None:
                 section = Deduplication.model_validate(settings.get("deduplication", {}))
@@ -250,11 +257,8 @@ class _DocumentLineage:
                 self.lines.append(f"    and without {len(spans) - SHOWN_COPIES} more lines or passages")
 
     def _describe_copies(self, corpus: str, kept: str) -> None:
-        path = layout.DUPLICATES_FOLDER.path(self.run_directory, corpus=corpus)
-        if not path.is_dir():
-            return
-        rows = pq.read_table(path, columns=["id"], filters=[("value", "==", kept)])
-        copies = sorted(set(rows["id"].to_pylist()) - {kept})
+        files = find_outputs(self.run_directory, layout.DUPLICATES, corpus=corpus)
+        copies = sorted({row["id"] for file in files for row in _read_rows(file, [kept], "value")} - {kept})
         if copies:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
             self.lines.append(f"    copies of {kept}: {', '.join(copies[:SHOWN_COPIES])}{more}")
@@ -284,8 +288,8 @@ def _find_full_id(run_directory: Path, document_id: str) -> str:
     if layout.MANIFEST.path(run_directory, source=document_id.partition("/")[0]).is_file():
         return document_id
     found: set[str] = set()
-    for path in (*layout.FILTERED.glob(run_directory), *layout.REMOVED.glob(run_directory, step="filter")):
-        ids = pq.read_table(path, columns=["id"])["id"]
+    for path in (*layout.FILTERED.glob(run_directory), *find_outputs(run_directory, layout.REMOVED, step="filter")):
+        ids = pq.read_table(open_table(path), columns=["id"])["id"]
         found.update(ids.filter(pc.ends_with(ids, f"/{document_id}")).to_pylist())
     if len(found) > 1:
         raise InputError(
@@ -315,9 +319,10 @@ def list_removed_documents(run_directory: Path) -> list[str]:
     """
     lines: list[str] = []
     steps: set[str] = set()
-    for path in layout.REMOVED.glob(run_directory):
-        part = layout.REMOVED.parse(path.relative_to(run_directory).as_posix()) or {}
-        for row in pq.read_table(path, columns=["id", "reason", "value"]).to_pylist():
+    for path in find_outputs(run_directory, layout.REMOVED):
+        name = path.path if isinstance(path, ArchivedOutput) else path.relative_to(run_directory).as_posix()
+        part = layout.REMOVED.parse(name) or {}
+        for row in pq.read_table(open_table(path), columns=["id", "reason", "value"]).to_pylist():
             value = "" if row["value"] is None else f", value {row['value']}"
             rest = f"corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
             lines.append(f"{escape_to_one_line(row['id'])}\t{escape_to_one_line(rest)}")

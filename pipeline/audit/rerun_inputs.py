@@ -13,7 +13,8 @@ from pipeline.core.attestation_log import ATTEMPT_BEGAN, LogLine, read_log
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, FileEntry, Record, find_record_files
-from pipeline.core.stored_files import ArchivedFile, FileStore
+from pipeline.core.output_archives import ArchivedOutput, find_output
+from pipeline.core.stored_files import ArchivedFile, FileStore, StoredFile
 from pipeline.job.job_execution import list_files
 
 GROWING_FOLDERS = (
@@ -36,8 +37,16 @@ class RerunInputs:
             target.symlink_to(self.run_directory / path)
 
     def _link_checked_file(self, path: str, sha256: str) -> None:
-        check_input(self.run_directory / path, path, sha256)
-        self._link(path)
+        check_input(find_output(self.run_directory / path), path, sha256)
+        self._link_output(path)
+
+    def _link_output(self, path: str) -> None:
+        """Link a file, or write a copy of it if it is in an archive."""
+        file = find_output(self.run_directory / path)
+        if isinstance(file, ArchivedOutput):
+            file.copy_below(self.rerun_folder)
+        else:
+            self._link(path)
 
     def link_inputs(self, listings: Iterable[str]) -> None:
         """Link inputs, files that inputs name, and all files for a step that reads the whole run.
@@ -55,8 +64,8 @@ class RerunInputs:
                 if layout.TOKEN_INDEX.parse(entry.path):
                     self.link_shards(entry)
         for listing in listings:
-            if (self.run_directory / listing).is_file():
-                self._link(listing)
+            if find_output(self.run_directory / listing).is_file():
+                self._link_output(listing)
         lists = [entry.path for entry in self.record.inputs if layout.UNIT_RECORDS.parse(entry.path)]
         for file in find_record_files(FileStore(self.run_directory), [self.run_directory / path for path in lists]):
             if not isinstance(file, ArchivedFile):
@@ -130,7 +139,7 @@ def _reading_end_time(line: str, otherwise: float) -> float:
         return otherwise
 
 
-def check_input(file: Path, path: str, sha256: str) -> None:
+def check_input(file: StoredFile, path: str, sha256: str) -> None:
     """Raise InputError unless a file is there with the bytes that a step read."""
     if not file.is_file():
         raise InputError(f"its input {path} is missing: put it back, or run the step that makes it")

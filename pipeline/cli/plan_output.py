@@ -160,7 +160,9 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
 def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
     if isinstance(corpus, str):
         return [f"cannot estimate the corpus: {corpus}"]
-    rows = [["corpus (estimated)", "raw files", "text", "documents", "jobs", "hours", "disk, at most"]]
+    rows = [
+        ["corpus (estimated)", "raw files", "text", "documents", "jobs", "hours", "disk, at most", "files, at least"]
+    ]
     for name, one in corpus["corpora"].items():
         known = [step for step in one["steps"].values() if "high_seconds" in step]
         hours = sum(step["high_seconds"] for step in known) / 3600
@@ -168,6 +170,6 @@ def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
         rows.append([name, f"{format_quantity('bytes', one['raw_bytes'])} in {one['files']:,}"])
         rows[-1] += [format_quantity("bytes", one["text_bytes"]), f"{one['documents']:,}"]
         rows[-1] += [f"{sum(step['jobs'] for step in one['steps'].values()):,}", f"{hours:.2g}" if known else "unknown"]
-        rows[-1] += [format_quantity("bytes", disk)]
+        rows[-1] += [format_quantity("bytes", disk), f"{one['result_files']:,}"]
     free = f"{format_quantity('bytes', corpus['free_bytes'])} of the disk are free. {format_file_count(corpus)}."
     return [*align_columns(rows), free, *(f"does not fit: {problem}" for problem in corpus["problems"])]

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record, ReusedResult
+from pipeline.core.output_archives import ArchivedOutput, find_output
 from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.layout import RECORD
 
@@ -67,7 +68,10 @@ class ReusableResult:
             target = begun / path.relative_to(final)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                (os.link if linked or path != final else shutil.copyfile)(run / entry.path, target)
+                if isinstance(file := find_output(run / entry.path), ArchivedOutput):
+                    target.write_bytes(file.read_bytes())
+                else:
+                    (os.link if linked or path != final else shutil.copyfile)(file, target)
             except OSError:
                 return False
         return True

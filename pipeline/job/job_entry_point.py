@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import FrameType
 
 from pipeline.core.errors import InputError, Stopped
@@ -20,7 +20,8 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import settings_digest
 from pipeline.core.job_records import Attempt, BatchFile, BatchRecord, FileReference, Record, UnitRecords, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
-from pipeline.core.stored_files import FileStore
+from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_output
+from pipeline.core.stored_files import FileStore, file_size
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import share_startup
 from pipeline.energy.startup_counters import keep_startup_sample
@@ -147,11 +148,10 @@ def is_up_to_date(job: Job, store: FileStore) -> bool:
         named = [(entry.name, entry.path) for entry in record.inputs]
         if named != [(name, job.recorded_path(file)) for name, file in files]:
             return False
-        for entry, (_, file) in zip(record.inputs, files, strict=True):
-            found = file.stat()
-            if found.st_size != entry.bytes or (
-                found.st_mtime_ns > began_nanoseconds and hash_file(file) != entry.sha256
-            ):
+        for entry, (_, path) in zip(record.inputs, files, strict=True):
+            file = find_output(path)
+            changed = file.modified_nanoseconds if isinstance(file, ArchivedOutput) else file.stat().st_mtime_ns
+            if file_size(file) != entry.bytes or (changed > began_nanoseconds and hash_file(file) != entry.sha256):
                 return False
         return outputs_exist(job.run_directory, record.outputs)
     except (InputError, OSError, ValueError):  # no record, or a file of it is gone
@@ -228,7 +228,8 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
 
     In the paths of inputs, outputs and record `%unit` stands for the unit. What the units wrote is listed in the file
     `--batch`, which says for Snakemake that all are done; the records are the units' own, move into the archive of the
-    batch and are listed next to it. How many run side by side changes nothing of what is written.
+    batch and are listed next to it. Small outputs of many units move into another. How many run side by side changes
+    nothing of what is written.
 
     Raises:
         InputError: a problem of a unit; those that were finished are not done again.
@@ -242,6 +243,9 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
     store.archive(f"{unit_prefix}{instance['batch']}", _list_unit_files(run_directory, unit_prefix, jobs))
     store = FileStore(run_directory, unit_prefix)
     records = [Record.load(store.find(name)) for name in names]
+    OutputArchives(run_directory, PurePath(records[0].outputs[0].path).parents[1], unit_prefix).add(
+        f"{unit_prefix}{instance['batch']}", [path for job in jobs for path in job.outputs.values()]
+    )
     batch = Path(options.batch)
     UnitRecords(
         step=name,
@@ -257,6 +261,15 @@ def run_batch(name: str, options: argparse.Namespace) -> None:
         of=options.of,
         outputs=tuple(BatchFile(entry.path, entry.bytes) for record in records for entry in record.outputs),
     ).write(batch)
+
+
+def _archive_folder(job: Job, folder: Path) -> None:
+    """Move the small files of an output folder, one for each of many units, into an archive of the job."""
+    files = list_files(folder)
+    archives = OutputArchives(job.run_directory, PurePath(job.recorded_path(folder)).parent, job.record_path.stem)
+    earlier = {path for path in archives.archived if path.startswith(f"{job.recorded_path(folder)}/")}
+    archives.remove(earlier - {*map(job.recorded_path, files)})
+    archives.add(job.record_path.stem, files)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -297,5 +310,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.batch:
         run_batch(name, options)
     else:
-        Job(name, options).execute()
+        job = Job(name, options)
+        job.execute()
+        for folder in (path for path in job.outputs.values() if path.is_dir()):
+            _archive_folder(job, folder)
     return 0

@@ -8,9 +8,10 @@ import inspect
 import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
+from contextlib import ExitStack, suppress
+from functools import cache, cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any, get_type_hints
 
@@ -24,6 +25,7 @@ from pipeline.core.full_disk_errors import disk_full_error, is_disk_full, remove
 from pipeline.core.hashing import hash_each_file, hash_file
 from pipeline.core.job_command_lines import expand_numbered_path
 from pipeline.core.job_records import FileEntry, Record, ReusedResult, UnitRecords
+from pipeline.core.output_archives import ArchivedOutput, find_output
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
@@ -38,7 +40,7 @@ SMALL_BYTES = 1_000_000  # up to this size an input is hashed again; above it, a
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the sorted files of a folder, or a file itself."""
+    """Return the sorted files of a folder that are files by themselves, or a file itself."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".snakemake_timestamp")
@@ -53,7 +55,7 @@ def expand_paths(given: list[str], raw: str | None = None) -> list[Path]:
     if [name[:1] for name in given] == ["@"]:
         listing = Path(given[0][1:])
         parts = listing.parents[1] / "parts"
-        entries = json.loads(listing.read_text(encoding="utf-8"))["files"]
+        entries = json.loads(find_output(listing).read_bytes())["files"]
         return [Path(str(raw)) / entry["name"] if entry["part"] is None else parts / entry["part"] for entry in entries]
     return [Path(path) for name in given for path in ([name] if Path(name).exists() else expand_numbered_path(name))]
 
@@ -99,6 +101,7 @@ class Job:
         self.inputs = {name: expand_paths(given, arguments.raw) for name, *given in arguments.input}
         self.outputs = {name: Path(path) for name, path in arguments.output}
         self.owner = Lease(Path(arguments.scratch or "."))
+        self.until_end = ExitStack()
         self.is_placed = False
         self.reused: ReusedResult | None = None
 
@@ -149,10 +152,11 @@ class Job:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not wait_until(path.exists):
+                if not wait_until(lambda path=path: self.find_input(path).exists()):  # type: ignore[misc]
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             self.wait_for_units(paths)
-            keywords[name] = paths if hints.get(name) == list[Path] else paths[0]
+            readable = [*map(self.find_input, paths)]
+            keywords[name] = readable if hints.get(name) == list[Path] else readable[0]
         self.partial = {name: output_lease.temporary_output_path(path) for name, path in self.outputs.items()}
         keywords |= self.partial
         given = self.arguments
@@ -176,6 +180,16 @@ class Job:
         if missing := needed - set(keywords):
             raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
         return run, settings, keywords
+
+    def find_input(self, path: Path) -> Path:
+        """Return where the step reads an input: an output in an archive is copied to a temporary folder."""
+        file = find_output(path)
+        return file.copy_below(self.copies) if isinstance(file, ArchivedOutput) else file
+
+    @cached_property
+    def copies(self) -> Path:
+        """The temporary folder with copies of archived inputs, until the job ends."""
+        return Path(self.until_end.enter_context(TemporaryDirectory(prefix="polder-")))
 
     def wait_for_units(self, paths: list[Path]) -> None:
         """Wait for the records of units that lists among input files name.
@@ -232,7 +246,8 @@ class Job:
             if ":" not in (path := self.recorded_path(file)) and not path.startswith(f"{layout.PROVENANCE}/")
         ]
         known = {} if self.arguments.batch else find_producers(self.run_directory, written)
-        stats = {file: file.stat() for _, file in files}
+        readable = {file: self.find_input(file) for _, file in files}
+        stats = {file: path.stat() for file, path in readable.items()}
         hashes = {}
         for file, found in stats.items():
             record, entry = known.get(self.recorded_path(file), (None, None))
@@ -244,7 +259,7 @@ class Job:
             ):
                 hashes[file] = entry.sha256
         unread = [file for file in stats if file not in hashes]
-        hashes |= zip(unread, hash_each_file(unread), strict=True)
+        hashes |= zip(unread, hash_each_file([readable[file] for file in unread]), strict=True)
         described = []
         for name, file in files:
             shown, sha256 = self.recorded_path(file), hashes[file]
@@ -321,6 +336,10 @@ class Job:
             InputError: a problem of the settings, the inputs or the planned versions; no output is written.
             DiskFull: the disk is full; no output is kept.
         """
+        with self.until_end:
+            self._execute()
+
+    def _execute(self) -> None:
         attempt = RunningAttempt(self.name, self.instance, self.run_directory)
         try:
             load_signing_key()  # raises where what is attested cannot be signed

@@ -6,10 +6,11 @@ import hashlib
 import os
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pipeline import layout
 from pipeline.core.job_records import FileEntry, Record, read_job_files
+from pipeline.core.output_archives import OutputArchives
 from pipeline.core.stored_files import FileStore
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
@@ -37,13 +38,17 @@ def private_folder(results: Path, run: str) -> Path:
 
 
 def find_archives(results: Path) -> Iterator[Path]:
-    """Yield the archives below the results folder, in the order of their paths; those of batches hold no texts."""
+    """Yield the archives below the results folder, in the order of their paths; those of jobs hold no texts."""
     for folder, subfolders, names in os.walk(results):
         subfolders.sort()
         run, _, below = Path(folder).relative_to(results).as_posix().partition("/")
-        of_batches = FileStore(results / run).archives if below == layout.BATCH_ARCHIVES else {}
+        of_jobs = {*FileStore(results / run).archives} if below == layout.BATCH_ARCHIVES else set[str]()
+        if below.endswith("/archives") and below.count("/") == 2:
+            of_jobs = {
+                file.archive_path for file in OutputArchives(results / run, PurePath(below).parent).archived.values()
+            }
         archives = [name for name in sorted(names) if name.endswith(ARCHIVES)]
-        yield from (Path(folder, name) for name in archives if f"{below}/{name}" not in of_batches)
+        yield from (Path(folder, name) for name in archives if f"{below}/{name}" not in of_jobs)
 
 
 def read_unit_free_records(run: Path, *steps: str) -> list[Record]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import SEGMENT_STEP, FileEntry, Record, read_job_files
+from pipeline.core.output_archives import ArchivedOutput, find_outputs, open_table
 from pipeline.core.stored_files import FileStore
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
@@ -33,6 +34,7 @@ from pipeline.opt_out.other_runs_fingerprint import (
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings
 
+AnyOutput = TypeVar("AnyOutput", Path, Path | ArchivedOutput)
 CORPUS_FILES = {
     layout.FILTERED: "texts between steps",
     layout.DEDUPLICATED: "texts between steps",
@@ -136,14 +138,14 @@ class RunSearch:
         return [*found, *self._search_private_texts(), *self.unread]
 
     def _remaining_copy(
-        self, kind: str, path: Path, documents: int | None, why: str, *, certain: bool = True
+        self, kind: str, path: Path | ArchivedOutput, documents: int | None, why: str, *, certain: bool = True
     ) -> RemainingCopy:
-        return RemainingCopy(self.run, kind, os.path.relpath(path, self.results), certain, documents, why)
+        return RemainingCopy(self.run, kind, os.path.relpath(str(path), self.results), certain, documents, why)
 
-    def _read_files(self, kind: str, paths: Iterable[Path], read: Callable[[Path], Keys]) -> list[Keys]:
+    def _read_files(self, kind: str, paths: Iterable[AnyOutput], read: Callable[[AnyOutput], Keys]) -> list[Keys]:
         """Return what is found in each finished file; one that cannot be read is a place of its own."""
         found = []
-        for path in sorted(path for path in paths if not path.name.startswith(".")):
+        for path in sorted((path for path in paths if not path.name.startswith(".")), key=str):
             try:
                 found.append(read(path))
             except (pa.ArrowException, OSError, KeyError, ValueError):
@@ -157,8 +159,8 @@ class RunSearch:
         records, _ = read_job_files(Record, signing)
         stored = records[0].settings if records else {}
 
-        def read(path: Path) -> Keys:
-            present = pq.read_schema(path).names
+        def read(path: Path | ArchivedOutput) -> Keys:
+            present = pq.read_schema(open_table(path)).names
             parts = []
             for settings, reserved in self.wanted.reserved:
                 same = all(
@@ -166,11 +168,13 @@ class RunSearch:
                     for key, old in SIGNATURE_SETTINGS.items()
                 )
                 columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
-                table = pq.read_table(path, columns=["id", *columns])
+                table = pq.read_table(open_table(path), columns=["id", *columns])
                 parts.append(hash_ids(table["id"].filter(pa.array(reserved.match_signatures(table, columns)))))
             return union_hashes(parts)
 
-        yield from self._read_files("signatures", layout.SIGNATURES.glob(self.folder, corpus=corpus.name), read)
+        yield from self._read_files(
+            "signatures", find_outputs(self.folder, layout.SIGNATURES, corpus=corpus.name), read
+        )
 
     def _search_corpora(self) -> Iterator[RemainingCopy]:
         corpora = [path for path in layout.CORPUS.glob(self.folder) if path.is_dir()]

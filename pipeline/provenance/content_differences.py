@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record
+from pipeline.core.output_archives import ArchivedOutput, find_output
 
 ABSENT = "nothing"
 MAX_LINES = 8
@@ -222,7 +224,7 @@ def compare_rerun(
             if not has_timings(path):
                 lines.append(f"{path}: {'not written now' if path in before else 'not in the record'}")
             continue
-        file, recorded, found = run_directory / path, before[path].sha256, now[path].sha256
+        file, recorded, found = find_output(run_directory / path), before[path].sha256, now[path].sha256
         is_there = file.is_file()
         on_disk = hash_file(file) if is_there else None
         if is_there and on_disk != recorded:
@@ -232,7 +234,7 @@ def compare_rerun(
             notes.append(f"{path} is no longer in the run: compared with its record alone")
         if found == recorded and on_disk in (None, recorded):
             continue
-        inside = compare_file_contents(file, rerun / path) if is_there else []
+        inside = _compare_outputs(file, find_output(rerun / path)) if is_there else []
         if has_timings(path):
             if inside and path.endswith(layout.METRICS_FILE):
                 lines += [f"{path}:", *(f"  {line}" for line in inside)]
@@ -249,6 +251,15 @@ def compare_rerun(
     if lines and tells_times:
         notes.append("it shows joules and times: external meters may have added readings since")
     return lines, limit_lines(notes)
+
+
+def _compare_outputs(*files: Path | ArchivedOutput) -> list[str]:
+    with TemporaryDirectory(prefix="polder-") as folder:
+        copies = [
+            file if isinstance(file, Path) else file.copy_below(Path(folder, str(number)))
+            for number, file in enumerate(files)
+        ]
+        return compare_file_contents(*copies)
 
 
 def _compare_values(before: object, now: object) -> list[str]:

@@ -207,7 +207,7 @@ def _build_metadata(
     files = CrateFiles(graph, run_directory, paths, records)
     inside = files.add_datasets()
     files.add_all_files()
-    files.add_archived_records()
+    files.add_archived_files()
     files.add_parameters()
     _add_pretrained_models(files, settings, records)
     _add_classifiers(files, settings, records)

@@ -15,6 +15,7 @@ from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
+from pipeline.core.output_archives import ArchivedOutput, OutputArchives, parse_archive
 from pipeline.core.stored_files import ArchivedFile, FileStore
 
 Entity = dict[str, Any]
@@ -170,13 +171,16 @@ class CrateFiles:
         self.paths = paths
         self.records = records
         self.listed = set(paths)
+        self.archived: dict[str, ArchivedOutput] = {}
         self.parameters: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.total_bytes = 0
 
     def file_identifier(self, entry: FileEntry) -> str:
-        """Return the @id of a file: its path, or name and hash if the crate does not list it."""
+        """Return the @id of a file: its path, that in an archive, or name and hash if the crate has neither."""
         if entry.path in self.listed:
             return quote(entry.path)
+        if entry.path in self.archived:
+            return f"{ARCHIVED_PREFIX}{quote(entry.path)}"
         name = entry.path.removeprefix("data:")
         identifier = f"#data/{quote(name)}/{entry.sha256[:16]}"
         size = str(entry.bytes)
@@ -191,8 +195,12 @@ class CrateFiles:
         """
         made = map_producers(self.records)
         own = {path for record in self.records for path in (record.file, record.archive)}
-        own.update(filter(layout.UNIT_RECORDS.parse, self.paths))
-        gone = next((path for path in sorted(made) if not (self.run_directory / path).is_file()), None)
+        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or parse_archive(path))
+        archived = OutputArchives(self.run_directory).archived
+        self.archived = {path: file for path, file in archived.items() if path not in self.listed}
+        gone = next(
+            (path for path in sorted(made.keys() - self.archived) if not (self.run_directory / path).is_file()), None
+        )
         if gone is not None:
             raise InputError(f"{gone} is missing: start again, which runs {made[gone][0].step} again")
         for path in self.paths:
@@ -210,18 +218,21 @@ class CrateFiles:
                 )
             self.add_file(path, entry.sha256, size_bytes, is_left_over=False)
 
-    def add_archived_records(self) -> None:
-        """Add the records of units, which are inside of the archives of their batches, with their hashes."""
-        for file in FileStore(self.run_directory).find_all(layout.RECORD):
-            if isinstance(file, ArchivedFile):
-                self.graph.add_entity(
-                    f"{ARCHIVED_PREFIX}{quote(file.path)}",
-                    "CreativeWork",
-                    name=file.path,
-                    sha256=hash_file(file),
-                    contentSize=str(file.size_bytes),
-                    isPartOf=reference(quote(file.archive_path)),
-                )
+    def add_archived_files(self) -> None:
+        """Add the records and outputs of units that are inside of archives, with their recorded or computed hashes."""
+        made = map_producers(self.records)
+        records = [
+            file for file in FileStore(self.run_directory).find_all(layout.RECORD) if isinstance(file, ArchivedFile)
+        ]
+        for file in (*records, *self.archived.values()):
+            self.graph.add_entity(
+                f"{ARCHIVED_PREFIX}{quote(file.path)}",
+                "CreativeWork",
+                name=file.path,
+                sha256=made[file.path][1].sha256 if file.path in made else hash_file(file),
+                contentSize=str(file.size_bytes),
+                isPartOf=reference(quote(file.archive_path)),
+            )
 
     @staticmethod
     def record_identifier(record: Record) -> str:
@@ -278,7 +289,7 @@ class CrateFiles:
     def add_parameters(self) -> None:
         """Add inputs and outputs of each step as parameters, with the files as their values.
 
-        What the crate does not list, such as raw text, is a value as the collection of all of it.
+        What is in archives or not in the crate, such as raw text, is a value as the collection of all of it.
         """
         parameters: dict[str, set[str]] = defaultdict(set)
         values_in_crate: set[str] = set()
@@ -300,7 +311,7 @@ class CrateFiles:
         for path, values in parameters.items():
             self.graph.set_parameters(quote(path), values)
         for parameter, identifiers in elsewhere.items():
-            name = f"files that are not in the crate: {parameter.removeprefix('#parameter/')}"
+            name = f"files in archives, or not in the crate: {parameter.removeprefix('#parameter/')}"
             collection = f"#collection/{parameter.removeprefix('#parameter/')}"
             self.graph.add_entity(collection, "Collection", name=name, hasPart=references(identifiers))
             self.graph.set_parameters(collection, [parameter])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import layout
+from pipeline.core.output_archives import OutputArchives
 from pipeline.core.stored_files import ArchivedFile, FileStore, SingleFile, StoredFile
 
 SNAKEMAKE_MARK = ".snakemake_timestamp"  # Snakemake's mark in a folder that is an output: when it was made
@@ -174,10 +175,12 @@ def take_inventory(run_directory: Path, below: Iterable[str] = ("",)) -> Invento
                     _add_special(inventory, path)
     if any(layout.BATCH_ARCHIVES.startswith(name) for name in folders_listed):
         _add_archived_files(inventory, FileStore(run_directory))
+    if "" in folders_listed:
+        _add_archived_files(inventory, OutputArchives(run_directory))
     return inventory
 
 
-def _add_archived_files(inventory: Inventory, store: FileStore) -> None:
+def _add_archived_files(inventory: Inventory, store: FileStore | OutputArchives) -> None:
     """Add the members of archives, which are listed after files by themselves, since a job may move them meanwhile."""
     for path, problem in store.problems.items():
         inventory.problems.setdefault(path, f"{problem}.")

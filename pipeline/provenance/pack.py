@@ -18,6 +18,7 @@ from pipeline import layout
 from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.core.output_archives import parse_archive
 from pipeline.provenance.verify_files import LARGE_FILES
 
 VERIFIER_SCRIPT = Path(__file__).with_name("verify_files.py")
@@ -100,10 +101,9 @@ def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) ->
 def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url: str | None = None) -> PackedBag:
     """Write the bag of a finished run to the folder `target`.
 
-    Files of more than `limit_bytes` stay out of it, but for the crate, the log of attestations and archives of batches:
-    where `url` is the
-    address that the run's folder is deposited at, `fetch.txt` says where they are; else `large-files.tsv` lists them
-    with bytes and sha256. Scratch and private folders are never in it. The same run gives the same bytes.
+    Files of more than `limit_bytes` stay out of it, but for the crate, the log of attestations and archives: where
+    `url` is the address that the run's folder is deposited at, `fetch.txt` says where they are; else `large-files.tsv`
+    lists them with bytes and sha256. Scratch and private folders are never in it. The same run gives the same bytes.
 
     Raises:
         InputError: there is no crate, a file is not as the crate says or has a name that no list of files can hold, the
@@ -118,7 +118,11 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
     entities = _read_crate_entities(run_directory)
     files = _hash_run_files(run_directory, entities)
     always = (layout.CRATE, layout.ATTESTATION_LOG, layout.BATCH_ARCHIVES)
-    small = [file for file in files if file.bytes <= limit_bytes or file.path.startswith(always)]
+
+    def is_always_in(path: str) -> bool:
+        return path.startswith(always) or parse_archive(path) is not None
+
+    small = [file for file in files if file.bytes <= limit_bytes or is_always_in(file.path)]
     large = [file for file in files if file not in set(small)]
     listed = files if url is not None else small
     partial = target.with_name(f".partial-{target.name}")

@@ -16,6 +16,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import sys
 import zipfile
 import zlib
@@ -41,7 +42,8 @@ EVIDENCE = (
     *("data/provenance/environments/", "data/provenance/frozen/", "data/provenance/readings/"),
     *("data/provenance/signatures/", "data/provenance/signer."),
 )
-ARCHIVES = "data/provenance/archives/"  # of batches: their members are files of the run by their names
+# Their members are files of the run by their names.
+ARCHIVES = re.compile(r"data/(provenance|(corpus|sources)/[^/]+)/archives/[^/]+\.zip")
 TIMESTAMPS = "data/provenance/timestamps/"  # the newest one comes after the last line of the log
 TAGS = {"bagit.txt", "bag-info.txt", "manifest-sha256.txt", "fetch.txt", LARGE_FILES, "verify_files.py"}
 
@@ -184,9 +186,7 @@ def check_bag(
             elsewhere[path] = addresses[path]
         else:
             problems.append(f"{path} is missing, the manifest lists it.")
-    members = hash_members(
-        bag, [path for path in found if path.startswith(ARCHIVES) and path.endswith(".zip")], problems
-    )
+    members = hash_members(bag, [path for path in found if ARCHIVES.fullmatch(path)], problems)
     found = {**members, **found}
     for path, expected in sorted(crate.items()):
         known = found.get(path) or payload.get(path) or large.get(path)

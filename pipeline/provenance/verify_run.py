@@ -19,6 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
+from pipeline.core.output_archives import may_hold, parse_archive
 from pipeline.core.stored_files import StoredFile
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
@@ -123,6 +124,10 @@ MEMBER_FOLDERS = tuple(f"{folder}/" for folder in (layout.RECORDS, layout.ATTEMP
 NO_TRUST_ANCHORS = TrustAnchors()
 
 
+def _is_archive(path: str) -> bool:
+    return parse_archive(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
+
+
 class _RunVerification:
     """One pass over a run; `problems` maps each path in question to its one sentence."""
 
@@ -208,8 +213,10 @@ class _RunVerification:
     def _is_in_changed_archive(self, path: str) -> bool:
         if archived := self.inventory.archived.get(path):
             return archived.archive_path in self.problems
-        if path in self.inventory.files or not path.startswith(MEMBER_FOLDERS):
+        if path in self.inventory.files:
             return False
+        if not path.startswith(MEMBER_FOLDERS):
+            return any(may_hold(problem, path) for problem in self.problems)
         return path.rpartition("/")[2].startswith(tuple(self._damaged_batches()))
 
     def _damaged_batches(self) -> list[str]:
@@ -221,7 +228,7 @@ class _RunVerification:
         """Check that every file of the crate exists with its hash, and no other file."""
         present = set(self.files)
         paths = {*present, *crate.sha256_of}
-        for path in sorted(paths, key=lambda path: (layout.BATCH_ARCHIVE.parse(path) is None, path)):
+        for path in sorted(paths, key=lambda path: (not _is_archive(path), path)):
             expected = crate.sha256_of.get(path)
             if expected is None:
                 self.note_problem(path, f"{path} is unknown: the crate does not list it.")
@@ -275,7 +282,7 @@ class _RunVerification:
     def check_file(self, path: str, sha256: str, record: Record) -> None:
         if path.startswith(self.closed):
             return
-        if not (self.run_directory / path).is_file():
+        if not self.find(path).is_file():
             self.note_problem(path, f"{path} is missing, {record.file} names it.")
         elif self.hash(path) != sha256:
             self.note_problem(

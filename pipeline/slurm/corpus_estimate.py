@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
+from pipeline.core.output_archives import FEWEST_FILES, is_archived
 from pipeline.forecast.corpus_size_and_time import (
     JOIN_SHARES,
     CorpusSize,
@@ -82,16 +83,28 @@ class CorpusPlan:
             "problems": list(dict.fromkeys(self.problems)),
         }
 
-    def count_files(self) -> int:
-        """Return the least number of files of the whole run: outputs that are folders count once."""
+    def count_files(self, corpus: str | None = None) -> int:
+        """Return the least number of files of a corpus or of the whole run; of an output folder with others one."""
         files = 0
         for step in STEPS.values():
+            outputs = [output for output in step.outputs if output.only_if(self.config)]
             for values in step.instances.jobs(self.config):
                 job = dict(zip(step.instances.wildcards, values, strict=True))
+                if corpus not in (None, job.get("corpus")):
+                    continue
                 is_batch = "batch" in job
-                units = self.requests.count_units(job) if is_batch else 1
-                files += units * len(step.outputs) + (BATCH_FILES if is_batch else JOB_FILES)
+                files += BATCH_FILES if is_batch else JOB_FILES
+                small = [output for output in outputs if is_archived(output.place)]
+                files += (len(outputs) - len(small)) * (self.requests.count_units(job) if is_batch else 1)
+                groups = (
+                    [self.requests.count_units(job) * len(small)] if is_batch else [self._count_units(job)] * len(small)
+                )
+                files += sum(number if number < FEWEST_FILES else 1 for number in groups)
         return files
+
+    def _count_units(self, job: Mapping[str, str]) -> int:
+        names = [job["source"]] if "source" in job else self.config.corpus_sources(job["corpus"])
+        return sum(len(self.config.unit_files(name)) for name in names)
 
     def _estimate_corpus(self, name: str) -> dict[str, Any]:
         names = self.config.corpus_sources(name)
@@ -113,6 +126,7 @@ class CorpusPlan:
             "sampled_documents": whole.sampled,
             "documents_allowed": allowed,
             "text_bytes": round(whole.text_bytes),
+            "result_files": self.count_files(name),
             "disk_bytes": {key: round(value) for key, value in self._estimate_disk_bytes(name, whole).items()},
             "steps": self._estimate_steps("corpus", {"corpus": name}),
         }

@@ -15,6 +15,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import BatchRecord, Record, find_record_files, outputs_exist
+from pipeline.core.output_archives import OutputArchives
 from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.snakemake_internals import has_metadata
@@ -44,6 +45,10 @@ class StaleRecords:
     def _store(self) -> FileStore:
         """The records, which are listed once: a run of ten thousand units has eighty thousand."""
         return FileStore(Path(self.dag.run))
+
+    @cached_property
+    def _outputs(self) -> OutputArchives:
+        return OutputArchives(Path(self.dag.run))
 
     def find_outdated(self) -> list[Path]:
         """Return records that Snakemake forgot and that do not match configuration, code and environment."""
@@ -88,7 +93,7 @@ class StaleRecords:
 
     def find_damaged_archives(self) -> list[str]:
         """Return a sentence for each archive that cannot be read."""
-        return [*self._store.problems.values()]
+        return [*self._store.problems.values(), *self._outputs.problems.values()]
 
     def find_removed_units(self) -> list[Path]:
         """Return the files of units, and of their batches, that a source or corpus of this run no longer has.
@@ -119,7 +124,7 @@ class StaleRecords:
                     source, unit = rest
                     values = {"corpus": of, "step": step.private, "source": source, "unit": unit}
                     gone.append(layout.REMOVED.path(Path(self.dag.private), **values))
-        archived = {Path(self.dag.run, path) for path in self._store.archived}
+        archived = {Path(self.dag.run, path) for files in (self._store, self._outputs) for path in files.archived}
         return [path for path in gone if path in archived or path.exists()]
 
     def find_changed_batch(self, batch: str, planned: str | None) -> list[Path]:

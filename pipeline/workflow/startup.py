@@ -20,6 +20,7 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.config.estimated_genres import known_genres
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
+from pipeline.core.output_archives import OutputArchives
 from pipeline.core.stored_files import FileStore
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
@@ -265,9 +266,9 @@ class Startup:
                 for path in removed:
                     path.unlink(missing_ok=True)
                 run = dag.config.run_directory
-                FileStore(run).remove_from_archives(
-                    path.relative_to(run).as_posix() for path in removed if path.is_relative_to(run)
-                )
+                inside = [path.relative_to(run).as_posix() for path in removed if path.is_relative_to(run)]
+                FileStore(run).remove_from_archives(inside)
+                OutputArchives(run).remove(inside)
         self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")
         self.delete_records(stale.find_missing_outputs(), "lists files that are missing or changed")
         self.delete_records(stale.find_changed_raw_files(), "read other raw files")

@@ -1,0 +1,376 @@
+"""The small outputs of many units, each a file by itself or in an archive of the job that wrote them.
+
+File systems of clusters limit the number of files. When a batch has finished, the small outputs of its units move into
+one ZIP file, and so do those of a folder with a file for each unit. A member has the path and the bytes that it had as
+a file below the run, so unpacking an archive in the folder of the run restores them. A file by itself counts before a
+member, and a later archive before an earlier one. An archive is written again only without members: those of units
+that have gone, and those that a later archive has, which may be about a document that is to be forgotten.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from io import BytesIO
+from pathlib import Path, PurePath
+
+from pipeline.core.errors import InputError
+from pipeline.core.full_disk_errors import disk_full_error, is_disk_full, remove_path
+from pipeline.core.output_lease import temporary_output_path
+from pipeline.core.stored_files import ArchivedFile
+from pipeline.layout import ARCHIVED_OUTPUTS, OUTPUT_ARCHIVES, PathTemplate
+
+FEWEST_FILES = 20
+"""A job with outputs of fewer units leaves them as they are: files to open by hand, and few."""
+MOST_BYTES = 1_000_000
+"""A larger output stays a file by itself: a job reads those of archives from copies."""
+MOST_MEMBER_BYTES = 1 << 32
+"""More than the members of any archive have together: one of somebody else may be made to fill a disk."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a ZIP file: the same files give the same bytes
+_PLACES = {(place.split("/")[0], place.split("/")[2]): (place, jobs) for place, jobs in ARCHIVED_OUTPUTS.items()}
+ARCHIVES = "archives"
+"""The folder of the archives of a source or a corpus."""
+_PATH_PARTS = 4  # of each of these outputs, below the run
+# What `zipfile` raises for an archive with other bytes than were written.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError)
+
+
+def output_job(path: str) -> str | None:
+    """Return how the names of jobs begin that may have archived an output, by its path in the run; None for others."""
+    parts = path.split("/")
+    place, jobs = _PLACES.get((parts[0], parts[2]), (None, "")) if len(parts) == _PATH_PARTS else (None, "")
+    values = place.parse(path) if place is not None else None
+    return None if values is None else jobs.format_map(values)
+
+
+def _path_in_run(path: Path) -> str:
+    """Return the path of an output or an archive relative to the run."""
+    return "/".join(path.absolute().parts[-_PATH_PARTS:])
+
+
+def is_archived(place: PathTemplate) -> bool:
+    """Return whether outputs of a place, or the files in an output folder, move into archives if they are many."""
+    return tuple(place.split("/")[:3:2]) in _PLACES
+
+
+def may_hold(archive: str, path: str) -> bool:
+    """Return whether an output may be in an archive, both by their paths relative to the run."""
+    job, beginning = parse_archive(archive), output_job(path)
+    is_near = archive.split("/")[:2] == path.split("/")[:2]
+    return is_near and job is not None and beginning is not None and job.startswith(beginning)
+
+
+def parse_archive(path: str) -> str | None:
+    """Return the name of the job that wrote an archive of outputs, by its path relative to the run; None for others."""
+    values = (place.parse(path) for place in OUTPUT_ARCHIVES)
+    return next((value["job"] for value in values if value), None)
+
+
+def _state(archive: Path) -> tuple[Path, int, int]:
+    found = archive.stat()
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe never ends
+        raise OSError(errno.EINVAL, "is no file")
+    return archive, found.st_mtime_ns, found.st_size
+
+
+class _MappedFile(mmap.mmap):
+    def seekable(self) -> bool:
+        """Return what `zipfile` asks, and mapped files say from Python 3.13 on."""
+        return True
+
+
+@lru_cache(maxsize=64)
+def _open_archive(archive: Path, modified_nanoseconds: int, size_bytes: int) -> zipfile.ZipFile:
+    """Return an archive, mapped into memory: forked processes would share the place in an open file."""
+    with archive.open("rb") as file:
+        mapped = _MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return zipfile.ZipFile(mapped)  # type: ignore[call-overload, no-any-return]
+
+
+@cache
+def _list_members(archive: Path, modified_nanoseconds: int, size_bytes: int) -> dict[str, int]:
+    """Return the sizes of the members of an archive by name.
+
+    Raises:
+        InputError: it cannot be read, or a member is no output of its folder.
+    """
+    place = _path_in_run(archive)
+    try:
+        with zipfile.ZipFile(archive) as found:
+            members = found.infolist()
+    except (*_DAMAGED, OSError):
+        raise InputError(f"{place} is damaged: it cannot be read as a ZIP file") from None
+    sizes = {member.filename: member.file_size for member in members}
+    if len(sizes) < len(members):
+        raise InputError(f"{place} was changed: two members have one name")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise InputError(f"{place} was changed: a member has another compression")
+    if sum(sizes.values()) > MOST_MEMBER_BYTES:
+        raise InputError(f"{place} was changed: its members have {sum(sizes.values()):,} bytes")
+    folder = place.rpartition(f"/{ARCHIVES}/")[0]
+    for name in sizes:
+        if output_job(name) is None or not name.startswith(f"{folder}/"):
+            raise InputError(f"{place} was changed: its member {name!r} is no output of a unit")
+    return sizes
+
+
+@dataclass(frozen=True)
+class ArchivedOutput(ArchivedFile):
+    """An output in an archive; its path is relative to the run."""
+
+    size: int
+
+    @property
+    def archive_path(self) -> str:
+        return _path_in_run(self.archive)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size
+
+    @property
+    def modified_nanoseconds(self) -> int:
+        """When the archive was written, which is after the file."""
+        return self.archive.stat().st_mtime_ns
+
+    def read_bytes(self) -> bytes:
+        try:
+            return _open_archive(*_state(self.archive)).read(self.path)
+        except (*_DAMAGED, OSError) as error:
+            raise OSError(errno.EIO, f"its archive {self.archive_path} is damaged") from error
+
+    def copy_below(self, folder: Path) -> Path:
+        """Return the path of a copy below a folder, where it has the same relative path as below the run."""
+        copy = folder / self.path
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(self.read_bytes())
+        return copy
+
+
+def find_output(path: Path) -> Path | ArchivedOutput:
+    """Return a file of a run by itself or, if it is an output in an archive, that; where there is none, the path."""
+    return path if os.path.lexists(path) else _find_archived(path) or path
+
+
+def _find_archived(path: Path) -> ArchivedOutput | None:
+    """Return an output in an archive; those that may have it are listed again when their folder has changed."""
+    absolute = path.absolute()
+    if (jobs := output_job(_path_in_run(absolute))) is None:
+        return None
+    folder = absolute.parents[1] / ARCHIVES
+    try:
+        changed = os.stat(folder).st_mtime_ns
+    except FileNotFoundError:
+        return None
+    return _list_folder(folder, jobs, changed).get(_path_in_run(absolute))
+
+
+def find_outputs(run_directory: Path, place: PathTemplate, **values: object) -> list[Path | ArchivedOutput]:
+    """Return the outputs of a kind, in the order of their paths; values are as in `PathTemplate.glob`."""
+    pattern = place.glob_pattern(**values)
+    parts = pattern.split("/")
+    _, jobs = _PLACES[parts[0], parts[2]]
+    archives = OutputArchives(run_directory, "/".join(parts[:2]), jobs.format_map(defaultdict(lambda: "*", values)))
+    found: dict[str, Path | ArchivedOutput] = {}
+    found |= {path: file for path, file in archives.archived.items() if fnmatchcase(path, pattern)}
+    found |= {_path_in_run(path): path for path in place.glob(run_directory, **values)}
+    return [found[path] for path in sorted(found)]
+
+
+def open_table(file: Path | ArchivedOutput) -> Path | BytesIO:
+    """Return what pyarrow reads a table from."""
+    return file if isinstance(file, Path) else BytesIO(file.read_bytes())
+
+
+def output_size(path: Path) -> int:
+    """Return the bytes of an output, by itself or in an archive.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        if (archived := _find_archived(path)) is None:
+            raise
+        return archived.size
+
+
+@lru_cache(maxsize=64)
+def _list_folder(folder: Path, jobs: str, changed_nanoseconds: int) -> dict[str, ArchivedOutput]:
+    return OutputArchives(folder.parents[2], PurePath(*folder.parts[-3:-1]), jobs).archived
+
+
+def _order(archive: Path) -> tuple[str, ...]:
+    """Return what orders archives: the time and the process in the name."""
+    return tuple(archive.name.split(".")[:2])
+
+
+class OutputArchives:
+    """The archives of outputs of a run as they were when this was made.
+
+    Args:
+        run_directory: the folder of the run.
+        folder: only those below this folder, such as `corpus/main`.
+        jobs: only those of jobs whose name begins so, such as `corpus.matches.main.laws.`.
+
+    Attributes:
+        archived: the newest member of each path relative to the run, where there is a file by itself or not.
+        problems: a sentence for each archive that cannot be read, by its path relative to the run.
+    """
+
+    def __init__(self, run_directory: Path, folder: PurePath | str = "*/*", jobs: str = "") -> None:
+        self.run_directory = run_directory
+        self.problems: dict[str, str] = {}
+        self.archived: dict[str, ArchivedOutput] = {}
+        self._folder, self._jobs = folder, jobs
+        self._archives: list[Path] = []
+        self._list_archives()
+
+    def _list_archives(self) -> None:
+        """List the archives that are new since the last time."""
+        known = {*self._archives}
+        found = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
+        for archive in sorted((archive for archive in found if archive not in known), key=_order):
+            path = _path_in_run(archive)
+            if parse_archive(path) is None:  # somebody else's: `verify` names it
+                continue
+            try:
+                members = _list_members(*_state(archive))
+            except FileNotFoundError:  # a job has removed it
+                continue
+            except InputError as error:
+                self.problems[path] = str(error)
+            except OSError as error:
+                self.problems[path] = f"{path} cannot be read: {error.strerror}"
+            else:
+                for name, size in members.items():
+                    other = self.archived.get(name)
+                    if other is None or _order(other.archive) < _order(archive):
+                        self.archived[name] = ArchivedOutput(name, archive, size)
+            self._archives.append(archive)
+
+    def add(self, job: str, paths: Iterable[Path]) -> None:
+        """Move the small ones of a job's outputs into a new archive, and remove what they supersede.
+
+        The archive is complete before any file is removed. Outputs of few units stay files by themselves.
+
+        Raises:
+            DiskFull: the disk is full; all files stay.
+            InputError: an earlier archive with some of these outputs is damaged, and stays.
+        """
+        outputs = sorted(path.absolute() for path in paths if output_job(_path_in_run(path)))
+        if len(outputs) >= FEWEST_FILES:
+            self._move(job, [path for path in outputs if path.is_file() and path.stat().st_size <= MOST_BYTES])
+        self.remove(_path_in_run(path) for path in outputs if path.exists())
+
+    def _move(self, job: str, paths: list[Path]) -> None:
+        states: dict[Path, tuple[int, int]] = {}
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        latest = max((_order(archive)[0] for archive in self._archives), default="")
+        stamp = now if now > latest else f"{latest}1"  # the clock of another node is ahead
+        archive = self.run_directory / self._folder / ARCHIVES / f"{stamp}.{os.getpid()}.{job}.zip"
+        for left in archive.parent.glob(f".partial-*.{job}.zip"):  # of a killed process
+            left.unlink(missing_ok=True)
+
+        def read() -> Iterator[tuple[str, bytes]]:
+            for path in paths:
+                with suppress(FileNotFoundError):  # another process of this job has archived it
+                    found, content = path.stat(), path.read_bytes()
+                    states[path] = found.st_mtime_ns, found.st_size
+                    yield _path_in_run(path), content
+
+        if paths:
+            _write_archive(archive, read())
+        for path, state in states.items():
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                if (found.st_mtime_ns, found.st_size) == state:
+                    path.unlink()
+        self._list_archives()
+        newest = {name: file.archive for name, file in self.archived.items()}
+        self._rewrite(lambda archive, name: newest[name] != archive)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Write archives again without some members, in every archive that has them.
+
+        Raises:
+            InputError: an archive is damaged, and stays.
+        """
+        gone = {*paths}
+        self._rewrite(lambda archive, name: name in gone)
+
+    def _rewrite(self, is_gone: Callable[[Path, str], bool]) -> None:
+        for archive in self._archives:
+            path = _path_in_run(archive)
+            try:
+                names = [] if path in self.problems else [*_list_members(*_state(archive))]
+            except FileNotFoundError:  # another process of this job has removed it
+                continue
+            kept = [name for name in names if not is_gone(archive, name)]
+            if len(kept) < len(names) and not _write_archive(archive, _read_members(archive, kept)):
+                archive.unlink(missing_ok=True)
+
+
+def _read_members(archive: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    for name in names:
+        file = ArchivedOutput(name, archive, 0)
+        try:
+            yield name, file.read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"{file.archive_path} is damaged: put it back, or delete it, and its units run again"
+            ) from error
+
+
+def _write_archive(path: Path, files: Iterable[tuple[str, bytes]]) -> bool:
+    """Write a ZIP file of names and contents atomically; return whether there were any, else none is written.
+
+    It waits until the disk has the file, since what it replaces is deleted then. The same files give the same bytes.
+
+    Raises:
+        DiskFull: the disk is full; no partial archive is left.
+    """
+    partial = temporary_output_path(path)
+    is_empty = True
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files:
+                is_empty = False
+                member = zipfile.ZipInfo(name, _EPOCH)
+                # What is compressed by itself stays as it is.
+                member.compress_type = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
+                member.external_attr = 0o644 << 16
+                archive.writestr(member, content)
+        if not is_empty:
+            _flush(partial)
+            os.replace(partial, path)
+            _flush(path.parent)
+    except OSError as error:
+        if is_disk_full(error):
+            raise disk_full_error(error, [path.parent]) from error
+        raise
+    finally:
+        remove_path(partial)
+    return not is_empty
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
