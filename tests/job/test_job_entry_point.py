@@ -17,10 +17,12 @@ from unittest.mock import Mock
 import pytest
 
 from pipeline import layout
+from pipeline.core import output_archives
 from pipeline.core.attestation_log import SLSA_PROVENANCE, read_log
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt
+from pipeline.core.output_archives import OutputArchives, output_size
 from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
@@ -84,11 +86,22 @@ class Batch:
         """Remove the record of a unit from its archive."""
         FileStore(self.run).remove_from_archives([self.record(unit).relative_to(self.run).as_posix()])
 
+    def unarchived_outputs(self) -> list[Path]:
+        return [*(self.source / "fingerprints").iterdir()]
 
-@pytest.fixture(params=[1, 3], ids=["alone", "side-by-side"])
+    def remove_output(self, unit: str) -> None:
+        """Remove the output of a unit, also from its archive."""
+        path = self.source / f"fingerprints/{unit}.json"
+        path.unlink(missing_ok=True)
+        OutputArchives(self.run).remove([path.relative_to(self.run).as_posix()])
+
+
+@pytest.fixture(params=[(1, 20), (3, 20), (3, 3)], ids=["alone", "side-by-side", "outputs-in-an-archive"])
 def batch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batch:
-    """Return a batch in a job of one core, and of three."""
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(request.param))
+    """Return a batch in a job of one core, of three, and one of so many units that their outputs are archived."""
+    cores, fewest = request.param
+    monkeypatch.setattr(output_archives, "FEWEST_FILES", fewest)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(cores))
     for name in job.SINGLE_THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr(RunningAttempt, "counted_cpu_seconds", RunningAttempt.counted_cpu_seconds)
@@ -104,7 +117,9 @@ def test_each_unit_has_its_own_record_and_the_batch_lists_all(batch: Batch) -> N
     content = json.loads((batch.run / "provenance/batches/b.json").read_text())
     assert content["of"] == "planned" and content["instance"] == {"source": "laws", "batch": "0"}
     for entry in content["outputs"]:
-        assert (batch.run / entry["path"]).stat().st_size == entry["bytes"]
+        assert output_size(batch.run / entry["path"]) == entry["bytes"]
+    are_archived = len(batch.unarchived_outputs()) == 0
+    assert are_archived == (len(UNITS) == output_archives.FEWEST_FILES) == bool([*batch.source.glob("archives/*.zip")])
     assert len(content["outputs"]) == len(UNITS)
     listed = json.loads((batch.run / "provenance/archives/b.json").read_text())["records"]
     paths = [f"provenance/records/sources.fingerprint.laws.{unit}.json" for unit in UNITS]
@@ -232,8 +247,8 @@ CHANGES: dict[str, tuple[Callable[[Batch], object], list[str]]] = {
         ["1"],
     ),
     "another listing": (lambda b: b.listing("2").write_text(b.listing("2").read_text() + " "), ["2"]),
-    "an output gone": (lambda b: (b.source / "fingerprints/0.json").unlink(), ["0"]),
-    "an output cut": (lambda b: (b.source / "fingerprints/0.json").write_text("{"), ["0"]),
+    "an output gone": (lambda b: b.remove_output("0"), ["0"]),
+    "an output cut": (lambda b: (b.remove_output("0"), (b.source / "fingerprints/0.json").write_text("{")), ["0"]),
     "a record gone": (lambda b: b.forget_record("2"), ["2"]),
     "a record that is none": (lambda b: b.record("2").write_text("[]"), ["2"]),
 }
