@@ -1,9 +1,10 @@
-"""Files of a run, and CPU seconds of `verify` and `trace`, with the records of units in archives and by themselves.
+"""Files of a run, and CPU seconds of `verify` and `trace`, with the files of units in archives and by themselves.
 
-    PYTHONPATH=. python benchmarks/archived_records.py --units 10000 [--units-per-batch 240] [--steps 6]
+    PYTHONPATH=. python benchmarks/archived_records.py --units 10000 [--units-per-batch 240]
 
-The same run twice: with a record, an attempt and readings for each unit of each step, and with these in the archives of
-batches. `verify` and `trace` run in processes of their own. Outputs are small files.
+The same run three times: with a record, an attempt, readings and the outputs for each unit of each step; with the first
+three in archives of batches; with small outputs in archives too. `verify` and `trace` run in processes of their own.
+Outputs are small files, of the folders that a run has.
 """
 
 from __future__ import annotations
@@ -19,29 +20,54 @@ from statistics import median
 
 from benchmarks.large_run_startup import cost
 from pipeline import layout
+from pipeline.core.output_archives import OutputArchives
 from pipeline.core.stored_files import FileStore
 from tests.provenance.conftest import RunBuilder
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "laws"
+INSTANCES = {"sources": {"source": SOURCE}, "corpus": {"corpus": "main", "source": SOURCE}}
+REMOVED = {step: layout.REMOVED.fill(step=step) for step in ("filter", "deduplicate", "decontaminate")}
+# What each step reads and writes of a unit; the last four write all units in one job.
+STEPS = {
+    "sources.fingerprint": ((), (layout.FINGERPRINT,)),
+    "corpus.filter": ((layout.FINGERPRINT,), (layout.FILTERED, REMOVED["filter"])),
+    "corpus.signatures": ((layout.FILTERED,), (layout.SIGNATURES,)),
+    "corpus.deduplicate": ((layout.FILTERED, layout.SIGNATURES), (layout.DEDUPLICATED, REMOVED["deduplicate"])),
+    "corpus.matches": ((layout.DEDUPLICATED,), (layout.MATCHES,)),
+    "corpus.decontaminate": ((layout.FILTERED, layout.MATCHES), (layout.FINAL_DOCUMENTS, REMOVED["decontaminate"])),
+    "sources.listing": ((), (layout.UNIT_LISTING,)),
+    "sources.manifest": ((layout.FINGERPRINT,), (layout.SOURCE_UNIT,)),
+    "corpus.find_duplicates": ((layout.SIGNATURES,), (layout.DUPLICATES,)),
+    "corpus.find_items": ((layout.MATCHES,), (layout.CONTAMINATED,)),
+}
+BATCHED = [*STEPS][:6]
 
 
-def build_run(folder: Path, units: int, steps: int) -> RunBuilder:
-    """Write a run in which each unit was worked on by some steps, one after another."""
+def unit_paths(places: tuple[layout.PathTemplate, ...], units: range) -> list[str]:
+    """Return the paths of units in some folders, relative to the run."""
+    values = {"corpus": "main", "source": SOURCE}
+    return [place.relative_path(**values, unit=unit) for place in places for unit in units]
+
+
+def build_run(folder: Path, units: int) -> RunBuilder:
+    """Write a run in which each unit was worked on by all steps, one after another."""
     run = RunBuilder(folder)
-    for step in range(steps):
-        for unit in range(units):
+    for step, (read, written) in STEPS.items():
+        instance = INSTANCES[step.split(".")[0]]
+        jobs = [range(unit, unit + 1) for unit in range(units)] if step in BATCHED else [range(units)]
+        for job in jobs:
             run.minute = 0  # of the hour in which a job begins
-            before = [f"corpus/main/{step - 1}/{SOURCE}.{unit}.parquet"] if step else []
-            written = {f"corpus/main/{step}/{SOURCE}.{unit}.parquet": b"%d %d" % (step, unit)}
-            run.job(f"corpus.step{step}", {"corpus": "main", "source": SOURCE, "unit": str(unit)}, before, written)
+            outputs = {path: f"{step} {path}".encode() for path in unit_paths(written, job)}
+            named = {**instance, "unit": str(job.start)} if step in BATCHED else {next(iter(instance)): "main"}
+            run.job(step, named, unit_paths(read, job), outputs)
     return run
 
 
-def archive_units(run: Path, units: int, steps: int, units_per_batch: int) -> None:
-    """Move the files of all units into the archives of their batches."""
-    for step in range(steps):
-        prefix = f"corpus.step{step}.main.{SOURCE}"
+def archive_records(run: Path, units: int, units_per_batch: int) -> None:
+    """Move the records, attempts and readings of all units into the archives of their batches."""
+    for step in BATCHED:
+        prefix = ".".join([step, *INSTANCES[step.split(".")[0]].values()])
         for number, batch in enumerate(batches(units, units_per_batch)):
             names = tuple(f"{prefix}.{unit}." for unit in batch)
             folders = (layout.RECORDS, layout.ATTEMPTS, layout.READINGS)
@@ -51,10 +77,23 @@ def archive_units(run: Path, units: int, steps: int, units_per_batch: int) -> No
             )
 
 
-def batches(units: int, size: int) -> Iterator[list[int]]:
+def archive_outputs(run: Path, units: int, units_per_batch: int) -> None:
+    """Move the small outputs of all units into the archives of their jobs."""
+    for step, (_, written) in STEPS.items():
+        stage = step.split(".")[0]
+        prefix = ".".join([step, *INSTANCES[stage].values()])
+        parts = [*batches(units, units_per_batch)] if step in BATCHED else [range(units)]
+        for number, part in enumerate(parts):
+            paths = [run / path for path in unit_paths(written, part)]
+            OutputArchives(run, "/".join(paths[0].parts[-4:-2]), prefix).add(
+                f"{prefix}.{number}" if step in BATCHED else f"{step}.{'main' if stage == 'corpus' else SOURCE}", paths
+            )
+
+
+def batches(units: int, size: int) -> Iterator[range]:
     """Yield the units of each batch."""
     for start in range(0, units, size):
-        yield [*range(start, min(start + size, units))]
+        yield range(start, min(start + size, units))
 
 
 def measure(run: RunBuilder, target: str) -> dict[str, float]:
@@ -73,22 +112,22 @@ def measure(run: RunBuilder, target: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print the figures of both and their ratio."""
+    """Print the files and the CPU seconds of each of the three."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--units", type=int, default=10_000)
     parser.add_argument("--units-per-batch", type=int, default=240)
-    parser.add_argument("--steps", type=int, default=6)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        run = build_run(Path(temporary) / "run", given.units, given.steps)
-        target = f"corpus/main/{given.steps - 1}/{SOURCE}.{given.units // 2}.parquet"
-        other = RunBuilder(Path(shutil.copytree(run.folder, Path(temporary) / "archived")))
-        archive_units(other.folder, given.units, given.steps, given.units_per_batch)
-        alone, archived = (measure(one, target) for one in (run, other))
-    for what, value in alone.items():
-        ratio = archived[what] / value
-        unit = "" if what == "files" else " CPU s"
-        print(f"{what}: {value:,.1f}{unit} by themselves, {archived[what]:,.1f}{unit} in archives: {ratio:.2f}")
+        run = build_run(Path(temporary) / "run", given.units)
+        (target,) = unit_paths((layout.FINAL_DOCUMENTS,), range(given.units // 2, given.units // 2 + 1))
+        runs = {"by themselves": run}
+        for what, archive in (("records archived", archive_records), ("outputs too", archive_outputs)):
+            last = [*runs.values()][-1]
+            runs[what] = RunBuilder(Path(shutil.copytree(last.folder, Path(temporary) / what.replace(" ", "-"))))
+            archive(runs[what].folder, given.units, given.units_per_batch)
+        results = {what: measure(one, target) for what, one in runs.items()}
+    for name in ("files", "verify", "trace"):
+        print(f"{name}: {', '.join(f'{found[name]:,.1f} {what}' for what, found in results.items())}")
     return 0
 
 

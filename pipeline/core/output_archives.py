@@ -3,8 +3,8 @@
 File systems of clusters limit the number of files. When a batch has finished, the small outputs of its units move into
 one ZIP file, and so do those of a folder with a file for each unit. A member has the path and the bytes that it had as
 a file below the run, so unpacking an archive in the folder of the run restores them. A file by itself counts before a
-member, and a later archive before an earlier one. An archive is written again only without members: those of units
-that have gone, and those that a later archive has, which may be about a document that is to be forgotten.
+member, and a later archive before an earlier one. When a unit was done again, its job writes one archive with the
+newest of all units and deletes the earlier one, whose content may be about a document that is to be forgotten.
 """
 
 from __future__ import annotations
@@ -277,6 +277,14 @@ class OutputArchives:
         self.remove(_path_in_run(path) for path in outputs if path.exists())
 
     def _move(self, job: str, paths: list[Path]) -> None:
+        """Move files, and what earlier archives of the job have besides them, into one archive."""
+        earlier = [
+            archive
+            for archive in self._archives
+            if parse_archive(path := _path_in_run(archive)) == job and path not in self.problems
+        ]
+        if not paths and len(earlier) < 2:
+            return
         states: dict[Path, tuple[int, int]] = {}
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         latest = max((_order(archive)[0] for archive in self._archives), default="")
@@ -286,19 +294,28 @@ class OutputArchives:
             left.unlink(missing_ok=True)
 
         def read() -> Iterator[tuple[str, bytes]]:
-            for path in paths:
+            files: dict[str, Path | ArchivedOutput] = {
+                name: file for name, file in self.archived.items() if file.archive in earlier
+            }
+            files |= {_path_in_run(path): path for path in paths}
+            for name, file in sorted(files.items()):
+                if isinstance(file, ArchivedOutput):
+                    yield name, _read_member(file)
+                    continue
                 with suppress(FileNotFoundError):  # another process of this job has archived it
-                    found, content = path.stat(), path.read_bytes()
-                    states[path] = found.st_mtime_ns, found.st_size
-                    yield _path_in_run(path), content
+                    found, content = file.stat(), file.read_bytes()
+                    states[file] = found.st_mtime_ns, found.st_size
+                    yield name, content
 
-        if paths:
-            _write_archive(archive, read())
+        _write_archive(archive, read())
         for path, state in states.items():
             with suppress(FileNotFoundError):
                 found = path.stat()
                 if (found.st_mtime_ns, found.st_size) == state:
                     path.unlink()
+        for superseded in earlier:
+            superseded.unlink(missing_ok=True)
+        self._archives = [one for one in self._archives if one not in earlier]
         self._list_archives()
         newest = {name: file.archive for name, file in self.archived.items()}
         self._rewrite(lambda archive, name: newest[name] != archive)
@@ -320,19 +337,18 @@ class OutputArchives:
             except FileNotFoundError:  # another process of this job has removed it
                 continue
             kept = [name for name in names if not is_gone(archive, name)]
-            if len(kept) < len(names) and not _write_archive(archive, _read_members(archive, kept)):
+            left = ((name, _read_member(ArchivedOutput(name, archive, 0))) for name in kept)
+            if len(kept) < len(names) and not _write_archive(archive, left):
                 archive.unlink(missing_ok=True)
 
 
-def _read_members(archive: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    for name in names:
-        file = ArchivedOutput(name, archive, 0)
-        try:
-            yield name, file.read_bytes()
-        except OSError as error:
-            raise InputError(
-                f"{file.archive_path} is damaged: put it back, or delete it, and its units run again"
-            ) from error
+def _read_member(file: ArchivedOutput) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{file.archive_path} is damaged: put it back, or delete it, and its units run again"
+        ) from error
 
 
 def _write_archive(path: Path, files: Iterable[tuple[str, bytes]]) -> bool:

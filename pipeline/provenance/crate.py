@@ -149,8 +149,8 @@ def _add_run(
 ) -> str:
     """Add the action of the whole workflow, from the configuration to the final outputs."""
     read = {entry.path for record in records for entry in record.inputs}
-    left = [e.path for r in records for e in r.outputs if e.path not in read]
-    left = left or [records[-1].archive or records[-1].file]
+    left = [actions.files.file_identifier(e) for r in records for e in r.outputs if e.path not in read]
+    left = left or [quote(records[-1].archive or records[-1].file)]
     plans = sorted({(r.frozen.path, r.frozen.sha256) for r in records if r.frozen})
     given = [actions.files.file_identifier(e) for r in records for e in r.inputs if e.is_outside]
     main = graph.entities[workflow.identifier]
@@ -168,10 +168,10 @@ def _add_run(
         given.append(value)
     results = graph.add_parameter("#parameter/workflow/output/results", "results", "File")
     main["output"] = reference(results)
-    for path in left:
-        known = graph.entities[quote(path)].get("exampleOfWork", [])
+    for identifier in left:
+        known = graph.entities[identifier].get("exampleOfWork", [])
         parameters = known if isinstance(known, list) else [known]
-        graph.set_parameters(quote(path), [*(parameter["@id"] for parameter in parameters), results])
+        graph.set_parameters(identifier, [*(parameter["@id"] for parameter in parameters), results])
     return graph.add_entity(
         "#run",
         "CreateAction",
@@ -180,7 +180,7 @@ def _add_run(
         instrument=reference(workflow.identifier),
         agent=reference(actions.agent),
         object=references(given),
-        result=references(map(quote, left)),
+        result=references(left),
         startTime=min(record.started for record in records),
         endTime=max(record.ended for record in records),
         actionStatus=COMPLETED_STATUS,

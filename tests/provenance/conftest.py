@@ -9,14 +9,16 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from pipeline import layout
-from pipeline.core import attestation_log, signing_keys
+from pipeline.core import attestation_log, output_archives, signing_keys
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import shorten_command
 from pipeline.core.job_records import Attempt, FileReference, Record, UnitRecords
+from pipeline.core.output_archives import ARCHIVES, OutputArchives
 from pipeline.core.package_records import write_environment
 from pipeline.core.stored_files import FileStore
 from pipeline.provenance import run_signing_and_log_checkpoint
@@ -159,6 +161,14 @@ class RunBuilder:
         made.write(layout.UNIT_RECORDS.path(self.folder, job=name))
         return archive
 
+    def archive_outputs(self, name: str, *paths: str) -> Path:
+        """Move outputs into an archive, as a job of many units does."""
+        folder = "/".join(paths[0].split("/")[:2])
+        with mock.patch.object(output_archives, "FEWEST_FILES", 1):
+            OutputArchives(self.folder, folder).add(name, [self.folder / path for path in paths])
+        (archive,) = (self.folder / folder / ARCHIVES).iterdir()
+        return archive.rename(archive.with_name(f"20260105T105900000000.1.{name}.zip"))  # the same for each run
+
     def fail(self, name: str, status: str) -> Path:
         """Write an attempt without a record: failed, or killed and `running` forever."""
         times = {"started": "2026-01-05T09:00:00.000+00:00", "ended": "2026-01-05T09:01:00.000+00:00"}
@@ -288,6 +298,7 @@ def build(folder: Path, loss: float = 3.5, **segment_changes: Any) -> RunBuilder
     run.job("evaluate.suites", {"model": "base", "step": "10"}, list(milestone), results, raw=tasks)
     energy = json.dumps(make_energy_accounting(read_records(folder))).encode()
     run.archive("corpus.filter.main.wiki.0")
+    run.archive_outputs("corpus.filter.main.wiki.0", "corpus/main/removed/filter.wiki.0.parquet")
     files = (*layout.RECORD.glob(folder), *layout.UNIT_RECORDS.glob(folder))
     records = sorted(path.relative_to(folder).as_posix() for path in files)
     written = {"report/index.html": b"<p>een verslag</p>", "report/energy.json": energy}

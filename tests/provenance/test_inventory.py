@@ -236,6 +236,41 @@ def test_every_change_inside_an_archive_is_detected(pinned: tuple[Path, TrustAnc
     assert verify_run(folder, trusted).problems == []
 
 
+def test_every_change_inside_an_archive_of_outputs_is_detected(
+    pinned: tuple[Path, TrustAnchors], tmp_path: Path
+) -> None:
+    folder, trusted = shutil.copytree(pinned[0], tmp_path / "run"), pinned[1]
+    (archive,) = folder.glob("corpus/*/archives/*.zip")
+    original, place = archive.read_bytes(), archive.relative_to(folder).as_posix()
+    with zipfile.ZipFile(archive) as content:
+        ((name, output),) = ((name, content.read(name)) for name in content.namelist())
+    assert name == "corpus/main/removed/filter.wiki.0.parquet" and not (folder / name).exists()
+    other = name.replace("wiki", "wik")
+    crate, listed = (folder / layout.CRATE).read_text(), hash_file(archive)
+    changes = {"changed": {name: b"other"}, "gone": {}, "added": {name: output, other: b"x"}}
+    changes |= {
+        "foreign": {name: output, "corpus/main/x.parquet": b"x"},
+        "of records": {f"{layout.RECORDS}/x.json": b"{}"},
+    }
+    for change, files in changes.items():
+        archive.write_bytes(pack(files))
+        problems = verify_run(folder, trusted).problems
+        assert len(problems) == 1 and problems[0].startswith(f"{place} "), (change, problems)
+        (folder / layout.CRATE).write_text(crate.replace(listed, hash_file(archive)))
+        problems = verify_run(folder, trusted._replace(crate_sha256=None)).problems
+        named = {"changed": name, "gone": name, "added": layout.CRATE}.get(change, place)
+        assert any(problem.startswith(f"{named} ") for problem in problems), (change, problems)
+        (folder / layout.CRATE).write_text(crate)
+    archive.unlink()
+    problems = verify_run(folder, trusted).problems
+    assert problems == [f"{place} is missing, the crate lists it."]
+    archive.write_bytes(original)
+    for content, expected in ((b"other", [f"{name} was changed"]), (output, [])):
+        (folder / name).write_bytes(content)
+        problems = verify_run(folder, trusted).problems
+        assert [problem.partition(":")[0] for problem in problems] == expected, "an unpacked file counts first"
+
+
 ADDED = ("payload", "payload.json", ".payload", ".lock-node1-7", ".partial-payload", "folder/payload.json")
 
 
