@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pipeline.slurm.executor.job_requests import ResourceRequest, pack_jobs
 from pipeline.slurm.resources import STEPS_HOLDING_KEYS, StepResources
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS
+from pipeline.workflow.steps.declaration import Output
 
 TOKEN_BYTES = 3.68  # of text: the least of the vocabularies of 8,192 entries and more in docs/results/tokenizer.md
 LEAST_VOCABULARY = 8192
@@ -94,12 +96,12 @@ class CorpusPlan:
                     continue
                 is_batch = "batch" in job
                 files += BATCH_FILES if is_batch else JOB_FILES
-                small = [output for output in outputs if is_archived(output.place)]
-                files += (len(outputs) - len(small)) * (self.requests.count_units(job) if is_batch else 1)
-                groups = (
-                    [self.requests.count_units(job) * len(small)] if is_batch else [self._count_units(job)] * len(small)
-                )
-                files += sum(number if number < FEWEST_FILES else 1 for number in groups)
+                units = self.requests.count_units(job) if is_batch else 1
+                for is_small, group in groupby(sorted(outputs, key=_is_small), _is_small):
+                    number = len([*group]) * units
+                    if is_small and not is_batch:
+                        number *= self._count_units(job)
+                    files += 1 if is_small and number >= FEWEST_FILES else number
         return files
 
     def _count_units(self, job: Mapping[str, str]) -> int:
@@ -230,6 +232,10 @@ class CorpusPlan:
                 f"{what} may take {high_seconds / 3600:.3g} h and {partition.name} allows {partition.minutes / 60:.3g} "
                 f"h: {way}"
             )
+
+
+def _is_small(output: Output) -> bool:
+    return is_archived(output.place)
 
 
 def count_free_files(folder: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,9 @@ def test_finished_run_equals_its_plan(finished: Project, monkeypatch: pytest.Mon
     (counts,) = (record.counts for record in records if record.step == "corpus.statistics")
     assert corpus["documents"] <= counts["documents_in"] <= 1.1 * corpus["documents"]  # broken lines are not documents
     assert corpus["text_bytes"] == pytest.approx(counts["bytes_in"], rel=0.05)
+    files = [path.relative_to(run) for path in run.rglob("*") if path.is_file() and path.name != ".snakemake_timestamp"]
+    of_corpus = [path for path in files if path.parts[0] == "corpus" or re.search(r"(^|\d\.)corpus\.", path.name)]
+    assert len(of_corpus) == corpus["result_files"]
     for name, size in corpus["disk_bytes"].items():
         result = sum(path.stat().st_size for path in (run / "corpus/main" / name).glob("*.parquet"))
         assert size / 1.5 < result < 1.5 * size, name  # files of a few kB consist mostly of fixed parts

@@ -168,6 +168,17 @@ def test_batch_units_share_its_cores(tmp_path: Path) -> None:
     assert 1 + 100 * 6 / 24 < step["low_seconds"] < 1 + 140 * 6 / 24 < step["low_core_seconds"] / 24 + 20
 
 
+def test_at_most_three_files_are_made_for_each_of_many_units(tmp_path: Path) -> None:
+    counted = []
+    for number in (100, 600):
+        for file in range(number):
+            (tmp_path / f"{file}.txt").write_text("woord " * 1000)
+        source = {"name": "s", "path": f"{tmp_path}/*.txt", "language": "nl", "license": "CC0-1.0", "units": 100_000}
+        source |= {"rights": {"basis": "public-domain", "holder": "nobody"}, "units_per_job": 100_000}
+        counted.append(planned(micro(sources=[source]))["files"])
+    assert counted[1] - counted[0] == pytest.approx(2 * 500, abs=20), "filtered and final documents; few share a unit"
+
+
 def test_small_jobs_are_packed_on_machines_with_a_minimum_bill() -> None:
     steps = planned(micro(platform="snellius"))
     assert steps["sources"]["steps"]["sources.listing"]["submissions"] == 0
