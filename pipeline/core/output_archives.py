@@ -181,10 +181,11 @@ def find_outputs(run_directory: Path, place: PathTemplate, **values: object) -> 
     """Return the outputs of a kind, in the order of their paths; values are as in `PathTemplate.glob`."""
     pattern = place.glob_pattern(**values)
     parts = pattern.split("/")
-    _, jobs = _PLACES[parts[0], parts[2]]
-    archives = OutputArchives(run_directory, "/".join(parts[:2]), jobs.format_map(defaultdict(lambda: "*", values)))
     found: dict[str, Path | ArchivedOutput] = {}
-    found |= {path: file for path, file in archives.archived.items() if fnmatchcase(path, pattern)}
+    if is_archived(place):
+        jobs = _PLACES[parts[0], parts[2]][1].format_map(defaultdict(lambda: "*", values))
+        archives = OutputArchives(run_directory, "/".join(parts[:2]), jobs)
+        found |= {path: file for path, file in archives.archived.items() if fnmatchcase(path, pattern)}
     found |= {_path_in_run(path): path for path in place.glob(run_directory, **values)}
     return [found[path] for path in sorted(found)]
 

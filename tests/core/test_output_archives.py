@@ -91,6 +91,7 @@ def test_outputs_of_few_units_and_of_other_kinds_stay(tmp_path: Path) -> None:
     final = [write(layout.FINAL_DOCUMENTS.path(tmp_path, **values, unit=unit)) for unit in UNITS]
     OutputArchives(tmp_path, "corpus/main").add("corpus.decontaminate.main.laws.0", final)
     assert all(path.is_file() for path in (*few, *final)) and zip_files(tmp_path) == []
+    assert find_outputs(tmp_path, layout.FINAL_DOCUMENTS, **values) == final
 
 
 def test_archives_are_reproducible_and_unpack_to_the_same_files(tmp_path: Path) -> None:
