@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import command_option, settings_digest, settings_json, shorten_command
 from pipeline.core.json_values import parse_json, validate_fields
-from pipeline.core.output_archives import output_size
+from pipeline.core.output_archives import output_sizes
 from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCH_ARCHIVES, BATCHES, RECORD, RECORDS, UNIT_RECORDS
 
@@ -367,6 +367,7 @@ def map_producers(records: Iterable[Record]) -> dict[str, tuple[Record, FileEntr
 def outputs_exist(run_directory: str | Path, outputs: Iterable[FileEntry | BatchFile]) -> bool:
     """Return whether outputs that a record lists exist with their sizes, by themselves or in archives."""
     try:
-        return all(output_size(Path(run_directory, entry.path)) == entry.bytes for entry in outputs)
+        listed = {entry.path: entry.bytes for entry in outputs}
+        return [*output_sizes(run_directory, listed)] == [*listed.values()]
     except FileNotFoundError:
         return False

@@ -16,7 +16,7 @@ import stat
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,8 +49,10 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, 
 def output_job(path: str) -> str | None:
     """Return how the names of jobs begin that may have archived an output, by its path in the run; None for others."""
     parts = path.split("/")
-    place, jobs = _PLACES.get((parts[0], parts[2]), (None, "")) if len(parts) == _PATH_PARTS else (None, "")
-    values = place.parse(path) if place is not None else None
+    if len(parts) != _PATH_PARTS or (known := _PLACES.get((parts[0], parts[2]))) is None:
+        return None
+    place, jobs = known
+    values = place.parse(path)
     return None if values is None else jobs.format_map(values)
 
 
@@ -161,20 +163,19 @@ class ArchivedOutput(ArchivedFile):
 
 def find_output(path: Path) -> Path | ArchivedOutput:
     """Return a file of a run by itself or, if it is an output in an archive, that; where there is none, the path."""
-    return path if os.path.lexists(path) else _find_archived(path) or path
+    return path if os.path.lexists(path) else _list_archived_with(path).get(_path_in_run(path), path)
 
 
-def _find_archived(path: Path) -> ArchivedOutput | None:
-    """Return an output in an archive; those that may have it are listed again when their folder has changed."""
-    absolute = path.absolute()
-    if (jobs := output_job(_path_in_run(absolute))) is None:
-        return None
-    folder = absolute.parents[1] / ARCHIVES
+def _list_archived_with(path: Path | str) -> Mapping[str, ArchivedOutput]:
+    """Return what the archives hold that may have an output; they are listed again when their folder has changed."""
+    run, *parts = os.path.abspath(path).rsplit("/", _PATH_PARTS)
+    if (jobs := output_job("/".join(parts))) is None:
+        return {}
     try:
-        changed = os.stat(folder).st_mtime_ns
+        changed = os.stat(f"{run}/{parts[0]}/{parts[1]}/{ARCHIVES}").st_mtime_ns
     except FileNotFoundError:
-        return None
-    return _list_folder(folder, jobs, changed).get(_path_in_run(absolute))
+        return {}
+    return _list_folder(run, f"{parts[0]}/{parts[1]}", jobs, changed)
 
 
 def find_outputs(run_directory: Path, place: PathTemplate, **values: object) -> list[Path | ArchivedOutput]:
@@ -195,23 +196,28 @@ def open_table(file: Path | ArchivedOutput) -> Path | BytesIO:
     return file if isinstance(file, Path) else BytesIO(file.read_bytes())
 
 
-def output_size(path: Path) -> int:
-    """Return the bytes of an output, by itself or in an archive.
+def output_sizes(run_directory: Path | str, paths: Iterable[str]) -> Iterator[int]:
+    """Yield the bytes of outputs, by themselves or in archives, by their paths relative to the run.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is none of a path.
     """
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        if (archived := _find_archived(path)) is None:
-            raise
-        return archived.size
+    archived: dict[str, Mapping[str, ArchivedOutput]] = {}  # looked up once for the units of a source
+    for path in paths:
+        try:
+            yield os.stat(f"{run_directory}/{path}").st_size
+        except FileNotFoundError:
+            of_source = path.rsplit(".", 2)[0]
+            if of_source not in archived:
+                archived[of_source] = _list_archived_with(f"{run_directory}/{path}")
+            if path not in archived[of_source]:
+                raise
+            yield archived[of_source][path].size
 
 
 @lru_cache(maxsize=64)
-def _list_folder(folder: Path, jobs: str, changed_nanoseconds: int) -> dict[str, ArchivedOutput]:
-    return OutputArchives(folder.parents[2], PurePath(*folder.parts[-3:-1]), jobs).archived
+def _list_folder(run: str, folder: str, jobs: str, changed_nanoseconds: int) -> dict[str, ArchivedOutput]:
+    return OutputArchives(Path(run), folder, jobs).archived
 
 
 def _order(archive: Path) -> tuple[str, ...]:
