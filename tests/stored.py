@@ -41,7 +41,7 @@ def forget_record(run: Path, name: str) -> None:
 
 def unpack_archives(run: Path) -> None:
     """Unpack all archives into separate files, as in a run of an earlier version."""
-    for archive in layout.BATCH_ARCHIVE.glob(run):
+    for archive in (*layout.BATCH_ARCHIVE.glob(run), *run.glob("*/*/archives/*.zip")):
         with zipfile.ZipFile(archive) as files:
             files.extractall(run)
         archive.unlink()
