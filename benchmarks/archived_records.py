@@ -37,7 +37,7 @@ STEPS = {
     "corpus.matches": ((layout.DEDUPLICATED,), (layout.MATCHES,)),
     "corpus.decontaminate": ((layout.FILTERED, layout.MATCHES), (layout.FINAL_DOCUMENTS, REMOVED["decontaminate"])),
     "sources.listing": ((), (layout.UNIT_LISTING,)),
-    "sources.manifest": ((layout.FINGERPRINT,), (layout.SOURCE_UNIT,)),
+    "sources.manifest": ((layout.FINGERPRINT,), (layout.SOURCE_UNITS.child("{unit}.json"),)),
     "corpus.find_duplicates": ((layout.SIGNATURES,), (layout.DUPLICATES,)),
     "corpus.find_items": ((layout.MATCHES,), (layout.CONTAMINATED,)),
 }

@@ -80,7 +80,6 @@ FINGERPRINT = PathTemplate("sources/{source}/fingerprints/{unit}.json")
 OPT_OUT_ENTRIES = PathTemplate("sources/{source}/entries/{unit}.npy")
 MANIFEST = PathTemplate("sources/{source}/manifest.json")
 SOURCE_UNITS = PathTemplate("sources/{source}/units")
-SOURCE_UNIT = PathTemplate("sources/{source}/units/{unit}.json")
 
 CORPUS = PathTemplate("corpus/{corpus}")
 
@@ -169,7 +168,7 @@ ARCHIVED_OUTPUTS = {
     UNIT_LISTING: "sources.listing.{source}",
     FINGERPRINT: "sources.fingerprint.{source}.",
     OPT_OUT_ENTRIES: "opt_out.entries.{source}.",
-    SOURCE_UNIT: "sources.manifest.{source}",
+    SOURCE_UNITS.child("{unit}.json"): "sources.manifest.{source}",
     SIGNATURES: "corpus.signatures.{corpus}.{source}.",
     SCORES: "corpus.scores.{corpus}.{source}.",
     PERPLEXITY: "corpus.perplexity.{corpus}.{source}.",

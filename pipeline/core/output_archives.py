@@ -325,7 +325,7 @@ class OutputArchives:
         self._archives = [one for one in self._archives if one not in earlier]
         self._list_archives()
         newest = {name: file.archive for name, file in self.archived.items()}
-        self._rewrite(lambda archive, name: newest[name] != archive)
+        self._rewrite(lambda archive, name: newest.get(name) != archive)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Write archives again without some members, in every archive that has them.
@@ -337,6 +337,7 @@ class OutputArchives:
         self._rewrite(lambda archive, name: name in gone)
 
     def _rewrite(self, is_gone: Callable[[Path, str], bool]) -> None:
+        is_changed = False
         for archive in self._archives:
             path = _path_in_run(archive)
             try:
@@ -344,9 +345,14 @@ class OutputArchives:
             except FileNotFoundError:  # another process of this job has removed it
                 continue
             kept = [name for name in names if not is_gone(archive, name)]
-            left = ((name, _read_member(ArchivedOutput(name, archive, 0))) for name in kept)
-            if len(kept) < len(names) and not _write_archive(archive, left):
+            if len(kept) == len(names):
+                continue
+            is_changed = True
+            if not _write_archive(archive, ((name, _read_member(ArchivedOutput(name, archive, 0))) for name in kept)):
                 archive.unlink(missing_ok=True)
+        if is_changed:
+            self._archives, self.archived = [], {}
+            self._list_archives()
 
 
 def _read_member(file: ArchivedOutput) -> bytes:

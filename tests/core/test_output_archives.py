@@ -134,6 +134,21 @@ def test_full_disk_keeps_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [path.name for path in sorted(tmp_path.rglob("*.*"))] == [f"laws.{unit}.parquet" for unit in UNITS]
 
 
+def test_outputs_are_removed_and_added_one_after_another(tmp_path: Path) -> None:
+    for unit in UNITS:
+        write(output(tmp_path, unit))
+    archive(tmp_path)
+    archives = OutputArchives(tmp_path, "corpus/main", PREFIX)
+    archives.remove(["corpus/main/matches/laws.0.parquet"])
+    assert set(archives.archived) == {f"corpus/main/matches/laws.{unit}.parquet" for unit in UNITS[1:]}
+    write(output(tmp_path, "1"), b"newer")
+    archives.add(f"{PREFIX}0", [output(tmp_path, unit) for unit in UNITS])
+    found = find_outputs(tmp_path, layout.MATCHES)
+    assert {file.name: file.read_bytes() for file in found} == {"laws.1.parquet": b"newer", "laws.2.parquet": b"x"}
+    archives.remove(archives.archived)
+    assert archives.archived == {} and zip_files(tmp_path) == []
+
+
 def test_output_that_grew_leaves_its_archive(tmp_path: Path) -> None:
     for unit in UNITS:
         write(output(tmp_path, unit))
