@@ -41,7 +41,6 @@ CALLED_BY_LIBRARIES = {
     "tok_batch_encode",  # lm-eval's models
     "format_help",  # Typer's groups
     "emit",  # handlers of logging
-    "seekable",  # zipfile, of files
     "_update_peak_stats",  # torch's memory tracker
 }
 FOR_TESTS = {"ACCEPTED_WITHOUT_VOUCHER"}

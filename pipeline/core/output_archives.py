@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import stat
+import struct
 import zipfile
 import zlib
 from collections import defaultdict
@@ -42,8 +43,9 @@ _PLACES = {(place.split("/")[0], place.split("/")[2]): (place, jobs) for place, 
 ARCHIVES = "archives"
 """The folder of the archives of a source or a corpus."""
 _PATH_PARTS = 4  # of each of these outputs, below the run
+_HEADER_BYTES = 30  # before the name of a member
 # What `zipfile` raises for an archive with other bytes than were written.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, KeyError)
 
 
 def output_job(path: str) -> str | None:
@@ -86,18 +88,29 @@ def _state(archive: Path) -> tuple[Path, int, int]:
     return archive, found.st_mtime_ns, found.st_size
 
 
-class _MappedFile(mmap.mmap):
-    def seekable(self) -> bool:
-        """Return what `zipfile` asks, and mapped files say from Python 3.13 on."""
-        return True
-
-
 @lru_cache(maxsize=64)
-def _open_archive(archive: Path, modified_nanoseconds: int, size_bytes: int) -> zipfile.ZipFile:
-    """Return an archive, mapped into memory: forked processes would share the place in an open file."""
+def _open_archive(
+    archive: Path, modified_nanoseconds: int, size_bytes: int
+) -> tuple[mmap.mmap, dict[str, zipfile.ZipInfo]]:
+    """Return the content of an archive, mapped into memory, and its members by name."""
     with archive.open("rb") as file:
-        mapped = _MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return zipfile.ZipFile(mapped)  # type: ignore[call-overload, no-any-return]
+        with zipfile.ZipFile(file) as found:
+            members = {member.filename: member for member in found.infolist()}
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), members
+
+
+def _extract(content: mmap.mmap, member: zipfile.ZipInfo) -> bytes:
+    """Return a member as `ZipFile.read` does, in a tenth of its time; a ValueError says that it was changed."""
+    begin = member.header_offset + _HEADER_BYTES
+    begin += sum(struct.unpack("<HH", content[begin - 4 : begin]))  # the lengths of name and extra field
+    data = content[begin : begin + member.compress_size]
+    if member.file_size == 0:
+        data = b""
+    elif member.compress_type == zipfile.ZIP_DEFLATED:
+        data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.file_size)
+    if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+        raise ValueError
+    return data
 
 
 @cache
@@ -148,7 +161,8 @@ class ArchivedOutput(ArchivedFile):
 
     def read_bytes(self) -> bytes:
         try:
-            return _open_archive(*_state(self.archive)).read(self.path)
+            content, members = _open_archive(*_state(self.archive))
+            return _extract(content, members[self.path])
         except (*_DAMAGED, OSError) as error:
             raise OSError(errno.EIO, f"its archive {self.archive_path} is damaged") from error
 

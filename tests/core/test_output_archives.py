@@ -102,6 +102,10 @@ def test_archives_are_reproducible_and_unpack_to_the_same_files(tmp_path: Path) 
         archive(run)
         contents.append(zip_files(run)[0].read_bytes())
     assert contents[0] == contents[1]
+    listing = layout.UNIT_LISTING
+    paths = [write(listing.path(run, source="laws", unit=unit), b"{}"[: int(unit)]) for unit in UNITS]
+    OutputArchives(run, "sources/laws").add("sources.listing.laws", paths)
+    assert [find_output(path).read_bytes() for path in paths] == [b"", b"{", b"{}"], "compressed, and one empty"
     with zipfile.ZipFile(zip_files(run)[0]) as files:
         files.extractall(run)
     assert [output(run, unit).read_bytes() for unit in UNITS] == [unit.encode() for unit in UNITS]
@@ -184,7 +188,12 @@ def test_changed_archive_is_named_where_it_is_read(tmp_path: Path) -> None:
         write(output(tmp_path, unit), unit.encode() * 5)
     archive(tmp_path)
     found, (path,) = find_output(output(tmp_path, "1")), zip_files(tmp_path)
-    path.write_bytes(path.read_bytes().replace(b"11111", b"11121"))
+    whole = path.read_bytes()
+    for changed in (whole.replace(b"11111", b"11121"), whole[: whole.index(b"11111")] + whole[whole.index(b"22222") :]):
+        path.write_bytes(changed)
+        with pytest.raises(OSError, match=r"its archive corpus/main/archives/.*\.zip is damaged"):
+            found.read_bytes()
+    path.write_bytes(whole.replace(b"11111", b"11121"))
     with pytest.raises(OSError, match=r"its archive corpus/main/archives/.*\.zip is damaged"):
         found.read_bytes()
     with pytest.raises(InputError, match="is damaged: put it back, or delete it, and its units run again"):
