@@ -38,7 +38,6 @@ MOST_BYTES = 1_000_000
 """A larger output stays a file by itself: a job reads those of archives from copies."""
 MOST_MEMBER_BYTES = 1 << 32
 """More than the members of any archive have together: one of somebody else may be made to fill a disk."""
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a ZIP file: the same files give the same bytes
 _PLACES = {(place.split("/")[0], place.split("/")[2]): (place, jobs) for place, jobs in ARCHIVED_OUTPUTS.items()}
 ARCHIVES = "archives"
 """The folder of the archives of a source or a corpus."""
@@ -104,10 +103,8 @@ def _extract(content: mmap.mmap, member: zipfile.ZipInfo) -> bytes:
     begin = member.header_offset + _HEADER_BYTES
     begin += sum(struct.unpack("<HH", content[begin - 4 : begin]))  # the lengths of name and extra field
     data = content[begin : begin + member.compress_size]
-    if member.file_size == 0:
-        data = b""
-    elif member.compress_type == zipfile.ZIP_DEFLATED:
-        data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.file_size)
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.file_size + 1)
     if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
         raise ValueError
     return data
@@ -334,9 +331,6 @@ class OutputArchives:
                 found = path.stat()
                 if (found.st_mtime_ns, found.st_size) == state:
                     path.unlink()
-        for superseded in earlier:
-            superseded.unlink(missing_ok=True)
-        self._archives = [one for one in self._archives if one not in earlier]
         self._list_archives()
         newest = {name: file.archive for name, file in self.archived.items()}
         self._rewrite(lambda archive, name: newest.get(name) != archive)
@@ -393,7 +387,7 @@ def _write_archive(path: Path, files: Iterable[tuple[str, bytes]]) -> bool:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in files:
                 is_empty = False
-                member = zipfile.ZipInfo(name, _EPOCH)
+                member = zipfile.ZipInfo(name)  # of the first time of ZIP files: the same files give the same bytes
                 # What is compressed by itself stays as it is.
                 member.compress_type = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
                 member.external_attr = 0o644 << 16

@@ -126,6 +126,20 @@ def test_nothing_is_lost_by_a_kill_before_files_are_removed(tmp_path: Path, monk
     assert len(zip_files(tmp_path)) == 1 and not left.exists()
 
 
+def test_newer_output_counts_although_a_clock_was_ahead(tmp_path: Path) -> None:
+    for unit in UNITS:
+        write(output(tmp_path, unit))
+    archive(tmp_path)
+    (path,) = zip_files(tmp_path)
+    path.rename(path.with_name(f"2999{path.name[4:]}"))
+    write(output(tmp_path, "0"), b"newer")
+    archive(tmp_path)
+    (path,) = zip_files(tmp_path)
+    assert find_output(output(tmp_path, "0")).read_bytes() == b"newer" and path.name.startswith("2999")
+    with zipfile.ZipFile(path) as files:
+        assert files.namelist() == sorted(files.namelist()), "the same as if all were archived at once"
+
+
 def test_full_disk_keeps_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
