@@ -240,7 +240,7 @@ class _DocumentLineage:
         """Describe the paragraphs, lines and passages that the document lost, their places and where they are kept."""
         values = {"corpus": corpus, "source": self.source, "unit": unit}
         filtered = layout.FILTERED.path(self.run_directory, **values)
-        for found in _read_rows(layout.DUPLICATES.path(self.run_directory, **values), [self.id]):
+        for found in _read_rows(find_output(layout.DUPLICATES.path(self.run_directory, **values)), [self.id]):
             if found["cut"]:
                 numbers = ", ".join(str(place + 1) for place in found["cut"])
                 self.lines.append(f"    without its paragraphs {numbers}: {DUPLICATE_PARAGRAPHS}")
