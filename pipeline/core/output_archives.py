@@ -299,7 +299,7 @@ class OutputArchives:
         earlier = [
             archive
             for archive in self._archives
-            if parse_archive(path := _path_in_run(archive)) == job and path not in self.problems
+            if parse_archive(place := _path_in_run(archive)) == job and place not in self.problems
         ]
         if not paths and len(earlier) < 2:
             return
