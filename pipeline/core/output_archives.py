@@ -9,27 +9,26 @@ newest of all units and deletes the earlier one, whose content may be about a do
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
-import stat
-import struct
-import zipfile
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path, PurePath
 
 from pipeline.core.errors import InputError
-from pipeline.core.full_disk_errors import disk_full_error, is_disk_full, remove_path
-from pipeline.core.output_lease import temporary_output_path
 from pipeline.core.stored_files import ArchivedFile
+from pipeline.core.zip_archives import (
+    archive_order,
+    archive_state,
+    list_members,
+    next_stamp,
+    remove_archived,
+    write_archive,
+)
 from pipeline.layout import ARCHIVED_OUTPUTS, OUTPUT_ARCHIVES, PathTemplate
 
 FEWEST_FILES = 20
@@ -42,9 +41,6 @@ _PLACES = {(place.split("/")[0], place.split("/")[2]): (place, jobs) for place, 
 ARCHIVES = "archives"
 """The folder of the archives of a source or a corpus."""
 _PATH_PARTS = 4  # of each of these outputs, below the run
-_HEADER_BYTES = 30  # before the name of a member
-# What `zipfile` raises for an archive with other bytes than were written.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, KeyError)
 
 
 def output_job(path: str) -> str | None:
@@ -80,56 +76,15 @@ def parse_archive(path: str) -> str | None:
     return next((value["job"] for value in values if value), None)
 
 
-def _state(archive: Path) -> tuple[Path, int, int]:
-    found = archive.stat()
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe never ends
-        raise OSError(errno.EINVAL, "is no file")
-    return archive, found.st_mtime_ns, found.st_size
-
-
-@lru_cache(maxsize=64)
-def _open_archive(
-    archive: Path, modified_nanoseconds: int, size_bytes: int
-) -> tuple[mmap.mmap, dict[str, zipfile.ZipInfo]]:
-    """Return the content of an archive, mapped into memory, and its members by name."""
-    with archive.open("rb") as file:
-        with zipfile.ZipFile(file) as found:
-            members = {member.filename: member for member in found.infolist()}
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), members
-
-
-def _extract(content: mmap.mmap, member: zipfile.ZipInfo) -> bytes:
-    """Return a member as `ZipFile.read` does, in a tenth of its time; a ValueError says that it was changed."""
-    begin = member.header_offset + _HEADER_BYTES
-    begin += sum(struct.unpack("<HH", content[begin - 4 : begin]))  # the lengths of name and extra field
-    data = content[begin : begin + member.compress_size]
-    if member.compress_type == zipfile.ZIP_DEFLATED:
-        data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.file_size + 1)
-    if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
-        raise ValueError
-    return data
-
-
 @cache
-def _list_members(archive: Path, modified_nanoseconds: int, size_bytes: int) -> dict[str, int]:
+def _list_members(archive: Path, *state: int) -> dict[str, int]:
     """Return the sizes of the members of an archive by name.
 
     Raises:
         InputError: it cannot be read, or a member is no output of its folder.
     """
     place = _path_in_run(archive)
-    try:
-        with zipfile.ZipFile(archive) as found:
-            members = found.infolist()
-    except (*_DAMAGED, OSError):
-        raise InputError(f"{place} is damaged: it cannot be read as a ZIP file") from None
-    sizes = {member.filename: member.file_size for member in members}
-    if len(sizes) < len(members):
-        raise InputError(f"{place} was changed: two members have one name")
-    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-        raise InputError(f"{place} was changed: a member has another compression")
-    if sum(sizes.values()) > MOST_MEMBER_BYTES:
-        raise InputError(f"{place} was changed: its members have {sum(sizes.values()):,} bytes")
+    sizes = list_members(archive, place, MOST_MEMBER_BYTES)
     folder = place.rpartition(f"/{ARCHIVES}/")[0]
     for name in sizes:
         if output_job(name) is None or not name.startswith(f"{folder}/"):
@@ -155,13 +110,6 @@ class ArchivedOutput(ArchivedFile):
     def modified_nanoseconds(self) -> int:
         """When the archive was written, which is after the file."""
         return self.archive.stat().st_mtime_ns
-
-    def read_bytes(self) -> bytes:
-        try:
-            content, members = _open_archive(*_state(self.archive))
-            return _extract(content, members[self.path])
-        except (*_DAMAGED, OSError) as error:
-            raise OSError(errno.EIO, f"its archive {self.archive_path} is damaged") from error
 
     def copy_below(self, folder: Path) -> Path:
         """Return the path of a copy below a folder, where it has the same relative path as below the run."""
@@ -231,11 +179,6 @@ def _list_folder(run: str, folder: str, jobs: str, changed_nanoseconds: int) -> 
     return OutputArchives(Path(run), folder, jobs).archived
 
 
-def _order(archive: Path) -> tuple[str, ...]:
-    """Return what orders archives: the time and the process in the name."""
-    return tuple(archive.name.split(".")[:2])
-
-
 class OutputArchives:
     """The archives of outputs of a run as they were when this was made.
 
@@ -261,12 +204,12 @@ class OutputArchives:
         """List the archives that are new since the last time."""
         known = {*self._archives}
         found = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
-        for archive in sorted((archive for archive in found if archive not in known), key=_order):
+        for archive in sorted((archive for archive in found if archive not in known), key=archive_order):
             path = _path_in_run(archive)
             if parse_archive(path) is None:  # somebody else's: `verify` names it
                 continue
             try:
-                members = _list_members(*_state(archive))
+                members = _list_members(*archive_state(archive))
             except FileNotFoundError:  # a job has removed it
                 continue
             except InputError as error:
@@ -276,7 +219,7 @@ class OutputArchives:
             else:
                 for name, size in members.items():
                     other = self.archived.get(name)
-                    if other is None or _order(other.archive) < _order(archive):
+                    if other is None or archive_order(other.archive) < archive_order(archive):
                         self.archived[name] = ArchivedOutput(name, archive, size)
             self._archives.append(archive)
 
@@ -304,10 +247,8 @@ class OutputArchives:
         if not paths and len(earlier) < 2:
             return
         states: dict[Path, tuple[int, int]] = {}
-        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        latest = max((_order(archive)[0] for archive in self._archives), default="")
-        stamp = now if now > latest else f"{latest}1"  # the clock of another node is ahead
-        archive = self.run_directory / self._folder / ARCHIVES / f"{stamp}.{os.getpid()}.{job}.zip"
+        name = f"{next_stamp(self._archives)}.{os.getpid()}.{job}.zip"
+        archive = self.run_directory / self._folder / ARCHIVES / name
         for left in archive.parent.glob(f".partial-*.{job}.zip"):  # of a killed process
             left.unlink(missing_ok=True)
 
@@ -325,12 +266,8 @@ class OutputArchives:
                     states[file] = found.st_mtime_ns, found.st_size
                     yield name, content
 
-        _write_archive(archive, read())
-        for path, state in states.items():
-            with suppress(FileNotFoundError):
-                found = path.stat()
-                if (found.st_mtime_ns, found.st_size) == state:
-                    path.unlink()
+        write_archive(archive, read())
+        remove_archived(states)
         self._list_archives()
         newest = {name: file.archive for name, file in self.archived.items()}
         self._rewrite(lambda archive, name: newest.get(name) != archive)
@@ -349,14 +286,14 @@ class OutputArchives:
         for archive in self._archives:
             path = _path_in_run(archive)
             try:
-                names = [] if path in self.problems else [*_list_members(*_state(archive))]
+                names = [] if path in self.problems else [*_list_members(*archive_state(archive))]
             except FileNotFoundError:  # another process of this job has removed it
                 continue
             kept = [name for name in names if not is_gone(archive, name)]
             if len(kept) == len(names):
                 continue
             is_changed = True
-            if not _write_archive(archive, ((name, _read_member(ArchivedOutput(name, archive, 0))) for name in kept)):
+            if not write_archive(archive, ((name, _read_member(ArchivedOutput(name, archive, 0))) for name in kept)):
                 archive.unlink(missing_ok=True)
         if is_changed:
             self._archives, self.archived = [], {}
@@ -370,44 +307,3 @@ def _read_member(file: ArchivedOutput) -> bytes:
         raise InputError(
             f"{file.archive_path} is damaged: put it back, or delete it, and its units run again"
         ) from error
-
-
-def _write_archive(path: Path, files: Iterable[tuple[str, bytes]]) -> bool:
-    """Write a ZIP file of names and contents atomically; return whether there were any, else none is written.
-
-    It waits until the disk has the file, since what it replaces is deleted then. The same files give the same bytes.
-
-    Raises:
-        DiskFull: the disk is full; no partial archive is left.
-    """
-    partial = temporary_output_path(path)
-    is_empty = True
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files:
-                is_empty = False
-                member = zipfile.ZipInfo(name)  # of the first time of ZIP files: the same files give the same bytes
-                # What is compressed by itself stays as it is.
-                member.compress_type = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
-                member.external_attr = 0o644 << 16
-                archive.writestr(member, content)
-        if not is_empty:
-            _flush(partial)
-            os.replace(partial, path)
-            _flush(path.parent)
-    except OSError as error:
-        if is_disk_full(error):
-            raise disk_full_error(error, [path.parent]) from error
-        raise
-    finally:
-        remove_path(partial)
-    return not is_empty
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,74 +12,41 @@ import errno
 import glob
 import io
 import os
-import stat
-import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
-from pipeline.core.atomic_files import write_atomically
 from pipeline.core.errors import InputError
+from pipeline.core.zip_archives import (
+    archive_order,
+    archive_state,
+    list_members,
+    next_stamp,
+    read_member,
+    remove_archived,
+    write_archive,
+)
 from pipeline.layout import ATTEMPTS, BATCH_ARCHIVE, BATCH_ARCHIVES, READINGS, RECORDS, PathTemplate
 
 MEMBER_KINDS = {(RECORDS, ".json"), (ATTEMPTS, ".json"), (READINGS, ".jsonl")}
 """The folder and the suffix of what an archive may have."""
 MOST_MEMBER_BYTES = 1 << 30
 """More than the members of any archive have together: one of somebody else may be made to fill the memory."""
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time of a ZIP file: the same files give the same bytes
-# What `zipfile` raises for an archive with other bytes than were written; none of them names another one.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError)
-
-
-def _state(archive: Path) -> tuple[Path, int, int]:
-    """Return what changes with the content of an archive.
-
-    Raises:
-        OSError: it is gone, or is no file: reading a pipe never ends.
-    """
-    found = archive.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "is no file")
-    return archive, found.st_mtime_ns, found.st_size
-
-
-@lru_cache(maxsize=64)
-def _load_archive(
-    archive: Path, modified_nanoseconds: int, size_bytes: int
-) -> tuple[zipfile.ZipFile, dict[str, bytes]]:
-    """Return an archive and the members that were read of it.
-
-    Its bytes are in memory, because forked processes would share the place in an open file.
-    """
-    return zipfile.ZipFile(io.BytesIO(archive.read_bytes())), {}
 
 
 @cache
-def _list_members(archive: Path, modified_nanoseconds: int, size_bytes: int) -> dict[str, int]:
+def _list_members(archive: Path, *state: int) -> dict[str, int]:
     """Return the sizes of the members of an archive by name.
 
     Raises:
         InputError: it cannot be read, or a member is none of a batch.
     """
     place = f"{BATCH_ARCHIVES}/{archive.name}"
-    try:
-        with zipfile.ZipFile(archive) as found:
-            members = found.infolist()
-    except _DAMAGED:
-        raise InputError(f"{place} is damaged: it cannot be read as a ZIP file") from None
-    sizes = {member.filename: member.file_size for member in members}
-    if len(sizes) < len(members):
-        raise InputError(f"{place} was changed: two members have one name")
-    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-        raise InputError(f"{place} was changed: a member has another compression")
-    if sum(sizes.values()) > MOST_MEMBER_BYTES:
-        raise InputError(f"{place} was changed: its members have {sum(sizes.values()):,} bytes")
+    sizes = list_members(archive, place, MOST_MEMBER_BYTES)
     for name in sizes:
         folder, _, file = name.rpartition("/")
         if file.startswith(".") or (folder, os.path.splitext(file)[1]) not in MEMBER_KINDS:
@@ -122,7 +89,7 @@ class ArchivedFile(_SmallFile):
 
     @property
     def size_bytes(self) -> int:
-        return _list_members(*_state(self.archive))[self.path]
+        return _list_members(*archive_state(self.archive))[self.path]
 
     def is_file(self) -> bool:
         """Return that the file exists, as it was listed."""
@@ -134,13 +101,7 @@ class ArchivedFile(_SmallFile):
         Raises:
             OSError: the archive is damaged.
         """
-        try:
-            archive, read = _load_archive(*_state(self.archive))
-            if self.path not in read:
-                read[self.path] = archive.read(self.path)
-            return read[self.path]
-        except (KeyError, *_DAMAGED) as error:
-            raise OSError(errno.EIO, f"its archive {self.archive_path} is damaged") from error
+        return read_member(self.archive, self.archive_path, self.path)
 
     def __str__(self) -> str:
         return f"{self.archive}/{self.path}"
@@ -207,11 +168,6 @@ def file_size(file: StoredFile) -> int:
     return file.stat().st_size if isinstance(file, Path) else file.size_bytes
 
 
-def _stamp(archive: Path) -> tuple[str, ...]:
-    """Return what orders archives: the time and the process in the name."""
-    return tuple(archive.name.split(".")[:2])
-
-
 class FileStore:
     """The small files of a run as they were when this was made.
 
@@ -235,12 +191,12 @@ class FileStore:
         """List the archives that are new since the last time."""
         known = {*self._archives}
         found = BATCH_ARCHIVE.glob(self.run_directory, job=f"{self._jobs}*")
-        for archive in sorted((archive for archive in found if archive not in known), key=_stamp):
+        for archive in sorted((archive for archive in found if archive not in known), key=archive_order):
             path = f"{BATCH_ARCHIVES}/{archive.name}"
             if not BATCH_ARCHIVE.parse(path):  # somebody else's: `verify` names it
                 continue
             try:
-                members = _list_members(*_state(archive))
+                members = _list_members(*archive_state(archive))
             except FileNotFoundError:  # a later invocation has rewritten it
                 continue
             except InputError as error:
@@ -250,7 +206,7 @@ class FileStore:
             else:
                 for name in members:
                     other = self._archived.get(name)
-                    if other is None or _stamp(other.archive) < _stamp(archive):
+                    if other is None or archive_order(other.archive) < archive_order(archive):
                         self._archived[name] = ArchivedFile(name, archive)
             self._archives.append(archive)
 
@@ -258,9 +214,8 @@ class FileStore:
     def archives(self) -> dict[str, list[str]]:
         """The names of the members of each archive that can be read, by its path relative to the run."""
         places = {f"{BATCH_ARCHIVES}/{archive.name}": archive for archive in self._archives}
-        return {
-            place: [*_list_members(*_state(archive))] for place, archive in places.items() if place not in self.problems
-        }
+        readable = {place: archive for place, archive in places.items() if place not in self.problems}
+        return {place: [*_list_members(*archive_state(archive))] for place, archive in readable.items()}
 
     @property
     def archived(self) -> Mapping[str, ArchivedFile]:
@@ -304,18 +259,12 @@ class FileStore:
         if not files:
             return None
         self._list_archives()
-        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        latest = max((_stamp(archive)[0] for archive in self._archives), default="")
-        stamp = now if now > latest else f"{latest}1"  # the clock of another node is ahead
+        stamp = next_stamp(self._archives)
         archive = BATCH_ARCHIVE.path(self.run_directory, stamp=stamp, process=os.getpid(), job=job)
         for left in archive.parent.glob(f".partial-*.{glob.escape(job)}.zip"):  # of a killed process
             left.unlink(missing_ok=True)
-        _write_durably(archive, _pack(sorted(files.items())))
-        for path, state in states.items():
-            with suppress(FileNotFoundError):
-                found = path.stat()
-                if (found.st_mtime_ns, found.st_size) == state:
-                    path.unlink()
+        write_archive(archive, sorted(files.items()))
+        remove_archived(states)
         return archive
 
     def remove_from_archives(self, paths: Iterable[str]) -> None:
@@ -327,38 +276,12 @@ class FileStore:
         gone = {*paths}
         for archive in self._archives:
             place = f"{BATCH_ARCHIVES}/{archive.name}"
-            names = {} if place in self.problems else _list_members(*_state(archive))
+            names = {} if place in self.problems else _list_members(*archive_state(archive))
             if gone.isdisjoint(names):
                 continue
             try:
                 kept = [(name, ArchivedFile(name, archive).read_bytes()) for name in names if name not in gone]
             except OSError as error:
                 raise InputError(f"{place} is damaged: put it back, or delete it, and its units run again") from error
-            _write_durably(archive, _pack(kept))
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    """Write a file atomically, and wait until the disk has it: what it replaces is deleted then.
-
-    Raises:
-        DiskFull: the disk is full.
-    """
-    write_atomically(path, content)
-    for place in (path, path.parent):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _pack(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return a ZIP file of names and contents; the same ones give the same bytes."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files:
-            member = zipfile.ZipInfo(name, _EPOCH)
-            member.compress_type = zipfile.ZIP_DEFLATED
-            member.external_attr = 0o644 << 16
-            archive.writestr(member, content)
-    return stream.getvalue()
+            if not write_archive(archive, kept):
+                archive.unlink(missing_ok=True)

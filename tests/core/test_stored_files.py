@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import layout
-from pipeline.core import stored_files
+from pipeline.core import stored_files, zip_archives
 from pipeline.core.errors import DiskFull
 from pipeline.core.hashing import hash_file
 from pipeline.core.stored_files import ArchivedFile, FileStore, file_size
@@ -94,7 +96,7 @@ def test_archive_of_a_node_with_a_slow_clock_is_still_the_newest(
 
     for content, hours in ((b"first", 0), (b"second", 5), (b"third", 2)):
         Clock.hours = hours
-        monkeypatch.setattr(stored_files, "datetime", Clock)
+        monkeypatch.setattr(zip_archives, "datetime", Clock)
         FileStore(tmp_path, "corpus.filter.").archive("corpus.filter.main.laws.0", [write(tmp_path, "0", content)])
         monkeypatch.undo()
         assert contents(tmp_path) == {record(tmp_path, "0").name: content}
@@ -103,13 +105,14 @@ def test_archive_of_a_node_with_a_slow_clock_is_still_the_newest(
 def test_full_disk_while_archiving_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [write(tmp_path, unit, unit.encode()) for unit in ("0", "1")]
 
-    def full(path: Path, content: bytes) -> None:
-        raise DiskFull("full")
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(stored_files, "write_atomically", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(DiskFull):
         FileStore(tmp_path).archive("x", paths)
-    assert [path.read_bytes() for path in paths] == [b"0", b"1"] and not layout.BATCH_ARCHIVE.glob(tmp_path)
+    assert [path.read_bytes() for path in paths] == [b"0", b"1"]
+    assert not os.listdir(tmp_path / layout.BATCH_ARCHIVES), "no part of an archive is left"
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "content", "no archive"])
@@ -205,13 +208,13 @@ def test_large_unarchived_file_is_not_held_in_memory(tmp_path: Path) -> None:
 
 
 def test_file_that_changes_while_archiving_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, write_durably = write(tmp_path, "0", b"before"), stored_files._write_durably
+    path, write_archive = write(tmp_path, "0", b"before"), zip_archives.write_archive
 
-    def meanwhile(archive: Path, content: bytes) -> None:
-        write_durably(archive, content)
+    def meanwhile(archive: Path, files: Iterable[tuple[str, bytes]]) -> None:
+        write_archive(archive, files)
         path.write_bytes(b"written by another process")
 
-    monkeypatch.setattr(stored_files, "_write_durably", meanwhile)
+    monkeypatch.setattr(stored_files, "write_archive", meanwhile)
     FileStore(tmp_path).archive("x", [path])
     assert contents(tmp_path) == {path.name: b"written by another process"}
 
@@ -226,7 +229,9 @@ def test_archive_is_synced_before_its_files_are_removed(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "fsync", seen)
     archive = FileStore(tmp_path).archive("x", [path])
-    assert archive is not None and synced[-2:] == [str(archive), str(archive.parent)] and not path.exists()
+    assert archive is not None and not path.exists()
+    content, folder = synced[-2:]
+    assert (os.path.dirname(content), folder) == (str(archive.parent), str(archive.parent)), "the file, then its name"
 
 
 def test_archives_with_duplicate_members_or_foreign_names_are_not_read(tmp_path: Path) -> None:
