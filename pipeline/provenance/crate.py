@@ -149,7 +149,7 @@ def _add_run(
 ) -> str:
     """Add the action of the whole workflow, from the configuration to the final outputs."""
     read = {entry.path for record in records for entry in record.inputs}
-    left = [actions.files.file_identifier(e) for r in records for e in r.outputs if e.path not in read]
+    left = [actions.files.result_identifier(e) for r in records for e in r.outputs if e.path not in read]
     left = left or [quote(records[-1].archive or records[-1].file)]
     plans = sorted({(r.frozen.path, r.frozen.sha256) for r in records if r.frozen})
     given = [actions.files.file_identifier(e) for r in records for e in r.inputs if e.is_outside]
@@ -168,7 +168,7 @@ def _add_run(
         given.append(value)
     results = graph.add_parameter("#parameter/workflow/output/results", "results", "File")
     main["output"] = reference(results)
-    for identifier in left:
+    for identifier in dict.fromkeys(left):
         known = graph.entities[identifier].get("exampleOfWork", [])
         parameters = known if isinstance(known, list) else [known]
         graph.set_parameters(identifier, [*(parameter["@id"] for parameter in parameters), results])

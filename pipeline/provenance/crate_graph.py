@@ -186,6 +186,11 @@ class CrateFiles:
         size = str(entry.bytes)
         return self.graph.add_entity(identifier, "CreativeWork", name=name, sha256=entry.sha256, contentSize=size)
 
+    def result_identifier(self, entry: FileEntry) -> str:
+        """Return the @id of a file that is a result of the run: an archive in place of what is in it."""
+        archived = self.archived.get(entry.path)
+        return quote(archived.archive_path) if archived else self.file_identifier(entry)
+
     def add_all_files(self) -> None:
         """Add every file with its recorded or else computed hash.
 
@@ -289,7 +294,7 @@ class CrateFiles:
     def add_parameters(self) -> None:
         """Add inputs and outputs of each step as parameters, with the files as their values.
 
-        What is in archives or not in the crate, such as raw text, is a value as the collection of all of it.
+        The value is the archive where a file is in one; what is not in the crate, such as raw text, is a collection.
         """
         parameters: dict[str, set[str]] = defaultdict(set)
         values_in_crate: set[str] = set()
@@ -303,15 +308,15 @@ class CrateFiles:
                         f"#parameter/{record.step}/{direction}/{quote(entry.name)}", entry.name, "File"
                     )
                     self.parameters[record.step, direction].add(parameter)
-                    if entry.path in self.listed:
-                        parameters[entry.path].add(parameter)
+                    if entry.path in self.listed or entry.path in self.archived:
+                        parameters[self.result_identifier(entry)].add(parameter)
                         values_in_crate.add(parameter)
                     else:
                         elsewhere[parameter].add(self.file_identifier(entry))
-        for path, values in parameters.items():
-            self.graph.set_parameters(quote(path), values)
+        for identifier, values in parameters.items():
+            self.graph.set_parameters(identifier, values)
         for parameter, identifiers in elsewhere.items():
-            name = f"files in archives, or not in the crate: {parameter.removeprefix('#parameter/')}"
+            name = f"files that are not in the crate: {parameter.removeprefix('#parameter/')}"
             collection = f"#collection/{parameter.removeprefix('#parameter/')}"
             self.graph.add_entity(collection, "Collection", name=name, hasPart=references(identifiers))
             self.graph.set_parameters(collection, [parameter])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline.core import signing_keys
+from pipeline.core.output_archives import OutputArchives
 from pipeline.provenance.attestation_export import export_attestations
 from pipeline.provenance.run_signing_and_log_checkpoint import sign_models
 from tests.auditors.conftest import Run
@@ -81,6 +82,8 @@ def test_cosign_verifies_the_chain_from_the_sources_to_the_final_model(
     export_attestations(run, tmp_path / "exported")
     bundles = {path.name.removesuffix(".sigstore.json"): path for path in (tmp_path / "exported/bundles").iterdir()}
     assert len(bundles) == len(read_records(run))
+    for path in OutputArchives(run).archived.values():
+        path.copy_below(run)  # as the page says
     answers = {name: verify(path, Path(statement(path)["subject"][-1]["name"])) for name, path in bundles.items()}
     assert answers == dict.fromkeys(bundles, (True, "Verified OK"))
 

@@ -71,8 +71,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# The others read mirrored data sets by task files: test_public_suites.py.
-@pytest.mark.parametrize("name", [name for name in KNOWN_SUITES if not name.startswith(("euroeval", "olmes"))])
+# Others read mirrored data sets: test_public_suites.py, test_code_tasks.py, test_instruction_checks.py.
+OTHERS = ("euroeval", "olmes", "code", "instructions")
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN_SUITES if not name.startswith(OTHERS)])
 def test_every_suite_is_scored_as_by_plain_lm_eval(
     long_milestone: Path, data: Path, name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
