@@ -76,7 +76,7 @@ def test_blocks_are_updated_as_by_pytorch_muon_and_the_rest_by_adamw(
             assert (moved - right).norm() < apart * right.norm(), name
             assert moved.square().mean().sqrt() < 2 * (as_adamw[name] - first[name]).square().mean().sqrt()
         else:
-            assert torch.equal(result[name], as_adamw[name]), name
+            torch.testing.assert_close(result[name], as_adamw[name], rtol=0, atol=0)  # it says how many differ
 
 
 def test_processes_orthogonalize_part_of_the_matrices_with_equal_results() -> None:
