@@ -91,6 +91,7 @@ ACCEPTED_WITHOUT_VOUCHER = (
     "other times, owner, permissions and extended attributes of a file that you may read, and a hard link to it",
     "the other form of the last line's signature: each ECDSA signature has two valid forms",
     f"a file in `{layout.TIMESTAMPS}/` that no later invocation has attested: `--timestamp-certificates` checks it",
+    "in such a file the name of the signature's algorithm, nine bytes that OpenSSL does not read",
     f"`{layout.RUN_LOCK}`, if it names an invocation that is running on your machine and works on this folder",
 )
 """What `verify` accepts silently, as listed on the auditor's page."""

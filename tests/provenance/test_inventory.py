@@ -68,9 +68,17 @@ def added_path(file: Path) -> Path:
     return file.with_name(f"more{file.name}" if file.name[0] != "." else f"{file.name}more")
 
 
+# As in a time stamp; the last one names the algorithm of its signature. The page says that nobody reads it there.
+RSA_ENCRYPTION = bytes.fromhex("2a864886f70d010101")
+
+
 def flip(file: Path) -> list[Path]:
     content = bytearray(file.read_bytes())
-    content[random.Random(file.name).randrange(len(content))] ^= 1
+    unread = content.rfind(RSA_ENCRYPTION) if file.suffix == ".tsr" else -1
+    place = random.Random(file.name).randrange(len(content))
+    if unread >= 0 and unread <= place < unread + len(RSA_ENCRYPTION):
+        place -= len(RSA_ENCRYPTION)
+    content[place] ^= 1
     file.write_bytes(content)
     return [file]
 
