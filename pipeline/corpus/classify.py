@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.classifier.model_files import load_classifier
+from pipeline.corpus.classifier.settings import ClassifySettings
 from pipeline.corpus.document_streams import write_scores
-from pipeline.corpus.settings import ClassifySettings
 
 
 def run(settings: ClassifySettings, *, documents: Path, classifier: list[Path], scores: Path) -> dict[str, Any]:

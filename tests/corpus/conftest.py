@@ -27,10 +27,10 @@ from pipeline.corpus import (
     signatures,
     statistics,
 )
+from pipeline.corpus.classifier.settings import ClassifySettings
 from pipeline.corpus.decontamination.settings import ContaminationThresholds, NgramSelection, NgramsSettings
 from pipeline.corpus.documents import DOCUMENT_SCHEMA
 from pipeline.corpus.settings import (
-    ClassifySettings,
     Corpus,
     DecontaminateSettings,
     DeduplicateSettings,

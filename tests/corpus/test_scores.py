@@ -14,9 +14,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
 from pipeline.corpus import scores
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifier, save_classifiers
+from pipeline.corpus.classifier.settings import ClassifySettings
 from pipeline.corpus.document_streams import add_scores, read_scores, write_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
-from pipeline.corpus.settings import ClassifySettings
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from scipy.special import ndtri
 from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL, ConfidenceInterval, proportion_interval
 from pipeline.core.errors import InputError
 from pipeline.corpus.classifier.linear_classifier import BUCKETS, Floats, ngram_buckets
+from pipeline.corpus.classifier.settings import SeedFile
 from pipeline.corpus.duplicates.minhash import MinhashSigner
 from pipeline.corpus.rules.presets import FUNCTION_WORDS
-from pipeline.corpus.settings import Normalization, SeedFile, SignatureSettings
+from pipeline.corpus.settings import Normalization, SignatureSettings
 from pipeline.corpus.text.numba_cache import cached_njit
 from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.corpus.text.word_hashes import hash_text_words

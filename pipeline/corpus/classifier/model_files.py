@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.corpus.settings import ClassifySettings
+from pipeline.corpus.classifier.settings import ClassifySettings
 
 ScoreText = Callable[[str], float | None]
 Logits = npt.NDArray[np.float64]

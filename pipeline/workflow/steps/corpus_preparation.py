@@ -8,18 +8,16 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.configuration import URL_LIST_NAMES, Config
 from pipeline.core.settings import Settings
+from pipeline.corpus.classifier.settings import ClassifySettings, ModelFile, SeedFile
 from pipeline.corpus.settings import (
-    ClassifySettings,
     Corpus,
     DeduplicateSettings,
     DuplicateSelection,
     EqualKeysSettings,
     FilterSettings,
     FindDuplicatesSettings,
-    ModelFile,
     PerplexitySettings,
     QualitySettings,
-    SeedFile,
     UrlListFile,
 )
 from pipeline.sources.settings import Source

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.corpus.settings import SeedFile
+from pipeline.corpus.classifier.settings import SeedFile
 
 TEXT = "de boot ligt bij een oude brug en het water stroomt langzaam naar zee want de wind is gaan liggen"
 WORDS = TEXT.split()

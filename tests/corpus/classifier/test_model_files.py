@@ -20,8 +20,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus import classify
 from pipeline.corpus.classifier.model_files import load_classifier
+from pipeline.corpus.classifier.settings import ClassifySettings, ModelFile
 from pipeline.corpus.documents import DocumentCollector, read_documents
-from pipeline.corpus.settings import ClassifySettings, ModelFile
 
 DEMONSTRATION = Path(__file__).parents[3] / "config" / "corpus"
 WINDOW = 32
