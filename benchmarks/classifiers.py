@@ -4,7 +4,7 @@
 
 DATA is a folder of *.jsonl.gz with `text`; every N-th document is read, and about `--encoded` of these by the encoder.
 The fastText model (100 dimensions, word pairs) is trained on half of the texts; the encoder, a BERT of the given size
-with drawn weights, is exported to ONNX: neither tells anything of quality, and both take the time of published ones of
+with random weights, is exported to ONNX: their scores mean nothing, and both take the time of published ones of
 their size. The other side is `predict` of fasttext, and ONNX Runtime with its default options, on the same texts cut by
 Transformers.
 """

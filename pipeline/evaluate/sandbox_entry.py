@@ -81,7 +81,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 def isolate(folders: list[str], file_bytes: int) -> None:
     """Enter new namespaces and leave the file system; afterwards this process has no rights outside of them.
 
-    Root first builds the file system, whose directories nobody may not be able to reach, and then becomes nobody.
+    Root builds the file system before it becomes the user `nobody`, who may not read the directories it is built from.
     """
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     with open("/proc/self/uid_map", encoding="ascii") as file:

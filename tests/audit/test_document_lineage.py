@@ -313,14 +313,14 @@ def test_lineage_lists_removed_paragraphs_lines_and_passages(tmp_path: Path) -> 
     (run / "provenance/records").mkdir(parents=True)
     written = json.dumps(record("corpus.find_items", {"corpus": "main"}, {}, []))
     (run / "provenance/records/corpus.find_items.main.json").write_text(written)
-    told = {name: [line for line in trace_document(run, f"s/x.jsonl/{name}") if "without" in line] for name in "123"}
-    assert told["1"] == []
+    lines = {name: [line for line in trace_document(run, f"s/x.jsonl/{name}") if "without" in line] for name in "123"}
+    assert lines["1"] == []
     start = len(f"{TEXTS['nl_bakker']}\n")
-    assert told["2"] == [
+    assert lines["2"] == [
         f"    without bytes {start} to {start + len(notice)} of its filtered text: boilerplate_lines, "
         f"kept in s/x.jsonl/3: {notice}"
     ]
-    assert told["3"][0] == "    without its paragraphs 2: duplicate_paragraphs"
-    assert told["3"][1].startswith("    without bytes 12 to ")
-    assert told["3"][1].endswith(f": repeated_passages, kept in s/x.jsonl/1: {water[:60]}…")
-    assert told["3"][2].endswith(f": boilerplate_lines, kept in s/x.jsonl/1: {paragraph.upper()[:60]}…"), "a line too"
+    assert lines["3"][0] == "    without its paragraphs 2: duplicate_paragraphs"
+    assert lines["3"][1].startswith("    without bytes 12 to ")
+    assert lines["3"][1].endswith(f": repeated_passages, kept in s/x.jsonl/1: {water[:60]}…")
+    assert lines["3"][2].endswith(f": boilerplate_lines, kept in s/x.jsonl/1: {paragraph.upper()[:60]}…"), "a line too"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,13 @@ from lm_eval.api.task import Task
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.evaluate import suites
 from pipeline.evaluate.sandbox import require_sandbox
-from pipeline.evaluate.settings import KNOWN_SUITES, Evaluation, Suite, SuiteSettings, SuitesSettings
+from pipeline.evaluate.settings import KNOWN_SUITES, Evaluation, Suite
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.task_loader import find_task_sources
 from pipeline.evaluate.text_metrics import find_missing_field, render_program
 from tests.conftest import is_lacking
-from tests.evaluate.test_public_suites import tasks_of, write_data_set
+from tests.evaluate.test_public_suites import scored, tasks_of, write_data_set
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -137,16 +135,7 @@ def test_suite_is_executed_only_where_the_run_allows_it(mirror: Path, long_miles
 
     def evaluate(**permission: bool) -> Any:
         with mock.patch("lm_eval.models.huggingface.HFLM.generate_until", right):
-            suites.evaluate_checkpoint(
-                SuitesSettings(suites=[SuiteSettings.model_validate(suite)], model="base", step=0, **permission),
-                milestone=long_milestone,
-                tasks=list_suite_files(suite),
-                index=long_milestone / "tokens/index.json",
-                baselines=[],
-                results=tmp_path / "results.json",
-                answers=tmp_path / "items.parquet",
-            )
-        return json.loads((tmp_path / "results.json").read_text())
+            return scored(suite, long_milestone, tmp_path, **permission)
 
     with pytest.raises(InputError, match=r"^task humaneval: it executes the programs .*`execute_code: true`"):
         evaluate()

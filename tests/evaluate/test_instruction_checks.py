@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,11 @@ from unittest import mock
 
 import pytest
 
-from pipeline.evaluate import instruction_checks, suites
+from pipeline.evaluate import instruction_checks
 from pipeline.evaluate.instruction_checks import CHECKS, check_instructions, count_sentences, is_in_language
-from pipeline.evaluate.settings import KNOWN_SUITES, SuiteSettings, SuitesSettings
-from pipeline.evaluate.task_file_reader import list_suite_files
+from pipeline.evaluate.settings import KNOWN_SUITES
 from pipeline.evaluate.text_metrics import find_missing_field
-from tests.evaluate.test_public_suites import tasks_of, write_data_set
+from tests.evaluate.test_public_suites import scored, tasks_of, write_data_set
 
 # Arguments of each instruction, and texts near the border of following it.
 CASES: dict[str, list[tuple[dict[str, Any], list[str]]]] = {
@@ -229,16 +227,7 @@ def test_suite_is_scored_with_intervals_and_baselines(mirror: Path, long_milesto
         "lm_eval.models.huggingface.HFLM.generate_until",
         lambda _, requests: [ANSWERS[request.doc["instruction_id_list"][0]] for request in requests],
     ):
-        suites.evaluate_checkpoint(
-            SuitesSettings(suites=[SuiteSettings.model_validate(suite)], model="base", step=0),
-            milestone=long_milestone,
-            tasks=list_suite_files(suite),
-            index=long_milestone / "tokens/index.json",
-            baselines=[],
-            results=tmp_path / "results.json",
-            answers=tmp_path / "items.parquet",
-        )
-    content = json.loads((tmp_path / "results.json").read_text())
+        content = scored(suite, long_milestone, tmp_path)
     assert content["not_asked"] == []
     rows = {one["metric"]: one for one in content["tasks"]}
     assert {metric: one["value"] for metric, one in rows.items()} == {

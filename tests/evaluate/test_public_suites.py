@@ -146,6 +146,21 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def scored(suite: Suite, milestone: Path, folder: Path, **settings: Any) -> dict[str, Any]:
+    """Evaluate a checkpoint on a suite; return the content of `results.json`."""
+    suites.evaluate_checkpoint(
+        SuitesSettings(suites=[SuiteSettings.model_validate(suite)], model="base", step=0, **settings),
+        milestone=milestone,
+        tasks=list_suite_files(suite),
+        index=milestone / "tokens/index.json",
+        baselines=[],
+        results=folder / "results.json",
+        answers=folder / "items.parquet",
+    )
+    content: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return content
+
+
 def tasks_of(name: KnownSuite, mirror: Path, scratch: Path) -> dict[str, Task]:
     suite = KNOWN_SUITES[name].model_copy(update={"data": str(mirror)})
     given = [path.absolute() for path in list_suite_files(suite)]
@@ -408,17 +423,7 @@ def test_euroeval_tasks_are_evaluated_with_a_protocol(mirror: Path, long_milesto
         text = (Path(KNOWN_SUITES["euroeval_dutch"].folder or "") / f"euroeval_{name}.yaml").read_text(encoding="utf-8")
         (folder / f"{name}.yaml").write_text(re.sub("max_gen_toks: [0-9]+", "max_gen_toks: 4", text), encoding="utf-8")
     suite = Suite(name="euroeval", language="nl", folder=str(folder), data=str(mirror))
-    settings = SuitesSettings(suites=[SuiteSettings.model_validate(suite)], model="base", step=0)
-    suites.evaluate_checkpoint(
-        settings,
-        milestone=long_milestone,
-        tasks=list_suite_files(suite),
-        index=long_milestone / "tokens/index.json",
-        baselines=[],
-        results=tmp_path / "results.json",
-        answers=tmp_path / "items.parquet",
-    )
-    content = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    content = scored(suite, long_milestone, tmp_path)
     assert content["not_asked"] == []
     results = {(row["task"].removeprefix("euroeval_"), row["metric"]): row for row in content["tasks"]}
     assert {("scala_nl", "mcc"), ("squad_nl", "squad_f1"), ("squad_nl", "squad_em")} < results.keys()
