@@ -17,6 +17,7 @@ from pipeline.corpus.classifier.linear_classifier import BUCKETS, LinearClassifi
 from pipeline.corpus.classifier.settings import ClassifySettings
 from pipeline.corpus.document_streams import add_scores, read_scores, write_scores
 from pipeline.corpus.documents import DEDUPLICATED_SCHEMA, FINAL_SCHEMA, DocumentCollector, read_documents
+from pipeline.corpus.settings import Corpus, Deduplication
 
 
 @pytest.fixture
@@ -118,3 +119,25 @@ def test_scores_of_classifiers_are_columns_of_final_documents_and_in_statistics(
     assert list(scores) == ["edu", "hq"] and scores["hq"]["quartiles"] == [0.5] * 3
     assert scores["edu"]["documents"] == len(rows)
     assert content["classifiers"]["hq"] == chain.classifiers["hq"].model_dump()
+
+
+def test_score_of_a_shortened_document_is_that_of_the_text_before(
+    new_chain: Any, texts: dict[str, str], as_json_lines: Any
+) -> None:
+    """Documented so: the scores of a unit are computed while its copies are searched."""
+    chain = new_chain(Corpus(deduplication=Deduplication(minhash=False, paragraphs=True, paragraph_characters=40)))
+    paragraph = next(iter(texts.values()))
+    others = {name: f"{text}\n\n{paragraph}" for name, text in [*texts.items()][1:]}
+    chain.filter("s", {"x.jsonl": as_json_lines(others)})
+    before = {row["id"]: len(row["text"]) for row in chain.rows("s.filtered")}
+
+    def compute(table: pa.Table) -> Any:
+        return np.array([float(len(text)) for text in table["text"].to_pylist()])
+
+    write_scores(chain.folder / "s.filtered", chain.folder / "s.edu", "quality", ["text"], compute)
+    file = {"files": [{"name": "edu.bin", "sha256": "0" * 64}], "license": "MIT"}
+    chain.classifiers = {"edu": ClassifySettings.model_validate(file)}
+    chain.deduplicate(["s"])
+    rows = chain.rows("s.final")
+    assert sum(len(row["text"]) < before[row["id"]] for row in rows) == len(rows) - 1 > 0
+    assert [row["edu"] for row in rows] == [before[row["id"]] for row in rows]
