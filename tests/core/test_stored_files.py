@@ -173,6 +173,15 @@ def test_oversized_member_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     stored_files._list_members.cache_clear()
 
 
+def test_member_with_another_compression_is_not_read(tmp_path: Path) -> None:
+    archive = FileStore(tmp_path).archive("x", [write(tmp_path, "0")])
+    assert archive is not None
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_BZIP2) as files:
+        files.writestr(f"{layout.RECORDS}/a.b.json", "{}")
+    store = FileStore(tmp_path)
+    assert not store.archived and next(iter(store.problems.values())).endswith("a member has another compression")
+
+
 def test_file_archived_after_listing_is_read_from_the_archive(tmp_path: Path) -> None:
     paths = [write(tmp_path, unit, unit.encode()) for unit in ("0", "1")]
     store = FileStore(tmp_path)
