@@ -19,6 +19,8 @@ print(sys.argv[1:], os.getcwd(), os.environ["COLOUR"], sys.stdin.readline(), "to
 print("seen", b"\\0COLOUR=blue\\0" in open(f"/proc/{os.getpid()}/environ", "rb").read())
 if "fail" in sys.argv:
     raise ValueError("on purpose")
+if "dies" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
 if "wait" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
     print(os.getpid(), flush=True)
@@ -49,6 +51,17 @@ def test_module_runs_as_in_a_new_process_and_returns_its_exit_code(python: list[
     with begin([*python, "fail"], tmp_path) as process:
         out, errors = process.communicate("")
     assert out.endswith("the end\n") and errors.endswith("ValueError: on purpose\n") and process.returncode == 1
+
+
+def test_module_with_unbuffered_output_is_a_fork_too(python: list[str], tmp_path: Path) -> None:
+    with begin(["bash", "-c", "python -u -m pipeline"], tmp_path) as process:
+        assert process.communicate("input")[0].splitlines()[0].endswith("input True"), "with torch"
+
+
+def test_signal_that_ends_the_module_ends_the_client(python: list[str], tmp_path: Path) -> None:
+    with begin([warm_python.start()[0], "-m", "pipeline", "dies"], tmp_path) as process:
+        process.communicate("")
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_other_modules_and_arguments_use_the_real_python(tmp_path: Path) -> None:
