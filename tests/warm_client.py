@@ -44,7 +44,8 @@ def ask(words: list[str], path: bytes) -> int:
         return 1  # the server is gone
     code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code in SIGNALS:  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 
