@@ -71,8 +71,8 @@ def test_job_opens_only_the_records_of_its_inputs(batch: Batch) -> None:
     paths = [path.name for path in opened(batch) if path.parent.name in ("records", "archives")]
     assert [name for name in paths if name.endswith(".json") and "sources.manifest.laws" not in name] == []
     times = Counter(name.split(".", 2)[2].removesuffix(".zip") for name in paths if name.endswith(".zip"))
-    # Each archive is listed once, and the content of one is read.
-    assert times == {**{f"{step}.news.0": 1 for step in STEPS}, "sources.fingerprint.laws.0": 2}
+    # Each archive is listed once, and that of the inputs' records is opened for each of them.
+    assert times == {**{f"{step}.news.0": 1 for step in STEPS}, "sources.fingerprint.laws.0": 1 + len(UNITS)}
 
 
 def test_job_lists_records_once_and_reads_only_metadata_of_imported_packages(batch: Batch) -> None:
