@@ -36,7 +36,7 @@ from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
 from benchmarks.filters import our_filter, stock_filter  # noqa: E402
 from pipeline.corpus import deduplicate, find_duplicates, signatures  # noqa: E402
-from pipeline.corpus.document_streams import kept_documents_schema, read_kept_documents  # noqa: E402
+from pipeline.corpus.document_streams import kept_documents_schema, read_deduplicated_documents  # noqa: E402
 from pipeline.corpus.documents import DocumentWriter  # noqa: E402
 from pipeline.corpus.filter import run_blocks  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
@@ -77,7 +77,7 @@ def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
         removed=folder / "removed",
     )
     with DocumentWriter(folder / "final", kept_documents_schema(filtered)) as writer:  # as the last step does
-        for table in read_kept_documents(filtered, folder / "deduplicated"):
+        for table in read_deduplicated_documents(filtered, folder / "deduplicated"):
             writer.write(table)
     clock.lap("deduplicate")
     return int(counts["documents_out"])

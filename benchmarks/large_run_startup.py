@@ -83,7 +83,7 @@ def write_results(dag: Dag) -> int:
     """Write empty outputs, records and batches of all jobs below the working directory; return how many jobs."""
     run, config = Path(dag.run), dag.config
     written = [*dag.record_paths(), *dag.all_batch_record_paths()]
-    written += [dag.record_template(name) for name in ("report.page", "provenance.crate")]
+    written += [dag.record_path_template(name) for name in ("report.page", "provenance.crate")]
 
     def write_outputs(step: Step, values: dict[str, str]) -> list[str]:
         outputs = [output for output in step.outputs if output.only_if(config)]

@@ -100,13 +100,13 @@ def main() -> None:
             def write() -> None:
                 splits = {split: folder / f"{split}.{library}.arrow" for split in ("train", "validation")}
                 chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.05)
-                explain = batch_encoder.explain_difference
+                explain = batch_encoder.explain_tiktoken_mismatch
                 if library == "tokenizers":
-                    batch_encoder.explain_difference = lambda *_: "it is a benchmark"
+                    batch_encoder.explain_tiktoken_mismatch = lambda *_: "it is a benchmark"
                 try:
                     counts = shard.run(chosen, tokenizer=tokenizer, documents=paths, **splits)
                 finally:
-                    batch_encoder.explain_difference = explain
+                    batch_encoder.explain_tiktoken_mismatch = explain
                 assert counts.pop("encoding")["library"] == library
                 counted.update(counts)
                 written[library] = [path.read_bytes() for path in splits.values()]

@@ -27,7 +27,7 @@ def refuse_what_is_missing():
         for wildcards, resources in snakemake_workflow.jobs_to_run("pretrain_segment")
     }
     with report_input_errors():
-        platform_check.check_run(
+        platform_check.check_run_requirements(
             run,
             slurm=snakemake_workflow.submits_to_slurm,
             modules=snakemake_workflow.loads_modules,

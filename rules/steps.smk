@@ -61,8 +61,8 @@ for step in STEPS.values():
 # One for all sources, because Snakemake plans the whole run again after each. It only says that all of them are read.
 checkpoint sources_complete:
     input:
-        behind.all_sources(),
+        behind.sources_complete_inputs(),
     output:
-        touch(behind.sources_file()),
+        touch(behind.sources_complete_file()),
     message:
         "All sources are read"

@@ -50,7 +50,7 @@ def _find_raw_file(run_directory: Path, entry: FileEntry) -> Path:
 def _refilter_document(run_directory: Path, record: Record, document_id: str, name: str) -> Document | None:
     kinds = ("files", "model", "harmful", "url_lists")
     given = {kind: [entry for entry in record.inputs if entry.name == kind] for kind in kinds}
-    parts = [entry for entry in given["files"] if not entry.is_outside]
+    parts = [entry for entry in given["files"] if not entry.is_outside_run]
     raw = [entry for entry in given["files"] if f"/{entry.path.removeprefix('data:')}".endswith(f"/{name}")]
     try:
         settings = FilterSettings.model_validate(record.settings)

@@ -34,7 +34,7 @@ class EvidenceComparison:
         parts += [f"{number} {why}" for why, number in sorted(self.absent.items())]
         return [*self.problems, *([f"{self.what}: {', '.join(parts)}."] if parts else [])]
 
-    def add_absent(self, why: str) -> None:
+    def count_incomparable_item(self, why: str) -> None:
         """Count an item that cannot be compared."""
         self.absent[why] = self.absent.get(why, 0) + 1
 
@@ -49,13 +49,13 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
     for record in records:
         for entry in record.inputs:
             is_raw = entry.name == "files" and "source" in record.instance
-            if entry.is_outside and (is_raw or (record.step == "pretrain.adopt" and entry.name == "model")):
+            if entry.is_outside_run and (is_raw or (record.step == "pretrain.adopt" and entry.name == "model")):
                 read.setdefault(entry.path.removeprefix(RAW_PREFIX), {}).setdefault(entry.sha256, record.file)
     for path, hashes in sorted(read.items()):
         places = [Path(path)] + ([raw / path] if raw else [])
         file = next((place for place in places if place.is_file()), None)
         if file is None:
-            compared.add_absent("not found (name their folder with --raw FOLDER)")
+            compared.count_incomparable_item("not found (name their folder with --raw FOLDER)")
         elif (now := hash_file(file)) in hashes:
             compared.agreed += 1
         else:
@@ -64,7 +64,7 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
     return compared
 
 
-def compare_code_versions(records: list[Record]) -> EvidenceComparison:
+def check_recorded_code_versions(records: list[Record]) -> EvidenceComparison:
     """Compare the code versions of records with the trees of their commits."""
     compared = EvidenceComparison("Code of the steps by the commits that their records name")
     steps: dict[str, dict[str, dict[str, str]]] = {}
@@ -73,22 +73,24 @@ def compare_code_versions(records: list[Record]) -> EvidenceComparison:
             if (record.git or {}).get("dirty") is False:
                 steps.setdefault(commit, {}).setdefault(record.step, {})[record.code_version] = record.file
             else:
-                compared.add_absent("records of a checkout with changes that no commit has")
+                compared.count_incomparable_item("records of a checkout with changes that no commit has")
         else:
-            compared.add_absent("records that name no commit")
+            compared.count_incomparable_item("records that name no commit")
     for commit, found in sorted(steps.items()):
         with tempfile.TemporaryDirectory(prefix="commit-") as folder:
             try:
                 tree = CommitTree(commit, Path(folder))
             except InputError as error:
                 for _ in found:
-                    compared.add_absent(f"of commit {commit[:12]} not compared ({error})")
+                    compared.count_incomparable_item(f"of commit {commit[:12]} not compared ({error})")
                 continue
             for step, versions in sorted(found.items()):
                 expected = tree.code_version(step)
                 others = {version: file for version, file in versions.items() if version != expected}
                 if expected is None:
-                    compared.add_absent(f"of commit {commit[:12]}, which versions code otherwise or lacks the step")
+                    compared.count_incomparable_item(
+                        f"of commit {commit[:12]}, which versions code otherwise or lacks the step"
+                    )
                 elif others:
                     compared.problems += [
                         f"{file} says that {step} ran code {version} of commit {commit}, but its tree has {expected}."
@@ -99,7 +101,7 @@ def compare_code_versions(records: list[Record]) -> EvidenceComparison:
     return compared
 
 
-def compare_external_evidence(run_directory: Path, raw: Path | None) -> list[EvidenceComparison]:
+def compare_files_and_commits(run_directory: Path, raw: Path | None) -> list[EvidenceComparison]:
     """Return the comparisons of a run with raw files and commits.
 
     Raises:
@@ -108,4 +110,4 @@ def compare_external_evidence(run_directory: Path, raw: Path | None) -> list[Evi
     if raw is not None and not raw.is_dir():
         raise InputError(f"{raw} is no folder: name the folder of the raw files with --raw FOLDER")
     records, _ = read_records(run_directory)
-    return [compare_raw_files(records, raw), compare_code_versions(records)]
+    return [compare_raw_files(records, raw), check_recorded_code_versions(records)]

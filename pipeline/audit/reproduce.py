@@ -102,11 +102,11 @@ class StepRerun:
             seconds = self.execute(command)
         except InputError as error:
             return RerunOutcome(self.record.name, RerunVerdict.COULD_NOT, [str(error), *self.warnings])
-        differences, notes = compare_rerun(self.run_directory, self.record, self.rerun_folder, self.planned_settings())
+        differences, notes = compare_rerun(self.run_directory, self.record, self.rerun_folder, self.recorded_settings())
         lines = [*differences, *self.warnings, *notes, f"{len(self.record.outputs)} files in {seconds:.1f} s"]
         return RerunOutcome(self.record.name, RerunVerdict.DIFFERS if differences else RerunVerdict.IDENTICAL, lines)
 
-    def planned_settings(self) -> dict[str, Any]:
+    def recorded_settings(self) -> dict[str, Any]:
         """Return the settings in the command, or those with their digest in the attestation log."""
         text = command_option(self.record.full_command, "--settings") or "{}"
         if not text.startswith(DIGEST_PREFIX):
@@ -221,7 +221,7 @@ class StepRerun:
                 "the record or a listing was changed"
             )
         for (_, file), entry in zip(files, self.record.inputs, strict=True):
-            if entry.is_outside:
+            if entry.is_outside_run:
                 check_input(file, entry.path.removeprefix("data:"), entry.sha256)
 
     def execute(self, command: list[str]) -> float:

@@ -59,7 +59,7 @@ class RerunInputs:
         """
         (self.rerun_folder / layout.RECORDS).mkdir(parents=True)
         for entry in self.record.inputs:
-            if not entry.is_outside:
+            if not entry.is_outside_run:
                 self._link_checked_file(entry.path, entry.sha256)
                 if layout.TOKEN_INDEX.parse(entry.path):
                     self.link_shards(entry)
@@ -72,7 +72,7 @@ class RerunInputs:
                 self._link(f"{layout.RECORDS}/{file.name}")
         if not self.record.instance:
             self.link_run_files()
-            lines, is_known = self.read_log_before()
+            lines, is_known = self.read_earlier_attestations()
             self.link_archives(lines)
             if is_known:
                 self.copy_attestation_log(len(lines))
@@ -101,7 +101,7 @@ class RerunInputs:
             else:
                 self._link(below)
 
-    def read_log_before(self) -> tuple[list[LogLine], bool]:
+    def read_earlier_attestations(self) -> tuple[list[LogLine], bool]:
         """Return the lines of the attestation log from before the step began, and whether a line says when it began."""
         own, lines = f"{layout.ATTEMPTS}/{self.record.attempt}", list[LogLine]()
         for line in read_log(self.run_directory):

@@ -19,7 +19,7 @@ from pipeline import layout
 from pipeline.audit.document_lineage import trace_document
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import SEGMENT_STEP, load_records
-from pipeline.core.settings import merge_settings
+from pipeline.core.settings import merge_operation_settings
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
@@ -43,7 +43,7 @@ class TrainingAudit:
             raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
         record = self.record = max(found, key=lambda record: int(record.settings["last_step"]))
         self.first_step = min(int(record.settings["first_step"]) for record in found)
-        self.settings = SegmentSettings.model_validate(merge_settings(record.settings, record.operation))
+        self.settings = SegmentSettings.model_validate(merge_operation_settings(record.settings, record.operation))
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = entry.resolve_path(run_directory)
@@ -133,7 +133,7 @@ class TrainingAudit:
         ):
             if not first <= number < end:
                 raise InputError(f"there is no {name} {number}: name one from {first} to {end - 1}")
-        return self.sampler.locate(int(self.sampler.global_batch_sequences(step - 1)[sample]))
+        return self.sampler.locate(int(self.sampler.global_batch_sequence_numbers(step - 1)[sample]))
 
     def find_token(self, step: int, sample: int, token: int) -> tuple[dict[str, Any], list[int], int]:
         """The document of one input token of a sample, the document's tokens, and the place of the token among them."""
@@ -191,7 +191,7 @@ class TrainingAudit:
         """Return the steps whose logged batch hash differs from the rebuilt batch."""
         differing = []
         for step in steps:
-            tokens_BT = self.sampler.read_rows(self.sampler.global_batch_sequences(step - 1))
+            tokens_BT = self.sampler.read_rows(self.sampler.global_batch_sequence_numbers(step - 1))
             if (
                 step in self.logged_hashes
                 and format_batch_hash(partial_batch_hash(tokens_BT, 0)) != self.logged_hashes[step]
@@ -226,7 +226,7 @@ def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions:
     return lines
 
 
-def audit_training(
+def query_training_documents(
     run_directory: Path, model: str, *, step: int | None = None, sample: int | None = None, document: str | None = None
 ) -> tuple[list[str], bool]:
     """Return the documents of a step, the steps of a document, or a check of all steps, in lines of text.

@@ -32,7 +32,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every file, record and count of a run, and who vouches for them; exit with 1 if something is wrong."""
-    from pipeline.audit.raw_files_and_commits import compare_external_evidence
+    from pipeline.audit.raw_files_and_commits import compare_files_and_commits
     from pipeline.audit.reproduce import rerun_summary_steps
     from pipeline.core.display_text import escape_to_one_line
     from pipeline.provenance.verify_run import TrustAnchors, verify_run
@@ -46,7 +46,7 @@ def verify(
             print("".join(f"{line}\n" for line in lines), end="", flush=True)
 
     say([*problems, *statements])
-    for part in compare_external_evidence(run, raw):
+    for part in compare_files_and_commits(run, raw):
         lines = [escape_to_one_line(line) for line in part.format_lines()]
         (problems if part.problems else statements).extend(lines)
         codes.append(1 if part.problems else 0)
@@ -94,14 +94,14 @@ def audit(
     check: Annotated[bool, typer.Option("--check", help="Check the batch of every step.")] = False,
 ) -> None:
     """Print which documents a training step saw, or which steps saw a document; exit with 1 if a hash differs."""
-    from pipeline.audit.training_documents import audit_training
+    from pipeline.audit.training_documents import query_training_documents
     from pipeline.core.errors import InputError
 
     if (step is not None) + (document is not None) + check != 1:
         raise InputError("give one of --step, --document and --check")
     if step is None and sample is not None:
         raise InputError("--sample is one of a step: leave it out, or write --step with it")
-    lines, contradicted = audit_training(run, model, step=step, sample=sample, document=document)
+    lines, contradicted = query_training_documents(run, model, step=step, sample=sample, document=document)
     print("\n".join(lines))
     raise typer.Exit(int(contradicted))
 

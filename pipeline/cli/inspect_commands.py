@@ -92,11 +92,11 @@ def ladder(
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
     from pipeline.core.display_text import escape_to_one_line
     from pipeline.core.errors import InputError
-    from pipeline.experiment.model_ladder import find_rungs, format_ladder
+    from pipeline.experiment.model_ladder import find_rungs, format_scaling_law
 
     rungs, left_out = find_rungs(results)
     try:
-        lines = format_ladder(rungs, hold_out=hold_out is not None)
+        lines = format_scaling_law(rungs, hold_out=hold_out is not None)
     except InputError as error:
         raise InputError("; ".join([str(error), *left_out])) from None
     print("\n".join(map(escape_to_one_line, [*lines, *left_out])))

@@ -60,7 +60,7 @@ def run(
     import yaml
 
     from pipeline.config.configuration import parse_configuration
-    from pipeline.config.configuration_errors import advise_path
+    from pipeline.config.configuration_errors import explain_bad_file_path
     from pipeline.core.errors import InputError
     from pipeline.corpus.text.language_codes import advise_language
     from pipeline.scaffold.new_parts import run_edits
@@ -75,7 +75,7 @@ def run(
         try:
             list_files(path)
         except InputError as error:
-            raise InputError(f"--text: {advise_path(path) or error}") from None
+            raise InputError(f"--text: {explain_bad_file_path(path) or error}") from None
     part = run_edits(name, dict.fromkeys(text or (), language), license_id, holder, text_key)
     (content,) = (edit.content for edit in part.edits if isinstance(edit, NewFile))
     for problem in find_contradicted_sources(parse_configuration(yaml.safe_load(content))):

@@ -30,7 +30,7 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.report.plan_page import write_plan_page
 from pipeline.slurm.corpus_estimate import CorpusPlan
 from pipeline.workflow import preflight
-from pipeline.workflow.settings_contradicted_by_text import describe_genre_defaults
+from pipeline.workflow.settings_contradicted_by_text import describe_estimated_genres
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import MemoryPlan, estimate_training_memory
 
@@ -112,7 +112,7 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
     elif not problems:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
         more = [] if html else [f"All figures, formulas and advice: polder plan {shown} --html plan.html"]
-        print("\n".join([*describe_genre_defaults(config), *more]))
+        print("\n".join([*describe_estimated_genres(config), *more]))
     raise typer.Exit(2 if problems else 0)
 
 

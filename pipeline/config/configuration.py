@@ -23,7 +23,7 @@ from pipeline.config.sections import Sections
 from pipeline.config.validation import check_retrain_models, check_sections
 from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import path_hint, substitute_data_folder
+from pipeline.core.job_command_lines import folder_hint, substitute_data_folder
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.source_genre_estimate import GenreEstimate
@@ -233,7 +233,7 @@ class Config(Sections):
         """Return the units of a source that one job works on, by the number of the batch."""
         return self.source_units(source).batches
 
-    def baseline_files(self, baseline: str) -> list[str]:
+    def baseline_model_files(self, baseline: str) -> list[str]:
         """Return the files of a baseline that a folder holds.
 
         Raises:
@@ -277,14 +277,14 @@ class Config(Sections):
         names = [file.name for file in files]
         if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
             raise InputError(
-                f"{what}: {folder}{path_hint(folder)} needs config.json, a tokenizer and *.safetensors; name a "
+                f"{what}: {folder}{folder_hint(folder)} needs config.json, a tokenizer and *.safetensors; name a "
                 "folder of a model in the layout of Hugging Face"
             )
         return sorted(str(file) for file in files if file.is_file())
 
     def baseline_bytes(self, baseline: str) -> int:
         """Return how large the files of a baseline are."""
-        return sum(Path(file).stat().st_size for file in self.baseline_files(baseline))
+        return sum(Path(file).stat().st_size for file in self.baseline_model_files(baseline))
 
     def suites(self) -> list[Suite]:
         """Return the evaluation's suites with their folders resolved."""
@@ -301,7 +301,7 @@ class Config(Sections):
             path = Path(entry.path.replace("{data}", self.data or "{data}"))
             if not path.is_file():
                 raise InputError(
-                    f"corpus.{corpus}.harmful: there is no file {path}{path_hint(path)}, which {entry.name} names"
+                    f"corpus.{corpus}.harmful: there is no file {path}{folder_hint(path)}, which {entry.name} names"
                 )
             paths.append(path)
         return paths
@@ -321,7 +321,7 @@ class Config(Sections):
                     there = [file for file in listed if file.is_file()]
                     if not there:
                         raise InputError(
-                            f"{what}: url_lists.{kind} names {path}{path_hint(path)}, which is neither a file nor a "
+                            f"{what}: url_lists.{kind} names {path}{folder_hint(path)}, which is neither a file nor a "
                             "folder with a file `domains` or `urls`: correct its path"
                         )
                     files.extend(there)
@@ -339,7 +339,7 @@ class Config(Sections):
                 path = Path(self.resolve_data_path(f"corpus.{corpus}.quality.{language}", seed_set.path))
                 if not path.is_file():
                     raise InputError(
-                        f"corpus.{corpus}.quality.{language}: there is no file {path}{path_hint(path)}: correct "
+                        f"corpus.{corpus}.quality.{language}: there is no file {path}{folder_hint(path)}: correct "
                         "its path"
                     )
                 found.append(path)
@@ -355,12 +355,12 @@ class Config(Sections):
         path = Path(self.resolve_data_path(key, section.path))
         if not section.is_fasttext and not path.is_dir():
             raise InputError(
-                f"{key}: {path}{path_hint(path)} is no folder: name a .bin or .ftz of fastText, or a folder with "
+                f"{key}: {path}{folder_hint(path)} is no folder: name a .bin or .ftz of fastText, or a folder with "
                 "model.onnx and tokenizer.json"
             )
         files = [path] if section.is_fasttext else [path / name for name in ONNX_FILES]
         if missing := next((file for file in files if not file.is_file()), None):
-            raise InputError(f"{key}: there is no file {missing}{path_hint(missing)}: correct the path, or add it")
+            raise InputError(f"{key}: there is no file {missing}{folder_hint(missing)}: correct the path, or add it")
         labels = path / "config.json"
         return [*files, labels] if labels.is_file() else files
 
@@ -381,7 +381,7 @@ class Config(Sections):
             if source not in [known.name for known in self.sources]:
                 raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
             if not path.is_file():
-                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}{path_hint(path)}")
+                raise InputError(f"disclosure.license_evidence.{source}: there is no file {path}{folder_hint(path)}")
             found[source] = hash_file(path)
         return found
 

@@ -62,7 +62,7 @@ def load_configuration_yaml(path: Path) -> Any:
     raise InputError(f"{place} is not valid YAML: {words}")
 
 
-def advise_path(path: str) -> str | None:
+def explain_bad_file_path(path: str) -> str | None:
     """Return a sentence for a path of files that begins with ~ or is a folder."""
     if path.startswith("~"):
         return f"~ is not expanded in {path}: write {Path(path).expanduser()}"

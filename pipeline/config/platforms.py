@@ -198,7 +198,7 @@ class Platform(Settings):
             )
         return self
 
-    def partition_kind(self, kind: PartitionKind) -> PartitionKind:
+    def partition_for_work(self, kind: PartitionKind) -> PartitionKind:
         """Return the partition that work of a kind goes to: without one of its own, that of training, else cpu."""
         asked: list[PartitionKind] = [kind, "gpu"] if kind == "evaluation" else [kind]
         return next((one for one in asked if one in self.partitions), "cpu")

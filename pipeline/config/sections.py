@@ -167,7 +167,7 @@ class Sections(Settings):
         """Return the names of the sources that a corpus is made from, sorted."""
         return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
 
-    def scored_corpora(self, score: Literal["quality", "classifiers", "perplexity"]) -> list[str]:
+    def corpora_with_score(self, score: Literal["quality", "classifiers", "perplexity"]) -> list[str]:
         """Return the corpora whose documents get this score."""
         return [name for name, section in self.corpus.items() if getattr(section, score)]
 

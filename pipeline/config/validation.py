@@ -109,7 +109,7 @@ def _check_vocabularies(config: Sections) -> None:
 
 def _check_perplexity(config: Sections) -> None:
     """Check that a corpus is read by a model that exists, whose training does not wait for this corpus."""
-    for name in config.scored_corpora("perplexity"):
+    for name in config.corpora_with_score("perplexity"):
         key, wanted = f"corpus.{name}.perplexity", config.perplexity_settings(name)
         if wanted.model not in config.models:
             near = suggest_name(wanted.model, config.models)
@@ -266,7 +266,7 @@ def _check_energy_policies(config: Sections) -> None:
 def _check_partition_options(config: Sections) -> None:
     platform = config.platform
     for kind in config.slurm.partitions:
-        if (used := platform.partition_kind(kind)) != kind:
+        if (used := platform.partition_for_work(kind)) != kind:
             raise ValueError(
                 f"slurm.partitions.{kind}: platform {platform.name} has no partition {kind}, its jobs go to {used}: "
                 f"write slurm.partitions.{used}"

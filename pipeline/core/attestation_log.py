@@ -21,7 +21,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 from pipeline.core.errors import InputError
 from pipeline.core.full_disk_errors import disk_full_error, is_disk_full
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import shorten_command
+from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTESTATION_LOG
@@ -303,7 +303,7 @@ class LogCheckpoint(NamedTuple):
     sha256: str
 
 
-def checkpoint_before_attempt(run_directory: Path, step: str) -> LogCheckpoint | None:
+def log_state_before_attempt(run_directory: Path, step: str) -> LogCheckpoint | None:
     """Return the state of the log before the running attempt of a step, else its current state; None for an empty log.
 
     Raises:
@@ -346,7 +346,7 @@ def fixed_attempt_fields(attempt: Mapping[str, Any]) -> dict[str, Any]:
     """
     facts = {name: attempt[name] for name in FIXED_ATTEMPT_FIELDS}
     if isinstance(facts["command"], list):
-        words = json.dumps(shorten_command(facts["command"]), ensure_ascii=False)
+        words = json.dumps(replace_settings_by_digest(facts["command"]), ensure_ascii=False)
         facts["command"] = f"sha256:{hashlib.sha256(words.encode()).hexdigest()}"
     return facts
 

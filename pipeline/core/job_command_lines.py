@@ -28,12 +28,12 @@ def settings_digest(settings: str) -> str:
     )
 
 
-def planned_settings_digest(command: list[str]) -> str:
+def command_settings_digest(command: list[str]) -> str:
     """Return the digest of the settings of a command line, full or shortened."""
     return settings_digest(command_option(command, "--settings") or "")
 
 
-def shorten_command(command: list[str]) -> list[str]:
+def replace_settings_by_digest(command: list[str]) -> list[str]:
     """Return a command line with its settings replaced by their digest."""
     before = ["", *command]
     return [settings_digest(word) if before[number] == "--settings" else word for number, word in enumerate(command)]
@@ -92,7 +92,7 @@ def expand_numbered_path(path: str) -> list[str]:
     return [f"{match[1]}{number}{match[4]}" for number in range(int(match[2]), int(match[3]) + 1)]
 
 
-def path_hint(path: str | Path) -> str:
+def folder_hint(path: str | Path) -> str:
     """Return the folder that a relative path is looked for in, for a sentence on a file that is missing."""
     return "" if Path(path).is_absolute() else f" in {Path.cwd()}"
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from pipeline.core.atomic_files import write_json
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import command_option, settings_digest, settings_json, shorten_command
+from pipeline.core.job_command_lines import command_option, replace_settings_by_digest, settings_digest, settings_json
 from pipeline.core.json_values import parse_json, validate_fields
 from pipeline.core.output_archives import output_sizes
 from pipeline.core.stored_files import FileStore, StoredFile
@@ -40,13 +40,13 @@ class FileEntry(NamedTuple):
     bytes: int
 
     @property
-    def is_outside(self) -> bool:
+    def is_outside_run(self) -> bool:
         """Whether the file is raw data, which no step of the run made."""
         return self.path.startswith("data:")
 
     def resolve_path(self, run_directory: Path) -> Path:
         """Return the path of the file; one outside of the run is below the working directory."""
-        return Path(self.path.removeprefix("data:")) if self.is_outside else run_directory / self.path
+        return Path(self.path.removeprefix("data:")) if self.is_outside_run else run_directory / self.path
 
     def matches_file(self, file: Path) -> bool:
         """Return whether a file is there with the bytes of the entry."""
@@ -206,7 +206,7 @@ class Record(_PlannedFile):
     def with_short_command(self) -> Record:
         """Return the record with its settings as a digest in its command line, if the command has the same settings."""
         is_same = command_option(self.command, "--settings") == settings_json(self.settings)
-        return replace(self, command=shorten_command(self.command)) if is_same else self
+        return replace(self, command=replace_settings_by_digest(self.command)) if is_same else self
 
     def matches_versions(self, versions: Versions) -> bool:
         """Return whether the job was planned with these settings and versions."""

@@ -58,19 +58,19 @@ def _path_in_run(path: Path) -> str:
     return "/".join(path.absolute().parts[-_PATH_PARTS:])
 
 
-def is_archived(place: PathTemplate) -> bool:
+def is_archivable(place: PathTemplate) -> bool:
     """Return whether outputs of a place, or the files in an output folder, move into archives if they are many."""
     return tuple(place.split("/")[:3:2]) in _PLACES
 
 
 def may_hold(archive: str, path: str) -> bool:
     """Return whether an output may be in an archive, both by their paths relative to the run."""
-    job, beginning = parse_archive(archive), output_job(path)
+    job, beginning = parse_archive_job(archive), output_job(path)
     is_near = archive.split("/")[:2] == path.split("/")[:2]
     return is_near and job is not None and beginning is not None and job.startswith(beginning)
 
 
-def parse_archive(path: str) -> str | None:
+def parse_archive_job(path: str) -> str | None:
     """Return the name of the job that wrote an archive of outputs, by its path relative to the run; None for others."""
     values = (place.parse(path) for place in OUTPUT_ARCHIVES)
     return next((value["job"] for value in values if value), None)
@@ -142,7 +142,7 @@ def find_outputs(run_directory: Path, place: PathTemplate, **values: object) -> 
     pattern = place.glob_pattern(**values)
     parts = pattern.split("/")
     found: dict[str, Path | ArchivedOutput] = {}
-    if is_archived(place):
+    if is_archivable(place):
         jobs = _PLACES[parts[0], parts[2]][1].format_map(defaultdict(lambda: "*", values))
         archives = OutputArchives(run_directory, "/".join(parts[:2]), jobs)
         found |= {path: file for path, file in archives.archived.items() if fnmatchcase(path, pattern)}
@@ -206,7 +206,7 @@ class OutputArchives:
         found = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
         for archive in sorted((archive for archive in found if archive not in known), key=archive_order):
             path = _path_in_run(archive)
-            if parse_archive(path) is None:  # somebody else's: `verify` names it
+            if parse_archive_job(path) is None:  # somebody else's: `verify` names it
                 continue
             try:
                 members = _list_members(*archive_state(archive))
@@ -242,7 +242,7 @@ class OutputArchives:
         earlier = [
             archive
             for archive in self._archives
-            if parse_archive(place := _path_in_run(archive)) == job and place not in self.problems
+            if parse_archive_job(place := _path_in_run(archive)) == job and place not in self.problems
         ]
         if not paths and len(earlier) < 2:
             return

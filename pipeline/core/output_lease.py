@@ -69,7 +69,7 @@ class Lease:
         """Called after the record of the step was written."""
 
     @property
-    def start_folder(self) -> Path:
+    def private_start_folder(self) -> Path:
         """A folder of this start only, for small files."""
         return self._starts_folder / str(self.number)
 

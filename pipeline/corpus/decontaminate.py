@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.corpus.document_streams import add_scores, kept_documents_schema, read_kept_documents, read_scores
+from pipeline.corpus.document_streams import add_scores, kept_documents_schema, read_deduplicated_documents, read_scores
 from pipeline.corpus.documents import CONTAMINATED, DocumentWriter, read_file_metadata, write_removed
 from pipeline.corpus.settings import DecontaminateSettings
 
@@ -48,7 +48,7 @@ def run(
     columns = add_scores(kept_documents_schema(documents).empty_table(), scored).schema
     with DocumentWriter(final, columns) as writer:
         writer.metadata |= {**unit, "documents_in": metadata["documents"], "bytes_in": metadata["bytes"]}
-        for table in read_kept_documents(documents, deduplicated):
+        for table in read_deduplicated_documents(documents, deduplicated):
             is_contaminated = pc.is_in(table["id"], value_set=listed)
             removal = {"source": unit["source"], "stage": unit["stage"], "reason": CONTAMINATED}
             for row in table.filter(is_contaminated).select(["id", "text", "language"]).to_pylist():

@@ -31,22 +31,22 @@ from pipeline.corpus.documents import (
     REPEATED_PASSAGES,
     ROWS_PER_GROUP,
     encode_parquet_metadata,
+    non_nullable_fields,
     read_batches,
     read_file_metadata,
     read_row_groups,
-    required_fields,
 )
 
 KEPT_SCHEMA = pa.schema(
     [
-        *required_fields(id=pa.string()),
+        *non_nullable_fields(id=pa.string()),
         pa.field("cluster", pa.string()),  # null: the id of the document itself
-        *required_fields(cluster_size=pa.int64()),
+        *non_nullable_fields(cluster_size=pa.int64()),
         pa.field("cut", pa.list_(pa.int64())),  # null: none
     ]
 )
 
-_SPAN_FIELDS = required_fields(start=pa.int64(), end=pa.int64(), reason=pa.string())
+_SPAN_FIELDS = non_nullable_fields(start=pa.int64(), end=pa.int64(), reason=pa.string())
 SPANS = pa.list_(pa.struct(_SPAN_FIELDS))
 """Lines and passages to remove from a text, the column `spans`: first byte and end in UTF-8, and the reason."""
 PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
@@ -166,7 +166,9 @@ def kept_documents_schema(documents: Path, columns: list[str] | None = None) -> 
     return pa.schema([field for field in named if columns is None or field.name in columns])
 
 
-def read_kept_documents(documents: Path, deduplicated: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def read_deduplicated_documents(
+    documents: Path, deduplicated: Path, columns: list[str] | None = None
+) -> Iterator[pa.Table]:
     """Yield the deduplicated documents of a unit, a row group at a time.
 
     Args:

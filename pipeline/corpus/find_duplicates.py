@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, required_fields, write_table
+from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, non_nullable_fields, write_table
 from pipeline.corpus.duplicates.key_groups import (
     Bits,
     SignedCorpus,
@@ -32,11 +32,11 @@ from pipeline.corpus.settings import DuplicateSelection, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(
     [
-        *required_fields(id=pa.string()),
+        *non_nullable_fields(id=pa.string()),
         pa.field("reason", pa.string()),
-        *required_fields(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
+        *non_nullable_fields(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
         pa.field("jaccard", pa.float64()),
-        *required_fields(cut=pa.list_(pa.int64())),
+        *non_nullable_fields(cut=pa.list_(pa.int64())),
     ]
 )
 MEMBER_BYTES = 260  # memory for a document that has duplicates, besides its id
@@ -54,7 +54,7 @@ class DuplicateClusters:
         tables, ranks = [], []
         for unit in units:
             columns = ["id", "characters", *CONTENT, *["ngrams"] * minhash]
-            tables.append(unit.read(columns).take(self.numbers_in(unit) - unit.first))
+            tables.append(unit.read(columns).take(self.duplicate_numbers_in_unit(unit) - unit.first))
             ranks.append(np.full(len(tables[-1]), unit.rank))
         table = pa.concat_tables(tables)
         del tables
@@ -120,11 +120,11 @@ class DuplicateClusters:
         return np.asarray(self.kept_M != np.arange(len(self.kept_M)))
 
     @cached_property
-    def sizes_M(self) -> Numbers:
+    def cluster_sizes_M(self) -> Numbers:
         """The number of documents that the kept document of each represents, itself included."""
         return np.asarray(np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M])
 
-    def numbers_in(self, unit: SignedUnit) -> Numbers:
+    def duplicate_numbers_in_unit(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of the documents with duplicates in a unit."""
         return self.numbers_M[
             slice(*np.searchsorted(self.numbers_M, [unit.document_numbers.start, unit.document_numbers.stop]))
@@ -149,7 +149,7 @@ class OptedOutClusters:
         self.numbers_T = np.flatnonzero(holds[roots[:documents]])
         self._ids_T = ids_R.take(order_R[first[np.searchsorted(clusters, roots[self.numbers_T])]])
 
-    def rows_in(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
+    def removed_rows_in_unit(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
         """Return the rows of the removed documents in a unit, and the ids of the reserved ones."""
         inside = slice(*np.searchsorted(self.numbers_T, [unit.document_numbers.start, unit.document_numbers.stop]))
         return self.numbers_T[inside] - unit.first, self._ids_T[inside]
@@ -163,10 +163,10 @@ def _duplicate_rows(
     spans: tuple[Numbers, pa.Array] | None,
 ) -> pa.Table:
     """Return the documents of a unit that have duplicates, lose parts or copy a reserved one, in order."""
-    members = clusters.numbers_in(unit)
+    members = clusters.duplicate_numbers_in_unit(unit)
     indices = np.searchsorted(clusters.numbers_M, members)
     cut_rows, cut_places = locate_repeated_paragraphs(unit, repeated)
-    taken_rows, taken_ids = taken.rows_in(unit)
+    taken_rows, taken_ids = taken.removed_rows_in_unit(unit)
     span_rows, span_lists = spans or (np.empty(0, dtype=np.int64), None)
     rows = np.unique(np.concatenate([members - unit.first, cut_rows, taken_rows, span_rows]))
     at, taken_at = (np.searchsorted(rows, some) for some in (members - unit.first, taken_rows))
@@ -180,7 +180,7 @@ def _duplicate_rows(
     names = np.where(clusters.same_text_M[indices], EXACT_DUPLICATE, NEAR_DUPLICATE)
     removed = clusters.removed_M[indices]
     reasons[at[removed]] = names[removed]
-    sizes[at] = clusters.sizes_M[indices]
+    sizes[at] = clusters.cluster_sizes_M[indices]
     jaccard[at[removed]] = np.where(clusters.same_text_M[indices], np.nan, clusters.jaccard_M[indices])[removed]
     kept = pa.concat_arrays([own_ids, clusters.ids_M.take(clusters.kept_M[indices]), taken_ids]).take(source)
     cut = pa.ListArray.from_arrays(np.searchsorted(cut_rows, np.append(rows, unit.rows)), cut_places)

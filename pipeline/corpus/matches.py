@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 
 from pipeline.core.settings import Settings
 from pipeline.corpus.decontamination.item_search import ItemSearch
-from pipeline.corpus.document_streams import read_kept_documents
-from pipeline.corpus.documents import encode_parquet_metadata, read_file_metadata, required_fields
+from pipeline.corpus.document_streams import read_deduplicated_documents
+from pipeline.corpus.documents import encode_parquet_metadata, non_nullable_fields, read_file_metadata
 
-MATCH_SCHEMA = pa.schema(required_fields(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64()))
+MATCH_SCHEMA = pa.schema(
+    non_nullable_fields(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64())
+)
 
 
 def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path, matches: Path) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def run(settings: Settings, *, documents: Path, deduplicated: Path, ngrams: Path
     unit = {key: metadata[key] for key in ("source", "unit", "documents", "languages")}
     with pq.ParquetWriter(matches, MATCH_SCHEMA, compression="zstd") as writer:
         first = match_count = 0
-        for table in read_kept_documents(documents, deduplicated, ["id", "text", "language"]):
+        for table in read_deduplicated_documents(documents, deduplicated, ["id", "text", "language"]):
             pairs = search.find_matches(table["text"].to_pylist())
             document_columns = table.select(["id", "language"]).take(pa.array(pairs[:, 0]))
             columns = {"document": pairs[:, 0] + first, "ngram": pairs[:, 1]}

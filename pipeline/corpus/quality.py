@@ -39,7 +39,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
         own_files, files = files[: len(sets)], files[len(sets) :]
         texts = read_seed_texts(language, sets, own_files, settings.normalization)
         parts = split_texts(texts)
-        weights, gap = train(texts.shares.select_texts(parts.training), texts.good_N[parts.training])
+        weights, gap = train(texts.shares.select_by_index(parts.training), texts.good_N[parts.training])
         slope, constant = calibrate(
             _mean_ngram_weights(texts, parts.calibration, weights), texts.good_N[parts.calibration]
         )
@@ -65,7 +65,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
 
 
 def _mean_ngram_weights(texts: SeedTexts, places: Places, weights: Any) -> Floats:
-    return mean_ngram_weights(*texts.shares.select_texts(places), weights)
+    return mean_ngram_weights(*texts.shares.select_by_index(places), weights)
 
 
 def _count_labels(texts: SeedTexts, places: Places) -> dict[str, int]:

@@ -23,7 +23,7 @@ from pipeline.corpus.documents import (
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
-from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, parse_license
+from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, normalize_license
 from pipeline.sources.web_reservation_rules import STATES_TDM, HostRules, WebReservations, is_reserved
 
 SHOWN_CHARACTERS = 200
@@ -48,7 +48,7 @@ class LicenseFilter(BaseFilter):  # type: ignore[misc]
         super().__init__(exclusion_writer)
         self.settings = settings
         self.source_license = license
-        self._read = lru_cache(CACHED_LICENSES)(partial(parse_license, names=settings.license_names))
+        self._read = lru_cache(CACHED_LICENSES)(partial(normalize_license, names=settings.license_names))
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         written = document.metadata["own_license"]

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.energy.cpu_time_accounting import get_cpu_time_accounting
+from pipeline.energy.cpu_time_accounting import process_cpu_accounting
 from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
 from pipeline.energy.meters import FIRST_READING, PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
 from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading
@@ -143,7 +143,7 @@ class LineFile:
                 os.close(file)
 
 
-def read_calendar() -> float:
+def read_clock_offset() -> float:
     """Return what Unix time was, by the clock of now, when the monotonic clock began."""
     return time.time() - monotonic_seconds()
 
@@ -243,8 +243,8 @@ _shared_startup: tuple[int, list[StartupInterval]] = (0, [])
 def share_startup(parts: int) -> None:
     """Share the time and CPU seconds of this process so far among jobs, for each of which it will fork a process."""
     global _shared_startup
-    since, cpu_seconds = get_cpu_time_accounting().take_unclaimed()
-    meters = MeterSet(_find_meters_or_warn(with_gpus=False), read_calendar())
+    since, cpu_seconds = process_cpu_accounting().take_unclaimed()
+    meters = MeterSet(_find_meters_or_warn(with_gpus=False), read_clock_offset())
     intervals, _ = _begin_meters(meters, since, lambda: cpu_seconds)
     _shared_startup = os.getpid(), [one._replace(cpu_seconds=one.cpu_seconds / parts) for one in intervals]
 
@@ -275,7 +275,7 @@ class NodeMeter:
         self.path = path
         self._process = os.getpid()
         self._lines = LineFile(path)
-        self._accounting = get_cpu_time_accounting()
+        self._accounting = process_cpu_accounting()
         self._since = self._accounting.open_meter(self, os.environ.get(ATTEMPT_VARIABLE))
         self._began = monotonic_seconds()
         self._node, self._boot_id = node_name(), read_boot_id()
@@ -285,7 +285,7 @@ class NodeMeter:
         self._unchanged: dict[str, Any] = {}
         self._pooled = meters is None
         known = _reusable_meters.pop() if self._pooled and _reusable_meters else MeterSet([], calendar=0.0)
-        calendar = read_calendar()
+        calendar = read_clock_offset()
         is_known = abs(known.calendar - calendar) <= 1.0
         if not is_known and meters is None:
             meters = _find_meters_or_warn()

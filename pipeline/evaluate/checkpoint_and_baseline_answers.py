@@ -100,7 +100,7 @@ class BaselineAnswers(NamedTuple):
             values = {key: float(value) for key, value in numbers.items()}
         return np.array([values.get(key, math.nan) for key in keys], dtype=np.float64)
 
-    def list_item_statistics(self, metric: str, keys: Sequence[ItemKey]) -> list[ItemStatistics | None]:
+    def corpus_metric_statistics(self, metric: str, keys: Sequence[ItemKey]) -> list[ItemStatistics | None]:
         """Return the statistics of each item for a corpus-level metric; None for unanswered items."""
         values = self.answered.statistics.get(metric, {})
         return [values.get(key) for key in keys]

@@ -114,7 +114,7 @@ def join_metric_name(metric: str, kind: str) -> str:
     return metric if kind == "none" else f"{metric},{kind}"
 
 
-def read_metadata_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
+def read_item_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
     """Return the field of a line of data that the task's metadata names, such as `cluster` or `parts`.
 
     Raises:
@@ -128,7 +128,7 @@ def read_metadata_field(task: Task, kind: str, doc: dict[str, Any]) -> str | Non
     return str(doc[field])
 
 
-def read_target_share(task: Task) -> float | None:
+def read_ideal_choice_share(task: Task) -> float | None:
     """Return the share of first choices that a task aims at; None for a task with right answers.
 
     Raises:
@@ -162,7 +162,7 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
     Raises:
         InputError: the data lack a field that the task's metadata names; a metric has the name of a column.
     """
-    has_right_answers = read_target_share(task) is None
+    has_right_answers = read_ideal_choice_share(task) is None
     correct: dict[int, dict[str, bool]] = {}
     graded: dict[int, dict[str, float]] = {}
     statistics: dict[int, dict[str, ItemStatistics]] = {}
@@ -202,8 +202,8 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
             log_probabilities,
             correct.get(number, {}),
             None if written is None else str(written),
-            read_metadata_field(task, "cluster", doc),
-            read_metadata_field(task, "parts", doc),
+            read_item_field(task, "cluster", doc),
+            read_item_field(task, "parts", doc),
             graded=graded.get(number, {}),
             statistics=statistics.get(number, {}),
         )

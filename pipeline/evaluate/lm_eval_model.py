@@ -32,7 +32,7 @@ from transformers import (
 from pipeline.core.errors import InputError
 from pipeline.evaluate.item_results import hash_prompts
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
-from pipeline.evaluate.task_failures import format_error, gather_from_processes, is_task_error
+from pipeline.evaluate.task_failures import format_error, gather_values_across_processes, is_task_error
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -219,7 +219,7 @@ class LmEvalModel(HFLM):  # type: ignore[misc]
     def is_truncated(self, asked: Sequence[tuple[Any, ...]]) -> bool:
         """Return whether one of the prompts of an example, as logged by lm-eval, was truncated."""
         texts = (tuple(text for text in args if isinstance(text, str)) for args in asked)
-        return any((of_one[0], of_one[1] if len(of_one) > 1 else None) in self.truncated for of_one in texts)
+        return any((one[0], one[1] if len(one) > 1 else None) in self.truncated for one in texts)
 
     def _distribute(self, work: Sequence[Work], do: Callable[[Work], Result]) -> list[Result]:
         """Do this process's share of the work; return the results of all processes in the order of the work."""
@@ -230,7 +230,7 @@ class LmEvalModel(HFLM):  # type: ignore[misc]
             if self.process_count == 1 or not is_task_error(error):
                 raise
             failure = format_error(error)  # else the others wait for it
-        shares = gather_from_processes(own, failure)
+        shares = gather_values_across_processes(own, failure)
         return [shares[number % self.process_count][number // self.process_count] for number in range(len(work))]
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from pipeline.evaluate.item_results import (
     TaskItem,
     collect_items,
     collect_metric_values,
-    read_target_share,
+    read_ideal_choice_share,
 )
 from pipeline.evaluate.score_intervals import (
     ADDITIVE_AGGREGATIONS,
@@ -42,7 +42,7 @@ from pipeline.evaluate.trivial_baseline_tests import (
     compare_bits_with_baselines,
     compare_corpus_metric_with_baselines,
     compare_with_baselines,
-    find_constant_answer,
+    find_model_constant_answer,
     is_mostly_truncated,
     normalize_log_probabilities,
 )
@@ -94,7 +94,7 @@ def run_lm_eval(
         for key, values in collected:
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
-            aim = read_target_share(tasks[name]) if is_binary_metric([*values.values()]) else None
+            aim = read_ideal_choice_share(tasks[name]) if is_binary_metric([*values.values()]) else None
             aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, UNBOUNDED)
             is_better = found["higher_is_better"][name][metric]
             rows.append(
@@ -268,7 +268,7 @@ def add_baselines(
         }
         keys = [(one.suite, one.task, item.number, item.prompt_sha256) for item in one.items]
         for row in one.rows:
-            row |= dict.fromkeys(BASELINE_KEYS) | {"constant_answer": find_constant_answer(one.items)}
+            row |= dict.fromkeys(BASELINE_KEYS) | {"constant_answer": find_model_constant_answer(one.items)}
             metric = row["metric"]
             if row["aim"] is not None:
                 continue
@@ -292,7 +292,7 @@ def add_baselines(
                 row |= found if metric == BITS else _untested_baselines(found["baselines"], row)
                 continue
             if metric in one.items[0].statistics:
-                of_models = {name: answers.list_item_statistics(metric, keys) for name, answers in others.items()}
+                of_models = {name: answers.corpus_metric_statistics(metric, keys) for name, answers in others.items()}
                 plain = metric.partition(",")[0]
                 of_rules = {n: each.statistics[plain] for n, each in one.trivial.items() if plain in each.statistics}
                 row |= compare_corpus_metric_with_baselines(one.items, metric, {**of_models, **of_rules})

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.evaluate.export_check import load_checked_generator
 from pipeline.evaluate.memorization import count_letters, measure_memorization
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.evaluate.text_generator import prepare_generation
+from pipeline.evaluate.text_generator import configure_deterministic_generation
 from pipeline.pretrain import failed_training_outcome
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
@@ -74,7 +74,7 @@ def run(
         content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
-    prepare_generation()
+    configure_deterministic_generation()
     search = TextSearch(index, tokenizer, suffixes)
     generator, checked = load_checked_generator(final, search)
     rows = []

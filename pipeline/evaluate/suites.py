@@ -30,7 +30,7 @@ from pipeline.evaluate.task_failures import (
     SharedFailure,
     blame_items,
     blame_task,
-    gather_from_processes,
+    gather_values_across_processes,
 )
 from pipeline.evaluate.task_loader import (
     TaskSource,
@@ -252,7 +252,7 @@ def _answer_source(
     """Return a model's answers to the tasks of a source, from an earlier attempt if they were kept."""
     collected = SuiteAnswers([], [], {})
 
-    def verify_and_compute_key() -> str | None:
+    def compute_verified_task_key() -> str | None:
         collected.data_sets.update(mirrors.verify_data_sets(source.name, source.data_sets(), suite))
         conditions = [
             suite.model_dump(mode="json", include={"name", "language", "limit"}),
@@ -268,9 +268,9 @@ def _answer_source(
     from transformers import set_seed
 
     try:
-        key = _run_in_all_processes(source.name, "reading its data", verify_and_compute_key)
+        key = _run_in_all_processes(source.name, "reading its data", compute_verified_task_key)
         kept = finished.read(key) if key else None
-        if gather_from_processes(kept is not None)[0]:
+        if gather_values_across_processes(kept is not None)[0]:
             if kept:
                 print(f"{suite.name}: {source.name} was finished in an earlier attempt", flush=True)
             return kept or collected
@@ -307,7 +307,7 @@ def _run_in_all_processes(task: str, action: str, do: Callable[[], Result]) -> R
     except InputError as error:
         failure = str(error)
     try:
-        gather_from_processes(None, failure)
+        gather_values_across_processes(None, failure)
     except ProcessFailure as error:
         raise SharedFailure(str(error)) from None
     return result

@@ -45,7 +45,7 @@ def is_task_error(error: BaseException | None) -> bool:
     return is_task_error(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
 
 
-def gather_from_processes(value: Any, failure: str | None = None) -> list[Any]:
+def gather_values_across_processes(value: Any, failure: str | None = None) -> list[Any]:
     """Gather a value from all processes of the evaluation, in the order of their ranks.
 
     Raises:

@@ -17,7 +17,7 @@ from pipeline.evaluate.checkpoint_and_baseline_answers import render_rule_answer
 from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_shipped_index
 from pipeline.evaluate.entity_scores import serialize_entities
 from pipeline.evaluate.fewshot_draws import choose_examples
-from pipeline.evaluate.item_results import read_metadata_field, read_target_share
+from pipeline.evaluate.item_results import read_ideal_choice_share, read_item_field
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_failures import blame_task
 from pipeline.evaluate.task_file_reader import (
@@ -332,12 +332,12 @@ def check_items(task: Task, drawn: Sequence[int]) -> None:
     Raises:
         InputError: the answer of one is none of its choices, or the task's metadata do not fit.
     """
-    read_target_share(task)
+    read_ideal_choice_share(task)
     render_rule_answers(task, [task.eval_docs[index] for index in drawn])
     for index in drawn:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):
-            read_metadata_field(task, kind, example)
+            read_item_field(task, kind, example)
         with blame_task(task.config.task, "rendering it", index):
             task.doc_to_text(example)
             target = task.doc_to_target(example)

@@ -11,7 +11,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
 
 
-def prepare_generation() -> None:
+def configure_deterministic_generation() -> None:
     """Make the libraries of this process work offline and deterministically; call it before they are imported."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     import torch
@@ -63,7 +63,7 @@ class TextGenerator:
             given = [[filler or 0] * (longest - len(prompt)) + prompt for prompt in batch]
             seen = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in batch]
             with torch.inference_mode():
-                written = self.model.generate(  # type: ignore[misc]  # its own type is wrong
+                written = self.model.generate(
                     torch.tensor(given),
                     attention_mask=torch.tensor(seen),
                     max_new_tokens=min(tokens, most),

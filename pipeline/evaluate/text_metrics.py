@@ -161,7 +161,7 @@ ARTICLES = frozenset({"de", "het", "een", "the", "a", "an"})
 def rouge_l(text: str, references: Sequence[str]) -> float:
     """Return ROUGE-L, from 0 to 1: F1 of the longest common subsequence of words (Lin, 2004), of the best reference."""
 
-    def of_one(reference: Sequence[str], words: Sequence[str]) -> float:
+    def rouge_l_for_reference(reference: Sequence[str], words: Sequence[str]) -> float:
         longest = [0] * (len(words) + 1)
         for one in reference:
             before = longest
@@ -171,7 +171,7 @@ def rouge_l(text: str, references: Sequence[str]) -> float:
         return 2 * longest[-1] / (len(reference) + len(words)) if longest[-1] else 0.0
 
     words = _words(text)
-    return max(of_one(_words(reference), words) for reference in references)
+    return max(rouge_l_for_reference(_words(reference), words) for reference in references)
 
 
 SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")

@@ -250,7 +250,7 @@ def clustered_p_value(items: Sequence[TaskItem], own: Floats, other: Floats) -> 
     return sign_flip_p_value(summed(own), summed(other))
 
 
-def find_constant_answer(items: Sequence[TaskItem]) -> str | None:
+def find_model_constant_answer(items: Sequence[TaskItem]) -> str | None:
     """Return the model's only answer to all items, if it is wrong for some; None if answers vary, or are not asked."""
     given = [item.choices[item.predicted_index] if item.choices else item.written for item in items]
     answers = {normalize_nfc(answer) for answer in given if answer is not None}

@@ -144,7 +144,7 @@ def expand_experiment(
                     seed=seed,
                     steps=model.training.steps,
                     rounded=rounded,
-                    refused=explain_misfit(model, place),
+                    refused=explain_platform_misfit(model, place),
                 ),
                 model,
             )
@@ -186,7 +186,7 @@ def _match_training_cost(model: Model, base: Model, equal: str, place: CellConte
     return Model.model_validate(section), rounded
 
 
-def explain_misfit(model: Model, place: CellContext) -> str | None:
+def explain_platform_misfit(model: Model, place: CellContext) -> str | None:
     """Explain in one sentence why a model cannot be trained on the platform; None if it can.
 
     Either the layout of processes is impossible, or the plan's state and activations, which are less than the real

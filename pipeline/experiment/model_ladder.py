@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record
-from pipeline.core.settings import merge_settings
+from pipeline.core.settings import merge_operation_settings
 from pipeline.experiment.run_overview import find_last_segments, find_runs, run_folder
 from pipeline.experiment.scaling_fit import PARAMETERS, LossPrediction, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.model.settings import Architecture
@@ -153,11 +153,11 @@ def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, Repo
         index_sha256=index.sha256,
         variant=json.dumps([record.settings["architecture"], record.settings["training"]], sort_keys=True),
         seed=record.settings.get("seed"),
-        is_cell=bool(merge_settings(record.settings, record.operation).get("records_outcome")),
+        is_cell=bool(merge_operation_settings(record.settings, record.operation).get("records_outcome")),
     )
 
 
-def format_ladder(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
+def format_scaling_law(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
     """Format the law: its models, its parameters, the best split of compute, and the prediction.
 
     Raises:

@@ -129,6 +129,6 @@ class ExperimentPage(Settings):
     alpha: float
 
     @property
-    def texts_differ(self) -> bool:
+    def training_texts_differ(self) -> bool:
         """Whether cells are trained on different texts, so that their losses are not comparable."""
         return any(key == "tokens" or key.startswith(CORPUS_PREFIX) for key in self.keys)

@@ -40,7 +40,7 @@ class SuiteSize(NamedTuple):
     unknown: tuple[str, ...] = ()
 
 
-def measure_suites(suites: list[Suite]) -> SuiteSize:
+def measure_suite_size(suites: list[Suite]) -> SuiteSize:
     """Return the size of the suites with local data; the others are named, each with the reason."""
     items = size = 0
     unknown = list[str]()
@@ -75,7 +75,7 @@ def add_evaluation_share(config: Config, plan: dict[str, Any]) -> dict[str, Any]
 
     A suite of unknown size is named in the notes, and the evaluation's figures are then a lower bound.
     """
-    size = measure_suites(config.suites())
+    size = measure_suite_size(config.suites())
     models, notes = {}, {}
     for name, planned in plan["models"].items():
         models[name] = planned | _estimate_shares(config, name, planned, size, plan["platform"])

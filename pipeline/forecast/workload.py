@@ -99,7 +99,7 @@ def _baseline_parameters(config: Config, raw: RawBytes) -> float | None:
 
 
 _CORPORA = _sum_bytes_of_corpora(lambda config: config.corpus)
-_SCORED = _sum_bytes_of_corpora(lambda config: config.scored_corpora("quality"))
+_SCORED = _sum_bytes_of_corpora(lambda config: config.corpora_with_score("quality"))
 _TOKEN_SETS = _sum_bytes_of_corpora(lambda config: [section.corpus for section in config.tokens.values()])
 _EVALUATED = _make_parameter_amount(lambda config: [name for name, _ in config.evaluated_milestones()])
 
@@ -115,8 +115,12 @@ WORKLOADS: dict[str, StepWorkload] = {
     # Assume the classifiers and the perplexity model of the calibration runs.
     "corpus.quality": StepWorkload(BYTES, _SCORED),
     "corpus.scores": StepWorkload(BYTES, _SCORED),
-    "corpus.classify": StepWorkload(BYTES, _sum_bytes_of_corpora(lambda config: config.scored_corpora("classifiers"))),
-    "corpus.perplexity": StepWorkload(BYTES, _sum_bytes_of_corpora(lambda config: config.scored_corpora("perplexity"))),
+    "corpus.classify": StepWorkload(
+        BYTES, _sum_bytes_of_corpora(lambda config: config.corpora_with_score("classifiers"))
+    ),
+    "corpus.perplexity": StepWorkload(
+        BYTES, _sum_bytes_of_corpora(lambda config: config.corpora_with_score("perplexity"))
+    ),
     "corpus.signatures": StepWorkload(BYTES, _CORPORA),
     "opt_out.reserved": StepWorkload(BYTES, _opt_out_signature_bytes),
     "corpus.equal_keys": StepWorkload(

@@ -22,7 +22,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core import attestation_log, platform_files
 from pipeline.core.errors import InputError, Stopped, anonymize_paths
-from pipeline.core.job_command_lines import shorten_command
+from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.machine import describe_machine
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
@@ -200,7 +200,7 @@ class RunningAttempt:
             peak_memory_bytes=self._peak_memory_bytes,
         )
         is_finished = self.attempt.status == "finished"  # then its record has the settings
-        command = shorten_command(self.attempt.command) if is_finished else self.attempt.command
+        command = replace_settings_by_digest(self.attempt.command) if is_finished else self.attempt.command
         replace(self.attempt, command=command).write(self.path)
 
     def _beat(self) -> None:

@@ -29,7 +29,7 @@ from pipeline.core.output_archives import ArchivedOutput, find_output
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
-from pipeline.core.settings import Settings, merge_settings
+from pipeline.core.settings import Settings, merge_operation_settings
 from pipeline.core.stored_files import FileStore, StoredFile
 from pipeline.job import environment_lock_comparison, identical_job_reuse, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
@@ -138,7 +138,7 @@ class Job:
         parameters = inspect.signature(run).parameters
         first = next(iter(parameters))
         try:
-            both = merge_settings(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
+            both = merge_operation_settings(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
             settings = hints[first].model_validate(both)
         except json.JSONDecodeError as error:
             raise InputError(
@@ -152,10 +152,10 @@ class Job:
         keywords: dict[str, Any] = {}
         for name, paths in self.inputs.items():
             for path in paths:
-                if not wait_until(lambda path=path: self.find_input(path).exists()):  # type: ignore[misc]
+                if not wait_until(lambda path=path: self.resolve_input_path(path).exists()):  # type: ignore[misc]
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
             self.wait_for_units(paths)
-            readable = [*map(self.find_input, paths)]
+            readable = [*map(self.resolve_input_path, paths)]
             keywords[name] = readable if hints.get(name) == list[Path] else readable[0]
         self.partial = {name: output_lease.temporary_output_path(path) for name, path in self.outputs.items()}
         keywords |= self.partial
@@ -181,7 +181,7 @@ class Job:
             raise InputError(f"{self.name} needs --input or --output for {', '.join(sorted(missing))}")
         return run, settings, keywords
 
-    def find_input(self, path: Path) -> Path:
+    def resolve_input_path(self, path: Path) -> Path:
         """Return where the step reads an input: an output in an archive is copied to a temporary folder."""
         file = find_output(path)
         return file.copy_below(self.copies) if isinstance(file, ArchivedOutput) else file
@@ -246,7 +246,7 @@ class Job:
             if ":" not in (path := self.recorded_path(file)) and not path.startswith(f"{layout.PROVENANCE}/")
         ]
         known = {} if self.arguments.batch else find_producers(self.run_directory, written)
-        readable = {file: self.find_input(file) for _, file in files}
+        readable = {file: self.resolve_input_path(file) for _, file in files}
         stats = {file: path.stat() for file, path in readable.items()}
         hashes = {}
         for file, found in stats.items():

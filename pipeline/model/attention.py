@@ -79,7 +79,7 @@ Limits = Tensor | tuple[Tensor, Tensor] | None
 """Result of `attention_limits`; a pair of document offsets where queries and keys differ."""
 
 
-def select_span_mask(limits: Tensor, length: int, span: range) -> Limits:
+def slice_attention_mask(limits: Tensor, length: int, span: range) -> Limits:
     """Return the limits for queries at the positions of a span and keys up to its end, from those of all positions.
 
     The variable-length kernel lets the last query of a document attend to all of its keys.
@@ -150,7 +150,7 @@ class Attention(nn.Module):
                 here = slice(span.start, span.stop)
                 asked_BHTE = rotate(part_BHTE, cosine_TE[here], sine_TE[here])
                 k, v = (x_BKTE[:, :, : span.stop] for x_BKTE in (k_BKTE, v_BKTE))
-                found.append(self._attend(asked_BHTE, k, v, select_span_mask(limits, length, span)))
+                found.append(self._attend(asked_BHTE, k, v, slice_attention_mask(limits, length, span)))
             y_BTHE = torch.cat(found, dim=1)
         y_BTD: Tensor = self.output(y_BTHE.flatten(2))
         return y_BTD

@@ -29,7 +29,7 @@ _SINGLE_FILE, _INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 Task = Callable[[], None]
 
 
-def run_in_order(works: Sequence[Task]) -> None:
+def run_sequentially(works: Sequence[Task]) -> None:
     for work in works:
         work()
 
@@ -57,7 +57,7 @@ def write_weights(
     *,
     rename: Callable[[str], str],
     largest_file_bytes: int = LARGEST_FILE_BYTES,
-    run_tasks: Callable[[Sequence[Task]], None] = run_in_order,
+    run_tasks: Callable[[Sequence[Task]], None] = run_sequentially,
 ) -> None:
     """Write the tensors that `get` returns by name, float32, in the order of `shapes`, under the names of `rename`.
 
@@ -196,7 +196,7 @@ def save_pretrained(
     folder: Path,
     ends: Sequence[int] = (),
     largest_file_bytes: int = LARGEST_FILE_BYTES,
-    run_tasks: Callable[[Sequence[Task]], None] = run_in_order,
+    run_tasks: Callable[[Sequence[Task]], None] = run_sequentially,
 ) -> None:
     """Write a folder that AutoModelForCausalLM and AutoTokenizer load.
 

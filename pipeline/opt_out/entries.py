@@ -25,7 +25,13 @@ from pipeline.sources.decompression import DamagedFile, DecompressedChunks
 from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, exact_text_or_none, field_text, get_field
 from pipeline.sources.record_formats import read_csv, read_records, split_format
 from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
-from pipeline.sources.table_formats import check_column_types, get_column, open_table, present_keys, to_python_value
+from pipeline.sources.table_formats import (
+    check_column_types,
+    get_column,
+    keys_with_columns,
+    open_table,
+    to_python_value,
+)
 
 HashIndex = npt.NDArray[np.uint64]
 HASHES_IN_MEMORY = 500_000  # hashes that are held before they are sorted
@@ -53,7 +59,7 @@ def _record_ids(place: str, number: int, original: str | None) -> tuple[str, ...
 def _read_columns(path: Path, wanted: list[str]) -> Iterator[list[str | None]]:
     """Yield some columns of a table as strings, None where it has no such column or no valid string."""
     with open_table(path) as table:
-        present = present_keys(table.schema, [*dict.fromkeys(wanted)])
+        present = keys_with_columns(table.schema, [*dict.fromkeys(wanted)])
         check_column_types(path, table.schema, present)
         for batch, _ in table.batches(present):
             read = {name: _read_strings(get_column(batch, name), name, str(path)) for name in present}

@@ -61,7 +61,7 @@ def list_imported_weights(run: Path) -> Iterator[tuple[FileEntry, Path]]:
     for record in read_unit_free_records(run, *IMPORTING_STEPS):
         paths = {path.name: path for path in map(Path, record.command)}
         for entry in record.inputs:
-            if entry.is_outside and entry.path.endswith(WEIGHTS_SUFFIX):
+            if entry.is_outside_run and entry.path.endswith(WEIGHTS_SUFFIX):
                 named = entry.resolve_path(run)  # for a file outside of the project its name alone
                 yield entry, paths.get(named.name, named)
 

@@ -62,7 +62,9 @@ def gathered_bytes(architecture: Architecture, vocabulary_size: int, training: T
     return size * (parameters_per_device(at_once, vocabulary_size, training) - norm - elsewhere)
 
 
-def score_bytes(architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool) -> float:
+def attention_score_bytes(
+    architecture: Architecture, training: TrainingPlan, tokens: int, *, recomputation: bool
+) -> float:
     """Return the bytes of attention scores on one device, in fp32; zero with FlashAttention, which keeps none.
 
     A token has one score per position and head, in each block or, with recomputation, in one block. The block in its
@@ -113,7 +115,7 @@ def device_bytes(
         ),
         gathered_bytes(architecture, vocabulary_size, training),
         activation_bytes(at_once, vocabulary_size, work)
-        + score_bytes(at_once, training, tokens, recomputation=recomputation),
+        + attention_score_bytes(at_once, training, tokens, recomputation=recomputation),
     )
 
 

@@ -192,7 +192,7 @@ def _describe_validation_set(training: Training, index: Path) -> dict[str, Any] 
     if not training.validation_every:
         return None
     held_out, models = ValidationSet(index, training.validation_tokens), NgramModels(index)
-    losses = models.compute_mean_losses(held_out.predicted_pairs())
+    losses = models.compute_mean_losses(held_out.iterate_predicted_pairs())
     return {
         **held_out.summarize_counts(),
         "unigram_loss": losses.unigram,

@@ -14,7 +14,7 @@ from pipeline.core.json_values import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
 from pipeline.provenance.run_signing_and_log_checkpoint import (
     filter_published_checkpoints,
-    find_run_names,
+    find_logged_run_names,
     read_published_checkpoints,
 )
 from pipeline.provenance.trusted_timestamps import read_timestamp
@@ -140,7 +140,7 @@ class AttestationLogCheck:
         """
         if not self.lines:  # one sentence says so
             return
-        names = find_run_names(self.lines) or [self.run_directory.absolute().name]
+        names = find_logged_run_names(self.lines) or [self.run_directory.absolute().name]
         known = filter_published_checkpoints(read_published_checkpoints(published), names, self.lines[0].sha256)
         own = {(line.sha256, line.number) for line in self.lines}
         for checkpoint in known:

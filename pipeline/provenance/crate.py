@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.attestation_log import checkpoint_before_attempt
+from pipeline.core.attestation_log import log_state_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record, find_record_files, load_attempts, load_records
@@ -104,7 +104,7 @@ def _add_classifiers(files: CrateFiles, settings: CrateSettings, records: list[R
 
 def _add_log_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
     """Add the checkpoint of the attestation log before this crate, which the crate's hash then covers."""
-    if checkpoint := checkpoint_before_attempt(run_directory, "provenance.crate"):
+    if checkpoint := log_state_before_attempt(run_directory, "provenance.crate"):
         graph.add_entity(
             CHECKPOINT_IDENTIFIER,
             "CreativeWork",
@@ -152,7 +152,7 @@ def _add_run(
     left = [actions.files.result_identifier(e) for r in records for e in r.outputs if e.path not in read]
     left = left or [quote(records[-1].archive or records[-1].file)]
     plans = sorted({(r.frozen.path, r.frozen.sha256) for r in records if r.frozen})
-    given = [actions.files.file_identifier(e) for r in records for e in r.inputs if e.is_outside]
+    given = [actions.files.file_identifier(e) for r in records for e in r.inputs if e.is_outside_run]
     main = graph.entities[workflow.identifier]
     for path, hash_ in plans:
         parameter = graph.add_parameter("#parameter/workflow/input/configuration", "configuration", "Text")
@@ -171,7 +171,7 @@ def _add_run(
     for identifier in dict.fromkeys(left):
         known = graph.entities[identifier].get("exampleOfWork", [])
         parameters = known if isinstance(known, list) else [known]
-        graph.set_parameters(identifier, [*(parameter["@id"] for parameter in parameters), results])
+        graph.link_entity_to_parameters(identifier, [*(parameter["@id"] for parameter in parameters), results])
     return graph.add_entity(
         "#run",
         "CreateAction",

@@ -16,9 +16,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import (
     DIGEST_PREFIX,
     command_option,
+    replace_settings_by_digest,
     settings_digest,
     settings_json,
-    shorten_command,
 )
 from pipeline.core.job_records import Attempt, Record, map_producers
 from pipeline.core.package_records import read_environment
@@ -217,7 +217,7 @@ class CrateActions:
             f"#job/{name}",
             "CreateAction",
             name=record.title,
-            description=shlex.join(shorten_command(record.command)),
+            description=shlex.join(replace_settings_by_digest(record.command)),
             instrument=reference(self.workflow.add_tool_of_record(record)),
             agent=reference(self.agent),
             object=references(inputs),
@@ -250,7 +250,7 @@ class CrateActions:
             f"#attempt/{quote(name)}",
             "ActivateAction",
             name=f"{attempt.title}, an attempt without valid outputs",
-            description=shlex.join(shorten_command(attempt.command)),
+            description=shlex.join(replace_settings_by_digest(attempt.command)),
             instrument=reference(self.workflow.add_tool_of_attempt(attempt, commit)),
             agent=reference(self.agent),
             startTime=attempt.started,

@@ -15,7 +15,7 @@ from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
-from pipeline.core.output_archives import ArchivedOutput, OutputArchives, parse_archive
+from pipeline.core.output_archives import ArchivedOutput, OutputArchives, parse_archive_job
 from pipeline.core.stored_files import ArchivedFile, FileStore
 
 Entity = dict[str, Any]
@@ -112,7 +112,7 @@ class CrateGraph:
             conformsTo=reference("https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"),
         )
 
-    def set_parameters(self, identifier: str, parameters: Iterable[str]) -> None:
+    def link_entity_to_parameters(self, identifier: str, parameters: Iterable[str]) -> None:
         """Set the parameters that an entity is a value of."""
         self.entities[identifier]["exampleOfWork"] = references(parameters)
 
@@ -200,7 +200,7 @@ class CrateFiles:
         """
         made = map_producers(self.records)
         own = {path for record in self.records for path in (record.file, record.archive)}
-        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or parse_archive(path))
+        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or parse_archive_job(path))
         archived = OutputArchives(self.run_directory).archived
         self.archived = {path: file for path, file in archived.items() if path not in self.listed}
         gone = next(
@@ -264,7 +264,7 @@ class CrateFiles:
                 parts_of["/".join(path.split("/")[:2])].append(path)
         raw: dict[str, list[str]] = defaultdict(list)
         for record in self.records:
-            entries = [e for e in record.inputs if e.is_outside and e.name != "classifier"]  # a model
+            entries = [e for e in record.inputs if e.is_outside_run and e.name != "classifier"]  # a model
             raw[str(record.instance.get("source"))] += [self.file_identifier(e) for e in entries]
         inside: dict[str, str] = {}
         for folder, parts in sorted(parts_of.items()):
@@ -314,11 +314,11 @@ class CrateFiles:
                     else:
                         elsewhere[parameter].add(self.file_identifier(entry))
         for identifier, values in parameters.items():
-            self.graph.set_parameters(identifier, values)
+            self.graph.link_entity_to_parameters(identifier, values)
         for parameter, identifiers in elsewhere.items():
             name = f"files that are not in the crate: {parameter.removeprefix('#parameter/')}"
             collection = f"#collection/{parameter.removeprefix('#parameter/')}"
             self.graph.add_entity(collection, "Collection", name=name, hasPart=references(identifiers))
-            self.graph.set_parameters(collection, [parameter])
+            self.graph.link_entity_to_parameters(collection, [parameter])
             kinds = ["File", "Collection"] if parameter in values_in_crate else "Collection"
             self.graph.entities[parameter]["additionalType"] = kinds

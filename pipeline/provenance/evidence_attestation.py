@@ -132,7 +132,7 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
     return len(subject)
 
 
-def attest_batch_removal(run_directory: Path, paths: Iterable[Path]) -> None:
+def attest_batch_record_removal(run_directory: Path, paths: Iterable[Path]) -> None:
     """Attest that batch records of removed units were deleted; no other evidence may be deleted.
 
     Raises:

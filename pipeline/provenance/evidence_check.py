@@ -240,7 +240,7 @@ def _check_command(record: Record) -> list[str]:
     return problems
 
 
-def check_record(
+def check_record_consistency(
     find_file: Callable[[str], StoredFile], record: Record, report: ReportProblem, known: set[str]
 ) -> None:
     """Report where a record contradicts its command line, its attempt or its own times.

@@ -120,7 +120,7 @@ class _FileLineage:
     def write_inputs(self, record: Record, entries: list[FileEntry], depth: int) -> None:
         """Write the files from one job that another job read; raw files with the license of their source."""
         for entry in entries[:SHOWN_FILES]:
-            license = self.describe_job_license(record) if entry.is_outside else ""
+            license = self.describe_job_license(record) if entry.is_outside_run else ""
             self.add_line(depth, f"read {entry.path} (sha256 {entry.sha256[:16]}, {entry.bytes} bytes){license}")
         if len(entries) > SHOWN_FILES:
             self.add_line(depth, f"read {len(entries) - SHOWN_FILES} more files with them")
@@ -235,7 +235,7 @@ class RunTracer:
             lines += [f"  {name}: {rights.get(name) or 'not stated'}" for name in ("basis", "holder", "url")]
         own = (record for record in derived if record.instance.get("source") == source)
         raw = sorted(
-            {entry.path for record in own for entry in record.inputs if entry.is_outside and entry.name == "files"}
+            {entry.path for record in own for entry in record.inputs if entry.is_outside_run and entry.name == "files"}
         )
         lines += [f"  raw file {path}" for path in raw[:SHOWN_PATHS]]
         lines += [f"  and {len(raw) - SHOWN_PATHS} more raw files"] if len(raw) > SHOWN_PATHS else []

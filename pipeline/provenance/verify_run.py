@@ -19,13 +19,13 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
-from pipeline.core.output_archives import may_hold, parse_archive
+from pipeline.core.output_archives import may_hold, parse_archive_job
 from pipeline.core.stored_files import StoredFile
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
-from pipeline.provenance.evidence_check import EvidenceCheck, check_record
+from pipeline.provenance.evidence_check import EvidenceCheck, check_record_consistency
 from pipeline.provenance.inventory import CRATE_VOUCHER, UNREADABLE, find_unreadable_evidence, take_inventory
-from pipeline.provenance.run_signing_and_log_checkpoint import find_run_names
+from pipeline.provenance.run_signing_and_log_checkpoint import find_logged_run_names
 
 
 class _CrateMetadata:
@@ -125,7 +125,7 @@ NO_TRUST_ANCHORS = TrustAnchors()
 
 
 def _is_archive(path: str) -> bool:
-    return parse_archive(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
+    return parse_archive_job(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
 
 
 class _RunVerification:
@@ -157,7 +157,7 @@ class _RunVerification:
             log.check_published_checkpoints(trusted.log)
         if trusted.log_checkpoint is not None:
             log.check_given_checkpoint(trusted.log_checkpoint)
-        self.run_names = find_run_names(log.lines)
+        self.run_names = find_logged_run_names(log.lines)
         records, broken = read_records(run_directory)
         self.crate = _read_crate(run_directory, records, trusted.crate_sha256, self.problems)
         for path, sentence in broken.items():
@@ -191,7 +191,7 @@ class _RunVerification:
         self.evidence.check()
         for record in self.records:
             self.check_inputs(record)
-            check_record(self.find, record, self.note_problem, set(self.problems))
+            check_record_consistency(self.find, record, self.note_problem, set(self.problems))
         log.check_records((record.file for record in records), self.hash)
         log.check_written_before_read()
 
@@ -253,7 +253,7 @@ class _RunVerification:
     def check_inputs(self, record: Record) -> None:
         """Check that inputs of a job are the outputs of another job or existing files."""
         for given in record.inputs:
-            if given.is_outside or given.path in self.problems or given.path.startswith(self.closed):
+            if given.is_outside_run or given.path in self.problems or given.path.startswith(self.closed):
                 continue
             if self._is_in_changed_archive(given.path):
                 continue

@@ -64,7 +64,7 @@ def _count_licenses(corpora: list[tuple[str, Json]]) -> dict[str, int]:
     return documents
 
 
-def source_licenses(reader: RunReader) -> dict[str, str]:
+def source_level_licenses(reader: RunReader) -> dict[str, str]:
     """Return the license of each source whose documents state none of their own."""
     described = (manifest.content["source"] | {"name": manifest.name} for manifest in reader.manifests)
     return {one["name"]: str(one.get("license") or "") for one in described if not one.get("license_key")}
@@ -74,7 +74,7 @@ def count_tokens_by_license(index: Json, licenses: Mapping[str, str]) -> dict[st
     """Return documents and tokens by license: the index counts those under the license of their source together.
 
     Args:
-        licenses: as `source_licenses` returns them.
+        licenses: as `source_level_licenses` returns them.
     """
     counted: dict[str, Json] = {name: dict(part) for name, part in (index.get("licenses") or {}).items()}
     if counted.pop(SOURCE_LICENSE, None):

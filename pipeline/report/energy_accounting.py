@@ -104,7 +104,7 @@ def unix_seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def compute_step_joules(reader: RunReader, attribution: RunAttribution) -> dict[str, dict[int, float]]:
+def compute_training_step_joules(reader: RunReader, attribution: RunAttribution) -> dict[str, dict[int, float]]:
     """Return the joules of each training step of each model, on all nodes, by the time in which it was done.
 
     A step whose line of the metrics does not say when it ended and how long it took, or in whose time the meters of its
@@ -142,7 +142,7 @@ def _compute_accounting(
     used = series and series.assign_joules(attribution.joules_per_period(series.moments))
     return {
         **attribution.as_json(),
-        "training": compute_step_joules(reader, attribution),
+        "training": compute_training_step_joules(reader, attribution),
         "intensity": used and used.model_dump(),
     }
 
@@ -259,12 +259,12 @@ class ForecastRow:
         """Why there is no forecast, if there is none."""
         return (
             None
-            if self.forecast_seconds and self.foreseen.joules is not None
+            if self.predicted_seconds and self.foreseen.joules is not None
             else self.foreseen.refused or "no forecast"
         )
 
     @property
-    def forecast_energy(self) -> EnergyFigure:
+    def predicted_energy(self) -> EnergyFigure:
         """The energy that was foreseen, in joules; estimated."""
         forecast = self.foreseen
         return EnergyFigure(
@@ -276,7 +276,7 @@ class ForecastRow:
         )
 
     @property
-    def forecast_seconds(self) -> tuple[float, float, float] | None:
+    def predicted_seconds(self) -> tuple[float, float, float] | None:
         """The seconds that were foreseen, with the ends of their interval."""
         forecast = self.foreseen
         if forecast.seconds is None or forecast.low_seconds is None or forecast.high_seconds is None:
@@ -289,15 +289,15 @@ class ForecastRow:
         if self.refused or not self.figure.is_known:
             return "–"
         return _compare_with_interval(
-            self.forecast_energy.low_joules, self.figure.joules, self.forecast_energy.high_joules
+            self.predicted_energy.low_joules, self.figure.joules, self.predicted_energy.high_joules
         )
 
     @property
     def time_verdict(self) -> str:
         """Return whether the interval of the time holds what came out."""
-        if self.refused or self.forecast_seconds is None or self.seconds is None:
+        if self.refused or self.predicted_seconds is None or self.seconds is None:
             return "–"
-        return _compare_with_interval(self.forecast_seconds[1], self.seconds, self.forecast_seconds[2])
+        return _compare_with_interval(self.predicted_seconds[1], self.seconds, self.predicted_seconds[2])
 
 
 @dataclass(frozen=True)

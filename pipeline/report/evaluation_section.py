@@ -366,11 +366,11 @@ def summarize_checkpoint_differences(reader: RunReader) -> Json:
         if "right_in_a_alone" in row and row["detectable_difference"] is not None
     ]
 
-    def relative_size(row: Json) -> float:
+    def ratio_to_detectable_difference(row: Json) -> float:
         return abs(row["difference"]) / row["detectable_difference"] if row["detectable_difference"] else 0.0
 
     return {
-        "rows": sorted(real, key=relative_size, reverse=True),
+        "rows": sorted(real, key=ratio_to_detectable_difference, reverse=True),
         "detectable": (min(detectable), max(detectable)) if detectable else None,
         "compared": len(comparisons) - len(of_seeds),
         "real": len(real) - real_of_seeds,

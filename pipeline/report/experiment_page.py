@@ -56,13 +56,13 @@ def summarize_experiment(
             label = name_combination(cell["values"]) or page.base
             combinations.append({"values": cell["values"], "label": label, "cells": []})
         combinations[-1]["cells"].append(cell)
-    losses = {} if page.texts_differ else _read_document_losses(reader, cells)
+    losses = {} if page.training_texts_differ else _read_document_losses(reader, cells)
     by_document = _compare_by_document(losses, combinations, page)
     rows = [*by_document, *_compare_combinations(reader, combinations, page)]
     add_corrected_cell_p_values(rows, page.alpha)
     loss = next((key for key in SCORES if any(cell[key] is not None for cell in cells)), "loss")
     has_metric = page.metrics[:1] not in ([], [f"{VALIDATION}/{BITS}"])
-    key = "score" if has_metric or page.texts_differ else loss
+    key = "score" if has_metric or page.training_texts_differ else loss
     _rank_combinations(combinations, key, page.alpha)
     return {
         "name": name,
@@ -90,7 +90,7 @@ def summarize_experiment(
         "loss_title": SCORES[loss],
         "charts": _draw_loss_curves(combinations, sorted({loss, "loss"}, key=[*SCORES].index), gettext),
         "figures": draw_figure_charts(cells, gettext),
-        "score": page.metrics[0] if has_metric else gettext(NO_SCORE if page.texts_differ else SCORES[key]),
+        "score": page.metrics[0] if has_metric else gettext(NO_SCORE if page.training_texts_differ else SCORES[key]),
         "higher_is_better": any(cell["score"] and cell["score"]["higher_is_better"] for cell in cells),
         "rounded": max((abs(cell.rounded) for cell in page.cells), default=0.0),
     }
@@ -108,12 +108,12 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
     def last_value(key: str) -> Any:
         return next((line[key] for line in reversed(steps) if line.get(key) is not None), None)
 
-    def median_value(key: str) -> float | None:
+    def median_over_steps(key: str) -> float | None:
         values = [line[key] for line in steps if line.get(key) is not None]
         return median(values) if values else None
 
     outcome = NOT_RUN if cell.refused else ended["status"] if ended else FINISHED
-    speed, processes = median_value("tokens_per_second"), counts[-1].get("world_size") if counts else None
+    speed, processes = median_over_steps("tokens_per_second"), counts[-1].get("world_size") if counts else None
     joules = account.training.get(cell.name, {}).values()
     return {
         "name": cell.name,
@@ -135,7 +135,7 @@ def _summarize_cell(reader: RunReader, cell: Cell, page: ExperimentPage, account
         "score": _find_deciding_score(results[-1].content["tasks"], page) if results and outcome == FINISHED else None,
         "tokens_per_second": speed,
         "tokens_per_second_per_device": speed / processes if speed and processes else None,
-        "model_flops_utilization": median_value("model_flops_utilization"),
+        "model_flops_utilization": median_over_steps("model_flops_utilization"),
         "memory_bytes": max((line["memory_bytes"] for line in steps if line.get("memory_bytes")), default=None),
         "step_joules": median(joules) if joules else None,
         "energy": sum_energy(

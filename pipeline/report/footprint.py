@@ -351,7 +351,7 @@ def compute_footprint(
     )
 
 
-def list_energy_sums(account: EnergyAccounting) -> list[tuple[str, EnergyFigure]]:
+def list_energy_total_checks(account: EnergyAccounting) -> list[tuple[str, EnergyFigure]]:
     """Return what must add up to the total: the parts in words, and their sum; nothing where nothing is known."""
     parts = {
         "steps + idle + Snakemake's own": [*account.steps.values(), account.idle, account.snakemake],

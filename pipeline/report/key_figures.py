@@ -17,7 +17,7 @@ from pipeline.core.job_records import Record
 from pipeline.core.markup import format_bytes, format_number, use_minus_sign
 from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amount_formatting
-from pipeline.report.footprint import Footprint, list_energy_sums
+from pipeline.report.footprint import Footprint, list_energy_total_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
 
 ATTEMPTS, RECORDS, ENERGY = f"{layout.ATTEMPTS}/", f"{layout.RECORDS}/", layout.ENERGY_ACCOUNT
@@ -359,7 +359,7 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[ConservationCheck]:
         figures = f"{unit.format(total.joules, 4)} {unit.name} = {unit.format(sum_, 4)} {unit.name}"
         return ConservationCheck(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
 
-    sums = list_energy_sums(account)
+    sums = list_energy_total_checks(account)
     for what, parts in sums:
         yield check(what, parts.joules)
     if sums:

@@ -93,7 +93,7 @@ class Axis:
         start, end = self.pieces[index]
         return self.lefts[index] + (min(max(time, start), end) - start) * self.scale
 
-    def split_into_bins(self, boundaries: Sequence[float]) -> list[Span]:
+    def make_time_bins(self, boundaries: Sequence[float]) -> list[Span]:
         """Return the spans between the boundaries; where they are too many for a screen, as many equal ones."""
         if len(boundaries) <= MAXIMUM_POINTS + 1:
             return [*pairwise(boundaries)]
@@ -135,7 +135,7 @@ class Axis:
 def _average_power(name: str, moments: Sequence[NodePowerPeriod], axis: Axis) -> Panel:
     """Return the mean power of each bin: all joules of the moments are in it, and none twice."""
     edges = sorted({time for moment in moments for time in (moment.started, moment.ended)})
-    bins = axis.split_into_bins(edges)
+    bins = axis.make_time_bins(edges)
     starts = [start for start, _ in bins]
     joules: list[dict[str, float]] = [{} for _ in bins]
     for moment in moments:

@@ -252,7 +252,7 @@ def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
     valid = valid_attempts(reader)
     cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in reader.unreadable)
 
-    def is_cut_off(attempt: Attempt) -> bool:
+    def has_unreadable_record(attempt: Attempt) -> bool:
         return f"{attempt.name}.json".startswith(cut_off)
 
     lost = []
@@ -263,7 +263,7 @@ def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
         if status == "running" and not attempt.ended:
             status = "killed"
         if status == "finished":
-            status = "finished, but its record cannot be read" if is_cut_off(attempt) else REPLACED_ATTEMPT
+            status = "finished, but its record cannot be read" if has_unreadable_record(attempt) else REPLACED_ATTEMPT
         lost.append(LostAttempt(attempt, status))
     return lost
 

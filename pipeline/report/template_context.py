@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.job_records import Record
-from pipeline.core.settings import flatten_settings, merge_settings
+from pipeline.core.settings import flatten_settings, merge_operation_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
 from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy
 from pipeline.report import charts, power_timeline, training_section
@@ -16,7 +16,7 @@ from pipeline.report.data_section import (
     count_tokens_by_license,
     list_languages,
     list_removals,
-    source_licenses,
+    source_level_licenses,
     summarize_corpus,
     summarize_sources,
 )
@@ -34,7 +34,7 @@ from pipeline.report.evaluation_section import (
     tabulate_scores,
 )
 from pipeline.report.footprint import compute_footprint, group_power_models, list_meters
-from pipeline.report.jobs_section import group_machines, list_libraries, list_library_differences, summarize_slurm_jobs
+from pipeline.report.jobs_section import group_machines, list_libraries, list_lock_differences, summarize_slurm_jobs
 from pipeline.report.key_figures import list_conservation_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
@@ -61,7 +61,7 @@ def summarize_model(
     planned = reader.plan.content.get("models")
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = counts.get("parameters") or (estimate or {}).get("parameters")
-    recorded = merge_settings(last.settings, last.operation) if last else {}
+    recorded = merge_operation_settings(last.settings, last.operation) if last else {}
     read, seed = reader.find_token_index(segments), recorded.get("seed")
     index, training = read.content if read else {}, recorded.get("training") or {}
     energy = sum_energy(
@@ -168,9 +168,9 @@ def build_template_context(
         ),
         "slurm": summarize_slurm_jobs(reader),
         "machines": group_machines(reader),
-        "other_than_lock": list_library_differences(reader),
+        "other_than_lock": list_lock_differences(reader),
         "sources": summarize_sources(reader),
-        "source_licenses": source_licenses(reader),
+        "source_level_licenses": source_level_licenses(reader),
         "tokens_by_license": count_tokens_by_license,
         "languages": list_languages(reader, settings),
         "corpora": [summarize_corpus(statistics, reader.later_suites) for statistics in reader.statistics],

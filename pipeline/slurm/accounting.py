@@ -148,7 +148,7 @@ def _collect_cluster(
     if not over:
         return 0, []
     node_processors = query_cpu_counts()
-    answers = job_energy.query_meters(over, ear_expected=has_ear)
+    answers = job_energy.query_meter_readings(over, ear_expected=has_ear)
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
         path = folder / f"{prefix}{number}.json"

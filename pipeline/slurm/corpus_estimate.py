@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.core.output_archives import FEWEST_FILES, is_archived
+from pipeline.core.output_archives import FEWEST_FILES, is_archivable
 from pipeline.forecast.corpus_size_and_time import (
     JOIN_SHARES,
     CorpusSize,
@@ -235,7 +235,7 @@ class CorpusPlan:
 
 
 def _is_small(output: Output) -> bool:
-    return is_archived(output.place)
+    return is_archivable(output.place)
 
 
 def count_free_files(folder: Path) -> int | None:

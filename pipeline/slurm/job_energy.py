@@ -55,7 +55,7 @@ class JobEnergy(NamedTuple):
     final: bool
 
 
-def query_meters(jobs: list[str], *, ear_expected: bool = False) -> MeterAnswers:
+def query_meter_readings(jobs: list[str], *, ear_expected: bool = False) -> MeterAnswers:
     """Query all meters of the cluster for these jobs; `ear_expected` says that the platform's file has EAR."""
     failures, plugin = [], parse_energy_plugin(query_configuration())
     if plugin is None:

@@ -119,7 +119,7 @@ def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
         InputError: it did not start in time, or failed.
     """
     variables = platform_files.platform_variables(platform.model_dump())
-    environment = {**variables, **job_software.image_variables(platform), **clean_environment()}
+    environment = {**variables, **job_software.container_launch_variables(platform), **clean_environment()}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
@@ -176,7 +176,9 @@ def check_network(platform: Platform, srun: Sequence[str]) -> SiteFinding:
     return SiteFinding(answer["right"], what, "the sum was wrong: report it to the site")
 
 
-def check_run(config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None) -> None:
+def check_run_requirements(
+    config: Config, *, slurm: bool, modules: bool, launched: Mapping[str, str | None] | None = None
+) -> None:
     """Check what the jobs of a run need of Slurm and of environment modules.
 
     Args:
@@ -206,11 +208,11 @@ def _run_findings(config: Config, slurm: bool, modules: bool) -> Iterator[SiteFi
     yield from site_checks.check_partitions(config.platform, config.slurm.nodes)
     yield from site_checks.check_partition_sizes(config.platform)
     platform = config.platform
-    kinds: list[PartitionKind] = sorted({platform.partition_kind(kind) for kind in get_args(PartitionKind)})
+    kinds: list[PartitionKind] = sorted({platform.partition_for_work(kind) for kind in get_args(PartitionKind)})
     wanted = {kind: config.job_options(kind) for kind in kinds}
     for account in dict.fromkeys(options.account for options in wanted.values()):
         yield site_checks.check_account(account)
-    trains = platform.partition_kind("gpu")
+    trains = platform.partition_for_work("gpu")
     for kind, options in wanted.items():
         nodes = config.slurm.nodes if kind == trains else 1
         yield site_checks.check_submission(kind, platform.partitions.get(kind), options, nodes)

@@ -228,7 +228,7 @@ class StepResources:
 
     def _partition(self, kind: PartitionKind) -> Partition | None:
         """Return the partition that work of a kind goes to; None if the platform's file has no partitions."""
-        return self.config.platform.partitions.get(self.config.platform.partition_kind(kind))
+        return self.config.platform.partitions.get(self.config.platform.partition_for_work(kind))
 
     def _partition_resources(self, kind: PartitionKind, *extra: str, constraint: str | None = None) -> dict[str, Any]:
         """Return partition, account, QOS, constraint, reservation, smallest billed allocation, and options of sbatch.
@@ -251,7 +251,7 @@ class StepResources:
         return {key: value for key, value in placed.items() if value}
 
     def _job_options(self, kind: PartitionKind) -> JobOptions:
-        return self.config.job_options(self.config.platform.partition_kind(kind))
+        return self.config.job_options(self.config.platform.partition_for_work(kind))
 
     def _sbatch_options(self, kind: PartitionKind, *extra: str, policy: str | None = None) -> str:
         """Return the options of sbatch; those of an energy policy replace those of EAR.

@@ -17,7 +17,7 @@ import yaml
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
-from pipeline.slurm.executor.slurm_commands import judge_batch, query_configuration
+from pipeline.slurm.executor.slurm_commands import query_configuration, validate_batch
 from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_minutes, parse_state
 from pipeline.slurm.site_checks import run_command
 
@@ -50,7 +50,7 @@ class PartitionDescription:
     architecture: str
     refusal: str
 
-    def format_entry(self) -> str:
+    def format_partition_entry(self) -> str:
         """Return the partition as an entry of `partitions` in YAML."""
         sizes = {"cpus": self.cpus, "memory_megabytes": self.memory_megabytes, "gpus": self.gpus}
         written = ", ".join(f"{key}: {value}" for key, value in sizes.items() if value)
@@ -107,7 +107,7 @@ def _describe_partition(
     gpus = count_gpus(node.get("Gres", ""))
     words = [f"--partition={name}", "--nodes=1", "--time=1", *([f"--gres=gpu:{gpus}"] if gpus else [])]
     words += [f"--account={account}"] if account else []
-    answer = judge_batch(words)
+    answer = validate_batch(words)
     gpu_type = re.search(r"gpu:([^:(,]*[^\d:(,][^:(,]*)", node.get("Gres", ""))
     return PartitionDescription(
         name=name,
@@ -155,7 +155,7 @@ def choose_partitions(partitions: list[PartitionDescription]) -> dict[str, Parti
     return {kind: one for kind, one in chosen.items() if one}
 
 
-def find_device(gpu_type: str) -> str | None:
+def find_device_backend(gpu_type: str) -> str | None:
     """Return `rocm` or `cuda` for the type of a GPU in Slurm, such as mi250 or h100; None if it does not say."""
     if _AMD.search(gpu_type):
         return "rocm"
@@ -177,10 +177,10 @@ def describe_site(date: str, account: str | None = None) -> dict[str, str]:
     lines = [f"  # By sinfo and scontrol show partition, {date}."]
     lines += [] if "cpu" in chosen else ["  # All partitions have GPUs: name one here for CPU work as well."]
     for kind, one in chosen.items():
-        lines += [f"  # {one.format_facts()}.", f"  {kind}: {one.format_entry()}"]
+        lines += [f"  # {one.format_facts()}.", f"  {kind}: {one.format_partition_entry()}"]
     others = [one for one in partitions if one not in chosen.values()]
     lines += ["  # Others:"] if others else []
-    lines += [f"  # {one.format_entry()}  # {one.format_facts()}" for one in others]
+    lines += [f"  # {one.format_partition_entry()}  # {one.format_facts()}" for one in others]
     known = {"partitions": "\n".join(["partitions:", *lines])} if chosen else {}
     if "gpu" in chosen:
         known |= _describe_devices(chosen["gpu"])
@@ -188,7 +188,7 @@ def describe_site(date: str, account: str | None = None) -> dict[str, str]:
 
 
 def _describe_devices(gpu: PartitionDescription) -> dict[str, str]:
-    device = find_device(gpu.gpu_type)
+    device = find_device_backend(gpu.gpu_type)
     by_type = f"# by its GPUs' type in Slurm, {gpu.gpu_type}"
     found = {"device": f"device: {device} {by_type}"} if device else {}
     threads = " --threads-per-core=1" if gpu.cpus != gpu.cores else ""

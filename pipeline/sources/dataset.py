@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.raw_documents import FieldNames, RawRecord, list_columns, make_raw_documents, oversized_record
+from pipeline.sources.raw_documents import (
+    FieldNames,
+    RawRecord,
+    format_column_names,
+    make_raw_documents,
+    oversized_record,
+)
 from pipeline.sources.settings import DatasetSettings
 from pipeline.sources.source_units import PartWriter
 
@@ -62,7 +68,7 @@ def _read_dataset(settings: DatasetSettings, keys: FieldNames, cache: Path) -> A
         if columns is not None and keys.text not in columns:
             raise InputError(
                 f"source {settings.source}: {dataset.name} has no column {keys.text!r}: "
-                f"set text_key of the source to one of {list_columns(columns)}"
+                f"set text_key of the source to one of {format_column_names(columns)}"
             )
         top_level = dict.fromkeys(key if key in (columns or []) else key.partition(".")[0] for key in keys.all_fields)
         wanted = [column for column in top_level if column in (columns or [])]

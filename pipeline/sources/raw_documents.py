@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pipeline.core.errors import InputError
 from pipeline.sources.character_encodings import KnownBy
-from pipeline.sources.spdx_licenses import format_license_field
+from pipeline.sources.spdx_licenses import stringify_license_field
 
 # Why a record has no usable text.
 Unreadable = Literal[
@@ -163,7 +163,7 @@ def make_raw_documents(
                 "date": iso_date(get_field(fields, keys.date)),
             }
             attributes["license"] = next(
-                filter(None, (format_license_field(get_field(fields, key)) for key in keys.license_fields)), None
+                filter(None, (stringify_license_field(get_field(fields, key)) for key in keys.license_fields)), None
             )
             attributes["language"] = _first_text(get_field(fields, keys.language)) if keys.language else None
         attributes |= {"encoding_known_by": record.encoding_known_by, "decoding_errors": record.decoding_errors}
@@ -244,7 +244,7 @@ def field_text(value: object, key: str, place: str) -> str | None:
         raise InputError(unsupported_type_message(place, key, str(error))) from None
 
 
-def list_columns(names: Sequence[str]) -> str:
+def format_column_names(names: Sequence[str]) -> str:
     """Return the first names of the columns of a table, and how many others it has."""
     more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
     return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"

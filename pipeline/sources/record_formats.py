@@ -24,12 +24,12 @@ from pipeline.sources.raw_documents import (
     COMMON_LICENSE_KEYS,
     FieldNames,
     RawRecord,
+    format_column_names,
     get_field,
-    list_columns,
     oversized_record,
 )
-from pipeline.sources.spdx_licenses import format_license_field
-from pipeline.sources.table_formats import get_column, open_table, present_keys, read_table, to_python_value
+from pipeline.sources.spdx_licenses import stringify_license_field
+from pipeline.sources.table_formats import get_column, keys_with_columns, open_table, read_table, to_python_value
 
 # By extension: how a file is read. Only a table is not also read compressed.
 _FORMATS = {
@@ -138,7 +138,7 @@ class _CsvLines:
     Memory is bounded by the limit: a larger row raises _OversizedRow once and is skipped to its closing mark.
 
     Attributes:
-        count, size: the lines and bytes of the row since `start_row`.
+        count, size: the lines and bytes of the row since `reset_row_counters`.
         position: of the last chunk that was read, in bytes.
     """
 
@@ -147,7 +147,7 @@ class _CsvLines:
         self._limit = limit
         self.count = self.size = self.position = 0
 
-    def start_row(self) -> None:
+    def reset_row_counters(self) -> None:
         self.count = self.size = 0
 
     def __iter__(self) -> _CsvLines:
@@ -204,7 +204,7 @@ def _check_columns(path: Path, names: list[str], text_key: str | None) -> None:
         near = next((name for name in names if name.casefold() == text_key.casefold()), None)
         there = f", but {near!r}" if near else ""
         are_names = all(map(COLUMN_NAME.fullmatch, names))
-        columns = f" ({list_columns(names)})" if are_names else ""
+        columns = f" ({format_column_names(names)})" if are_names else ""
         raise InputError(
             f"{path} has no column {text_key!r}{there} among its {len(names)}{columns}: set text_key of the source to "
             "the column with the texts, or write the names of the columns into the first line"
@@ -240,7 +240,7 @@ def read_csv(source: Iterator[Chunk], path: Path, limit: int, text_key: str | No
     _check_columns(path, names, text_key)
     number = 0
     while True:
-        lines.start_row()
+        lines.reset_row_counters()
         try:
             row = next(rows)
         except StopIteration:
@@ -298,7 +298,7 @@ def _csv_license_values(path: Path, compression: str, limit: int) -> Iterator[An
 
 def _table_license_values(path: Path) -> Iterator[Any]:
     with open_table(path) as table:
-        present = present_keys(table.schema, [*COMMON_LICENSE_KEYS])
+        present = keys_with_columns(table.schema, [*COMMON_LICENSE_KEYS])
         for batch, _ in table.batches(present) if present else ():
             for key in present:
                 for cell in get_column(batch, key):
@@ -325,5 +325,5 @@ def states_license(path: Path, name: str, limit: int) -> bool:
             values = _table_license_values(path)
         else:  # a text or a page has no fields
             return False
-        return any(format_license_field(value) for value in values)
+        return any(stringify_license_field(value) for value in values)
     return False

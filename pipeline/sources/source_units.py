@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import path_hint, substitute_data_folder
+from pipeline.core.job_command_lines import folder_hint, substitute_data_folder
 from pipeline.sources.decompression import Damage, DamagedFile
 from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import Source
@@ -50,7 +50,7 @@ def count_file_parts(size: int, unit_bytes: int) -> int:
     return max(-(-size // unit_bytes), 1)
 
 
-def file_number(name: str) -> str:
+def stable_file_number(name: str) -> str:
     """Return the number of a split file, at most 12 digits, which depends only on its name."""
     return str(1 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % (10**12 - 1))
 
@@ -195,7 +195,9 @@ def divide_files(
             divided.setdefault(str(assign_unit(name, units)), {})[name] = path
         for part in range(count) if count > 1 else ():
             # The file's number and five digits of the part, so that no other file moves it.
-            divided[f"{file_number(name)}{part:05d}"] = {name: parts / file_number(name) / part_name(part)}
+            divided[f"{stable_file_number(name)}{part:05d}"] = {
+                name: parts / stable_file_number(name) / part_name(part)
+            }
     return dict(sorted(divided.items(), key=lambda item: int(item[0])))
 
 
@@ -258,7 +260,7 @@ class SourceUnits:
         large: dict[str, tuple[str, int]] = {}
         for name, size in self.sizes.items() if self.source.dataset is None else ():
             if (parts := count_file_parts(size, self.source.unit_bytes)) > 1:
-                if (number := file_number(name)) in large:
+                if (number := stable_file_number(name)) in large:
                     raise InputError(
                         f"source {self.source.name}: {name} and {large[number][0]} get the same number: rename one"
                     )
@@ -331,7 +333,7 @@ def list_files(pattern: str) -> dict[str, Path]:
         files[path.relative_to(base).as_posix()] = path
     if not files:
         raise InputError(
-            f"no file matches {pattern}{path_hint(pattern)}: correct the path of the source, or fetch its files"
+            f"no file matches {pattern}{folder_hint(pattern)}: correct the path of the source, or fetch its files"
         )
     return dict(sorted(files.items()))
 

@@ -91,7 +91,7 @@ def suggest_license(written: str) -> str | None:
     """
     from packaging.licenses._spdx import LICENSES
 
-    if not written.strip() or (license := parse_license(written.strip(), {})):
+    if not written.strip() or (license := normalize_license(written.strip(), {})):
         return license if written.strip() else None
     elements = _parse_creative_commons_name(written)
     name = re.escape(f"CC-{elements[0]}" if elements else "-".join(_split_name(written)))
@@ -134,7 +134,7 @@ _ADDRESSES = {
 }
 
 
-def format_license_field(value: Any) -> str | None:
+def stringify_license_field(value: Any) -> str | None:
     """Return the license field of a row as a string, as JSON for lists and objects; None for an empty value."""
     if isinstance(value, float) and value != value:  # NaN, a missing value in data frames
         return None
@@ -158,7 +158,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def parse_license(written: str, names: Mapping[str, str]) -> str | None:
+def normalize_license(written: str, names: Mapping[str, str]) -> str | None:
     """Return a license as a canonical SPDX expression; None if it is not understood.
 
     The licenses of a list all apply and are joined by AND. An object, such as Wikimedia's, is parsed by its identifier,
@@ -190,7 +190,7 @@ def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
         licenses = {_parse_value(part, names) for part in value if not _is_empty(part)}
         parts = [f"({part})" if part and " OR " in part and len(licenses) > 1 else part for part in licenses]
         return None if None in licenses else canonical_license(" AND ".join(sorted(map(str, parts))))
-    return parse_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
+    return normalize_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
 
 
 def _parse_name_or_url(text: str) -> str | None:

@@ -16,7 +16,7 @@ from pipeline.sources.decompression import DamagedFile, ExpansionLimit, raise_di
 from pipeline.sources.raw_documents import (
     FieldNames,
     RawRecord,
-    list_columns,
+    format_column_names,
     oversized_record,
     unsupported_type_message,
 )
@@ -157,9 +157,10 @@ def read_table(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
         present = table.schema.names
         if keys.text not in present:
             raise InputError(
-                f"{path} has no column {keys.text!r}: set text_key of the source to one of {list_columns(present)}"
+                f"{path} has no column {keys.text!r}: set text_key of the source to one of "
+                f"{format_column_names(present)}"
             )
-        columns = present_keys(table.schema, keys.all_fields)
+        columns = keys_with_columns(table.schema, keys.all_fields)
         check_column_types(path, table.schema, [keys.id, keys.url, keys.holder])
         for batch, position in table.batches(columns):
             for record in _read_rows(batch, columns, keys, limit, number, position):
@@ -168,7 +169,7 @@ def read_table(path: Path, keys: FieldNames, limit: int) -> Iterator[RawRecord]:
             number += batch.num_rows
 
 
-def present_keys(schema: pa.Schema, wanted: list[str]) -> list[str]:
+def keys_with_columns(schema: pa.Schema, wanted: list[str]) -> list[str]:
     """Return the keys that name a column or a field of a column."""
     return [key for key in wanted if _get_type(schema, key) is not None]
 
@@ -187,7 +188,7 @@ def check_column_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
     Raises:
         InputError: a column has another type.
     """
-    for key in present_keys(schema, keys):
+    for key in keys_with_columns(schema, keys):
         kind: Any = _get_type(schema, key)
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not any(is_kind(value) for is_kind in _WITH_TEXT) and not isinstance(value, pa.UuidType):
@@ -195,7 +196,7 @@ def check_column_types(path: Path, schema: pa.Schema, keys: list[str]) -> None:
 
 
 def get_column(batch: pa.RecordBatch, key: str) -> pa.Array:
-    """Return the column of a key from `present_keys`, shape (rows,)."""
+    """Return the column of a key from `keys_with_columns`, shape (rows,)."""
     if key in batch.schema.names:
         return batch.column(key)
     head, *rest = key.split(".")

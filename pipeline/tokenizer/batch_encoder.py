@@ -12,7 +12,7 @@ Proof: let both have the same tokens of a piece until tiktoken merges x and y, w
 crossed the borders of t, so the merges within t are the first ones that the bytes of t alone undergo. These end with t
 by 2, and their last merge joins two tokens; here two are left, x and y, so (x, y) is a merge, of the same rank by 1. A
 piece that is a token becomes it by 2. Byte-pair encoding as it is trained has both properties: a merge is learned from
-such a state. `explain_difference` checks them for each token of a file.
+such a state. `explain_tiktoken_mismatch` checks them for each token of a file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BatchEncoder:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         content = json.loads(encoder.tokenizer.to_str())
-        self.reason = explain_difference(content, encoder.tokenizer)
+        self.reason = explain_tiktoken_mismatch(content, encoder.tokenizer)
         self.exceptions: list[int] = []
         self.threads = 1
         if self.reason is None:
@@ -125,7 +125,7 @@ def _count_threads() -> int:
     return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
 
 
-def explain_difference(content: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
+def explain_tiktoken_mismatch(content: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
     """Return why tiktoken may give other ids than a tokenizer; None if it gives the same.
 
     Args:

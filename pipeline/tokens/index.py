@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import SOURCE_LICENSE
-from pipeline.tokens.memory_mapped_shards import Group, MappedShard, encode_batch_places, read_group
+from pipeline.tokens.memory_mapped_shards import Group, MappedShard, encode_batch_places, read_group_key
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
 from pipeline.tokens.token_reader import TokenReader
@@ -93,7 +93,7 @@ def _describe_shard(
     grouped_by = metadata["grouped_by"].split(",")
     for _, batch in batches:
         lengths = pc.list_value_length(batch.column("tokens")).to_pylist()
-        group = read_group(batch)
+        group = read_group_key(batch)
         named = dict(zip(grouped_by, group, strict=True))
         counts = ranges.setdefault(group, {**named, **dict.fromkeys(COUNTS, 0)})
         for name, number in zip(COUNTS, (batch.num_rows, sum(lengths), pc.sum(batch["bytes"]).as_py()), strict=True):

@@ -102,7 +102,7 @@ def map_record_batches(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]
     return shard.metadata, [batch for _, batch in shard.read_record_batches()]
 
 
-def read_group(batch: pa.RecordBatch) -> Group:
+def read_group_key(batch: pa.RecordBatch) -> Group:
     """Return the source, language and strata of a nonempty record batch."""
     return tuple(batch.column(name)[0].as_py() for name in batch.schema.metadata[b"grouped_by"].decode().split(","))
 

@@ -122,7 +122,7 @@ class Sampler:
     def data_step(self, step: int) -> int:
         return data_step_after_skips(step, self.skips)
 
-    def global_batch_sequences(self, step: int) -> Integers:
+    def global_batch_sequence_numbers(self, step: int) -> Integers:
         """Return the sequence numbers of a training step (from 0), (B,), numbered through all streams."""
         return self.order.batch_sequences(self.data_step(step))
 
@@ -143,7 +143,7 @@ class Sampler:
 
     def read_batch(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Integers, Integers]:
         """Return input and target tokens of one rank in a step, each (B / world_size, T), views of one array."""
-        sequences = rank_share(self.global_batch_sequences(step), rank, world_size)
+        sequences = rank_share(self.global_batch_sequence_numbers(step), rank, world_size)
         tokens_BT = self.reader.check_vocabulary(self.read_rows(sequences)).astype(np.int64)
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 

@@ -43,7 +43,7 @@ def run(
     """
     encoder = load_encoder(tokenizer)
     batch_encoder = BatchEncoder(encoder)
-    hash_range = shard_hash_range(settings.shard, settings.shards)
+    hash_range = compute_shard_hash_range(settings.shard, settings.shards)
     with (
         _ShardWriter(train, "train", encoder, settings) as train_writer,
         _ShardWriter(validation, "validation", encoder, settings) as validation_writer,
@@ -77,7 +77,7 @@ def run(
     return {**counts, "encoding": batch_encoder.describe()}
 
 
-def shard_hash_range(shard: int, shards: int) -> tuple[int, int]:
+def compute_shard_hash_range(shard: int, shards: int) -> tuple[int, int]:
     """Return the first and last id_hash with `id_hash * shards >> 64 == shard`."""
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 

@@ -123,7 +123,7 @@ def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: in
 
 
 @cached_njit
-def token_ending_lengths(vocabulary: TokenBytes, text: Bytes) -> Integers:
+def longest_token_suffix_lengths(vocabulary: TokenBytes, text: Bytes) -> Integers:
     """Return, for each byte of a text and its end, how many bytes before it can be the end of a token."""
     reach = np.zeros(len(text) + 1, dtype=np.int64)
     for end in range(1, len(text) + 1):
@@ -248,7 +248,7 @@ def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reac
 
 
 @cached_njit
-def find_token_occurrences(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
+def find_single_token_occurrences(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
     """Return the number of occurrences of a token with the bytes `text`; write positions to `found`.
 
     Raises:

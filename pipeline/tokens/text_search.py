@@ -66,7 +66,7 @@ class TextSearch:
         self._shards: list[suffix_search.SuffixArray] = []
         by_number = {path.stem: path for path in suffixes or ()}
         for number, entry in enumerate(json.loads(index.read_text(encoding="utf-8"))["train"]["shards"]):
-            row = self.reader.shard_row(number)
+            row = self.reader.select_shard_row(number)
             path = by_number.get(str(number), index.parent / "suffixes" / f"{number}.arrow")
             order = open_suffix_array(path, entry["sha256"], row.tokens)
             self.rows.append(row)
@@ -114,7 +114,7 @@ class TextSearch:
             raise InputError("the text holds half a character: give it in UTF-8") from None
         letters = np.frombuffer(content, dtype=np.uint8)
         reach, ends = (
-            suffix_search.token_ending_lengths(self._vocabulary, letters),
+            suffix_search.longest_token_suffix_lengths(self._vocabulary, letters),
             np.zeros(len(content), dtype=np.int64),
         )
         with _altered_array_as_error():
@@ -150,9 +150,10 @@ class TextSearch:
     def _token_positions(self, shard: suffix_search.SuffixArray, number: int) -> Integers:
         word = np.frombuffer(self._words[number], dtype=np.uint8)
         positions = np.empty(
-            suffix_search.find_token_occurrences(shard, word, number, np.empty(0, dtype=np.int64)), dtype=np.int64
+            suffix_search.find_single_token_occurrences(shard, word, number, np.empty(0, dtype=np.int64)),
+            dtype=np.int64,
         )
-        suffix_search.find_token_occurrences(shard, word, number, positions)
+        suffix_search.find_single_token_occurrences(shard, word, number, positions)
         return positions
 
     def _find_positions(

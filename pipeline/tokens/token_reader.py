@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_each_file
-from pipeline.tokens.memory_mapped_shards import Group, Integers, MappedShard, decode_batch_places, read_group
+from pipeline.tokens.memory_mapped_shards import Group, Integers, MappedShard, decode_batch_places, read_group_key
 
 
 class TokenRow:
@@ -53,10 +53,10 @@ class TokenRow:
         offsets = [self._batch(number).column("tokens").offsets.to_numpy()[:-1] + start for number, start in starts]
         return np.concatenate([np.empty(0, dtype=np.int64), *offsets])
 
-    def map_documents(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def compute_per_document(self, values: Callable[[pa.RecordBatch, Group], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return the concatenated results of a function of each record batch and its group, one value per document."""
         batches = map(self._batch, range(len(self._table)))
-        return np.concatenate([values(batch, read_group(batch)) for batch in batches])
+        return np.concatenate([values(batch, read_group_key(batch)) for batch in batches])
 
     def slices(self, start: int, length: int) -> list[npt.NDArray[np.unsignedinteger[Any]]]:
         """Return the tokens start … start+length-1 as read-only views, one per record batch.
@@ -182,7 +182,7 @@ class TokenReader(TokenRow):
             )
         return tokens
 
-    def shard_row(self, shard: int) -> TokenRow:
+    def select_shard_row(self, shard: int) -> TokenRow:
         return self._select_batches(f"shard {shard}", self._table[:, 0] == shard)
 
     def join_groups(self, wanted: Callable[[Group], bool]) -> TokenRow:

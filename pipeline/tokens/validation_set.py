@@ -50,9 +50,9 @@ class ValidationSet:
                 "validation_every to 0"
             )
         self.groups: list[Group] = sorted(reader.groups)
-        group_D = reader.map_documents(lambda batch, group: np.full(batch.num_rows, self.groups.index(group)))
-        hash_D = reader.map_documents(lambda batch, _: batch.column("id_hash").to_numpy())
-        bytes_D = reader.map_documents(lambda batch, _: batch.column("bytes").to_numpy())
+        group_D = reader.compute_per_document(lambda batch, group: np.full(batch.num_rows, self.groups.index(group)))
+        hash_D = reader.compute_per_document(lambda batch, _: batch.column("id_hash").to_numpy())
+        bytes_D = reader.compute_per_document(lambda batch, _: batch.column("bytes").to_numpy())
         starts_D = reader.document_starts
         lengths_D = np.diff(starts_D, append=reader.tokens)
         self.split_documents, self.split_tokens = len(starts_D), int((lengths_D - 1).sum())
@@ -90,7 +90,7 @@ class ValidationSet:
             "of_tokens": self.split_tokens,
         }
 
-    def predicted_pairs(self) -> Iterator[tuple[Integers, Integers]]:
+    def iterate_predicted_pairs(self) -> Iterator[tuple[Integers, Integers]]:
         """Yield chunks of predicted tokens: the previous token of each, and the tokens; each (N,)."""
         end = int(self._borders[-1])
         for start in range(0, end - 1, TOKENS_PER_READ):

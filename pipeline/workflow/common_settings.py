@@ -12,7 +12,7 @@ from pipeline.core.settings import Pretrained, Settings
 from pipeline.corpus.settings import PersonalData, SignatureSettings
 
 
-def select_matching_values(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
+def select_values_for_settings(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     """Return the values of sections of the configuration for the keys that a step's settings have."""
     return {
         key: getattr(section, key)
@@ -23,7 +23,7 @@ def select_matching_values(settings: type[Settings], *sections: Settings) -> dic
 
 
 def minhash_signature_settings(config: Config, corpus: str) -> SignatureSettings:
-    return SignatureSettings(**select_matching_values(SignatureSettings, config.corpus[corpus].deduplication))
+    return SignatureSettings(**select_values_for_settings(SignatureSettings, config.corpus[corpus].deduplication))
 
 
 def add_names_model_hash(kinds: PersonalData) -> PersonalData:

@@ -22,7 +22,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import planned_settings_digest
+from pipeline.core.job_command_lines import command_settings_digest
 from pipeline.core.job_records import Attempt, FileEntry, Record, Versions, outputs_exist, read_job_files
 from pipeline.core.settings import flatten_settings
 from pipeline.model.settings import Architecture
@@ -186,8 +186,8 @@ class FinishedTraining:
         beginning = ".".join((reused or record.name).split(".")[:4]) + "."
         folder = self.config.run_directory / layout.ATTEMPTS
         attempts, _ = read_job_files(Attempt, [folder / name for name in self._attempts if name.startswith(beginning)])
-        digest = planned_settings_digest(record.command)
-        seconds = sum(one.wall_seconds for one in attempts if planned_settings_digest(one.command) == digest)
+        digest = command_settings_digest(record.command)
+        seconds = sum(one.wall_seconds for one in attempts if command_settings_digest(one.command) == digest)
         return max(record.wall_seconds, seconds) * int(record.counts.get("world_size") or 1) / 3600
 
     @cached_property

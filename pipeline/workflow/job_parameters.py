@@ -146,7 +146,7 @@ class Dag(RunFiles):
             ),
         }
 
-    def record_template(self, step: str) -> str:
+    def record_path_template(self, step: str) -> str:
         """Return the path of a step's record, with its wildcards; %unit is the number of a unit."""
         return self.file(RECORD, job=STEPS[step].job_name_template.replace("{batch}", "%unit"))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.config.configuration import Config
 from pipeline.config.item_files import list_decontamination_item_files
 from pipeline.core.errors import InputError
-from pipeline.core.job_command_lines import path_hint
+from pipeline.core.job_command_lines import folder_hint
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.forecast.calibration import make_forecast_plan
@@ -95,7 +95,7 @@ class PlannedTraining:
             )
 
 
-def plan_training(config: Config, name: str, launch: str | None) -> PlannedTraining:
+def lay_out_training(config: Config, name: str, launch: str | None) -> PlannedTraining:
     """Return a model on the processes that a launch command starts."""
     model, per_node = config.models[name], count_processes_per_node(launch)
     return PlannedTraining(
@@ -170,7 +170,7 @@ def find_training_problems(config: Config, launched: Mapping[str, str | None], *
                 f"run.environment is {config.run.environment}: set float8 to false, or run.environment to cuda"
             )
         try:
-            plan_training(config, name, launch).check_layout_and_memory()
+            lay_out_training(config, name, launch).check_layout_and_memory()
         except InputError as error:
             yield f"models.{name}: {error}"
 
@@ -229,7 +229,7 @@ def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[s
 def _find_training_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
     for name, launch in launched.items():
         try:
-            model = plan_training(config, name, launch)
+            model = lay_out_training(config, name, launch)
             model.check_layout_and_memory()
         except InputError:
             continue
@@ -302,14 +302,14 @@ def _missing_files(config: Config) -> Iterator[str]:
     for source in config.sources:
         if source.opt_out and not Path(config.source_units(source.name).resolve_path(source.opt_out)).is_file():
             yield (
-                f"source {source.name}: there is no opt_out list {source.opt_out}{path_hint(source.opt_out)}: "
+                f"source {source.name}: there is no opt_out list {source.opt_out}{folder_hint(source.opt_out)}: "
                 "correct its path or leave it out"
             )
     for name, corpus in config.corpus.items():
         if corpus.language_model is not None:
             path = config.resolve_data_path("the language model", corpus.language_model.path)
             if not Path(path).is_file():
-                yield f"corpus.{name}.language_model: there is no file {path}{path_hint(path)}: correct its path"
+                yield f"corpus.{name}.language_model: there is no file {path}{folder_hint(path)}: correct its path"
         try:
             config.harmful_content_files(name)
             for source_name in config.corpus_sources(name):
@@ -319,7 +319,7 @@ def _missing_files(config: Config) -> Iterator[str]:
             yield str(error)
     for name in config.evaluation.baselines:
         try:
-            config.baseline_files(name)
+            config.baseline_model_files(name)
         except InputError as error:
             yield str(error)
 

@@ -44,12 +44,12 @@ class CheckpointInputs:
     checkpoints: Any
     startup: Startup
 
-    def all_sources(self) -> list[str]:
+    def sources_complete_inputs(self) -> list[str]:
         """Return the inputs of the checkpoint `sources_complete`."""
         names = [source.name for source in self.dag.config.sources]
         return [self.dag.file(place, source=name) for place in (MANIFEST, SOURCE_UNITS, LISTING) for name in names]
 
-    def sources_file(self) -> str:
+    def sources_complete_file(self) -> str:
         """Return the output of the checkpoint `sources_complete`."""
         return self.dag.file(SOURCES_COMPLETE)
 
@@ -62,7 +62,7 @@ class CheckpointInputs:
         )
         return output
 
-    def imported_model_index(self, step: Step, wildcards: Wildcards) -> Any:
+    def imported_model_token_index(self, step: Step, wildcards: Wildcards) -> Any:
         """Return the index of the tokens of a model that begins with a pretrained one."""
         tokens = self.dag.config.models[wildcards["model"]].tokens
         return self.checkpoints.tokens_index.get(tokens=tokens).output.index
@@ -70,7 +70,7 @@ class CheckpointInputs:
     def tokens_index(self, step: Step, wildcards: Wildcards) -> Any:
         """Return the index of the tokens that a segment is trained on."""
         model, last = wildcards["model"], wildcards["step"]
-        index = self.imported_model_index(step, wildcards)
+        index = self.imported_model_token_index(step, wildcards)
         if sentence := self.dag.finished.describe_changed_tokens(model, int(last)):
             self.startup.warn_once(sentence)
         self.startup.delete_records(self.stale.find_changed_tokens(model, last), "read other tokens")
@@ -157,7 +157,7 @@ class RuleFactory:
             inputs=self._inputs(step),
             outputs={name: self.dag.file(place, job=step.job_name_template) for name, place in BATCH_OUTPUTS.items()}
             if is_batch
-            else made | {"record": self.dag.record_template(step.name)},
+            else made | {"record": self.dag.record_path_template(step.name)},
             log=self.dag.file(LOG, job=step.job_name_template),
             threads=self.units_of_batch if is_batch else step.threads,
             resources=self._resources(step),
@@ -244,7 +244,7 @@ class RuleFactory:
                 add(read.name, self._untracked_param(read))
         if step.instances.units is not None:
             add("units", self._function_of_wildcards(RunFiles.batch_listing_files))
-            add("record", self.dag.record_template(step.name))
+            add("record", self.dag.record_path_template(step.name))
             for output in step.outputs:
                 add(output.name, self.dag.file(output.place, unit="%unit"))
         if step.private:

@@ -62,7 +62,7 @@ class RunFiles(ABC):
         """Return the lists of the records of units, of all batches, in the order of the steps."""
 
     @cached_property
-    def task_files(self) -> list[str]:
+    def task_definition_files(self) -> list[str]:
         """The files of the evaluation tasks, the same for every model."""
         return [str(file) for suite in self.config.suites() for file in list_suite_files(suite)]
 
@@ -94,7 +94,7 @@ class RunFiles(ABC):
         """Return the files of all units of a corpus, in one of its folders."""
         return self.unit_files(place.fill(corpus=corpus), self.config.corpus_sources(corpus))
 
-    def opt_out_source_files(self, place: PathTemplate, corpus: str) -> list[str]:
+    def opt_out_unit_files(self, place: PathTemplate, corpus: str) -> list[str]:
         """Return the files of all units of the sources that have an opt-out list, in a folder of a corpus."""
         return self.unit_files(place.fill(corpus=corpus), self.config.sources_with_opt_out_list())
 

@@ -170,7 +170,7 @@ def _register_release_at_exit(lock: RunLock) -> None:
     """Release the lock when this process ends, also by SIGTERM or SIGHUP."""
     atexit.register(lock.release)
 
-    def release_and_end(number: int, frame: FrameType | None) -> None:
+    def release_lock_and_exit(number: int, frame: FrameType | None) -> None:
         if os.getpid() == lock.holder.process and lock.is_still_held():
             _clear_snakemake_locks(lock.holder, lambda sentence: None)
             lock.release()
@@ -179,7 +179,7 @@ def _register_release_at_exit(lock: RunLock) -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup stays in force
-            signal.signal(number, release_and_end)
+            signal.signal(number, release_lock_and_exit)
 
 
 def acquire_run_lock(run_directory: Path, warn: Warn) -> RunLock:

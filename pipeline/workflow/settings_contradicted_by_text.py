@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.config.configuration_errors import advise_path
+from pipeline.config.configuration_errors import explain_bad_file_path
 from pipeline.config.estimated_genres import OLDER_PRESET
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DATA_PLACEHOLDER
@@ -27,7 +27,7 @@ from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import BROKEN_REASONS, RawDocument, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.source_units import SourceUnits
-from pipeline.sources.spdx_licenses import are_equivalent, parse_license
+from pipeline.sources.spdx_licenses import are_equivalent, normalize_license
 
 SAMPLED_FILES, SAMPLED_DOCUMENTS = 3, 100
 """Files of a source, and documents of each, that are read."""
@@ -202,7 +202,7 @@ def _find_contradicted_licenses(sample: Sample, allowed: float) -> Iterator[str]
         document
         for document in documents
         if document.license is not None
-        and not ((known := parse_license(document.license, {})) and are_equivalent(known, str(source.license)))
+        and not ((known := normalize_license(document.license, {})) and are_equivalent(known, str(source.license)))
     ]
     if len(others) > allowed * len(documents):
         yield (
@@ -256,7 +256,7 @@ def _text_bytes_needed_by_settings(config: Config, corpus: str, models: Collecti
             yield needed, f"models.{name}.training.sequence_length is {length:,}, which needs {needed / 1e6:,.3g} MB"
 
 
-def describe_genre_defaults(config: Config, known: Collection[str] = ()) -> Iterator[str]:
+def describe_estimated_genres(config: Config, known: Collection[str] = ()) -> Iterator[str]:
     """Yield a sentence for each source that gets its genre by a sample, and each corpus that keeps an older default.
 
     Args:
@@ -279,7 +279,7 @@ def find_missing_source_files(config: Config) -> Iterator[str]:
         try:
             _ = config.source_units(source.name).sizes
         except InputError as error:
-            advice = advise_path(source.path) if source.path else None
+            advice = explain_bad_file_path(source.path) if source.path else None
             if source not in waiting:
                 yield f"source {source.name}: {advice}" if advice else str(error)
             elif source is waiting[0]:

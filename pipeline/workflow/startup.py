@@ -31,7 +31,7 @@ from pipeline.job.environment_lock_comparison import Environment
 from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
 from pipeline.workflow import preflight, run_lock, startup_cache
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.settings_contradicted_by_text import describe_genre_defaults
+from pipeline.workflow.settings_contradicted_by_text import describe_estimated_genres
 from pipeline.workflow.snakemake_internals import (
     LOCKS_FOLDER,
     Invocation,
@@ -154,16 +154,16 @@ class Startup:
             self.refuse(find_lock_mismatch)
         dag.record_paths()  # reports a source path without files
         make_forecast_plan(config)  # reports a calibration run that is not a run
-        for scored in config.scored_corpora("quality"):
+        for scored in config.corpora_with_score("quality"):
             config.quality_training_files(scored)  # reports a missing file of seeds
-        for scored in config.scored_corpora("classifiers"):
+        for scored in config.corpora_with_score("classifiers"):
             for name in config.corpus[scored].classifiers:
                 config.classifier_files(scored, name)  # reports a missing file of a model
         # Reports a pretrained model that is missing or has another shape.
         for model in config.models if self.is_main_process else ():
             for turned in config.list_rope_changes(model):
                 self.warn(f"models.{model}: positions turn otherwise than in the model that it begins with: {turned}")
-        _ = dag.task_files  # reports a missing evaluation task
+        _ = dag.task_definition_files  # reports a missing evaluation task
         return dag
 
     def _find_image_environments(
@@ -233,7 +233,7 @@ class Startup:
         if not self.is_main_process:
             return {}
         known = known_genres(last or {})
-        defaults = describe_genre_defaults(dag.config, known)
+        defaults = describe_estimated_genres(dag.config, known)
         old_names = dag.config.origin.describe_deprecations()
         for sentence in [*old_names, *dag.finished.describe_kept_models(), *defaults]:
             self.warn(sentence)
@@ -262,7 +262,7 @@ class Startup:
                 f"{removed[0]}: they are deleted"
             )
             if not self._keeps_files:
-                evidence_attestation.attest_batch_removal(dag.config.run_directory, removed)
+                evidence_attestation.attest_batch_record_removal(dag.config.run_directory, removed)
                 for path in removed:
                     path.unlink(missing_ok=True)
                 run = dag.config.run_directory

@@ -14,7 +14,7 @@ from pipeline.plan.sharding_strategies import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory, trace_until_fit
 from pipeline.pretrain.settings import Training
-from pipeline.workflow.preflight import PlannedTraining, plan_training
+from pipeline.workflow.preflight import PlannedTraining, lay_out_training
 from pipeline.workflow.training_proposals import Asked, propose_settings
 
 PARALLEL_TRACES = 2
@@ -40,13 +40,13 @@ def estimate_training_memory(config: Config, settings: EstimateSettings) -> Memo
 
     The settings of cells of experiments are what is compared, so they have no proposals.
     """
-    models = {name: plan_training(config, name, config.launch) for name in config.models}
+    models = {name: lay_out_training(config, name, config.launch) for name in config.models}
     kind = "gpu" if "gpu" in config.platform.partitions else "cpu"
     requests = {name: _make_trace_request(model, model.training, kind) for name, model in models.items()}
     keys = {name: request.model_dump_json(exclude=SETTINGS_WITHOUT_MEMORY) for name, request in requests.items()}
     asked = {name: _make_asked(config, settings, model) for name, model in models.items()}
     proposing = {
-        name: one for name, one in asked.items() if one.has_proposals() and name not in config.cell_model_names()
+        name: one for name, one in asked.items() if one.can_propose_settings() and name not in config.cell_model_names()
     }
     different = {keys[name]: requests[name] for name in requests if name not in proposing}
     with ThreadPoolExecutor(PARALLEL_TRACES) as pool:

@@ -83,7 +83,7 @@ class Asked(NamedTuple):
         """Return the memory that a proposal may take."""
         return (self.planned.capacity_bytes or 0) * USABLE_SHARE
 
-    def has_proposals(self) -> bool:
+    def can_propose_settings(self) -> bool:
         """Return whether time and memory of a device are known, which proposals need."""
         known = not list_missing_figures(self.model, self.platform, self.planned.processes)
         return known and self.planned.capacity_bytes is not None

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.raw_files_and_commits import compare_code_versions, compare_external_evidence, compare_raw_files
+from pipeline.audit.raw_files_and_commits import (
+    check_recorded_code_versions,
+    compare_files_and_commits,
+    compare_raw_files,
+)
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record
@@ -69,22 +73,22 @@ def test_code_is_compared_with_the_tree_of_its_commit(repository: Path) -> None:
     name = commit(repository, {})
     version = code_version(f"pipeline.{STEP}")
     honest = replace(record(name), step=STEP, code_version=version, file="one.json")
-    assert compare_code_versions([honest]).problems == [] and compare_code_versions([honest]).agreed == 1
+    assert check_recorded_code_versions([honest]).problems == [] and check_recorded_code_versions([honest]).agreed == 1
     other = replace(honest, code_version="0" * 16, file="two.json")
-    assert compare_code_versions([honest, other]).problems == [
+    assert check_recorded_code_versions([honest, other]).problems == [
         f"two.json says that {STEP} ran code {'0' * 16} of commit {name}, but its tree has {version}."
     ]
     edited = (repository / "pipeline/corpus/statistics.py").read_text().replace("def run(", "x = 1\n\n\ndef run(", 1)
     later = commit(
         repository, {"pipeline/corpus/statistics.py": edited.replace("    return ", "    x\n    return ", 1)}
     )
-    assert len(compare_code_versions([replace(honest, git={"commit": later, "dirty": False})]).problems) == 1
+    assert len(check_recorded_code_versions([replace(honest, git={"commit": later, "dirty": False})]).problems) == 1
 
 
 def test_incomparable_evidence_is_counted_but_proves_nothing(repository: Path) -> None:
     own = commit(repository, {"pipeline/__init__.py": ""})
     records = [record(own), record(own, dirty=True), record("f" * 40), record("--output=written")]
-    compared = compare_code_versions(records)
+    compared = check_recorded_code_versions(records)
     assert compared.problems == [] and compared.agreed == 0 and sum(compared.absent.values()) == 4
     assert len(compared.absent) == 4 and not (repository / "written").exists()
 
@@ -92,9 +96,9 @@ def test_incomparable_evidence_is_counted_but_proves_nothing(repository: Path) -
 def asked_for_code(folder: Path, commit: str, **environment: str) -> str:
     """Return the report on the code of a commit in a folder whose own code runs, if it has any."""
     question = (
-        "from pipeline.audit.raw_files_and_commits import compare_code_versions; "
+        "from pipeline.audit.raw_files_and_commits import check_recorded_code_versions; "
         "from tests.audit.test_commit_differences import record; "
-        f"print(compare_code_versions([record({commit!r})]).format_lines()[0])"
+        f"print(check_recorded_code_versions([record({commit!r})]).format_lines()[0])"
     )
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
@@ -143,4 +147,4 @@ def test_verify_reports_a_raw_file_edited_after_the_run(
     assert main(["verify", "results/micro"]) == 1
     assert f"config/corpus/nl_brieven/{letter.name}, a raw file, was changed since" in capsys.readouterr().out
     with pytest.raises(InputError, match="nowhere is no folder"):
-        compare_external_evidence(project.results, Path("nowhere"))
+        compare_files_and_commits(project.results, Path("nowhere"))

@@ -26,7 +26,7 @@ def test_token_is_traced_to_its_raw_file_and_masks_are_recounted(
         text = capsys.readouterr().out
         row, tokens, place = audit.find_token(3, 1, token)
         # Independent check: the batch that the training read has this token at this position.
-        stream, start = audit.sampler.locate(int(audit.sampler.global_batch_sequences(2)[1]))
+        stream, start = audit.sampler.locate(int(audit.sampler.global_batch_sequence_numbers(2)[1]))
         assert audit.sampler.rows[stream].read(start + token, 1)[0] == tokens[place]
         assert f"  token {place} of the {len(tokens)} of document {row['id']}" in text
         assert "proven: the bytes of the index" in text and "its text gives these tokens again" in text

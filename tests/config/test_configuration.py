@@ -19,7 +19,7 @@ from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import step_settings
-from pipeline.workflow.steps.evaluate import STEPS, baseline_files
+from pipeline.workflow.steps.evaluate import STEPS, baseline_model_files
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
 
@@ -205,7 +205,7 @@ def test_branch_of_an_imported_model_has_that_model_as_baseline() -> None:
     assert set(config.baselines()) == {"adopted-base", "adopted-branch", "untrained-drawn"}
     wildcards = {"baseline": "adopted-branch"}
     with pytest.raises(InputError, match=r"models\.base\.pretrained: models/large"):
-        baseline_files(Dag(config), wildcards)
+        baseline_model_files(Dag(config), wildcards)
     step_configuration = step_settings(config, "evaluate.baselines", {"baseline": "adopted-branch"})
     assert step_configuration.model_dump()["untrained_seed"] is None
     assert step_settings(config, "evaluate.differences", {}).model_dump()["seeds"] == [], "they differ in other keys"

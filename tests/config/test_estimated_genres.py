@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.rules.presets import GENRES, PRESETS
 from pipeline.job.run_snapshot import read_newest_snapshot, write_snapshot
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.settings_contradicted_by_text import describe_genre_defaults
+from pipeline.workflow.settings_contradicted_by_text import describe_estimated_genres
 from pipeline.workflow.startup import Startup
 from pipeline.workflow.steps import step_settings
 from tests.corpus.text.test_source_genre_estimate import TEXTS
@@ -58,7 +58,7 @@ def test_source_keeps_the_filter_rules_of_its_sampled_genre(tmp_path: Path) -> N
     write_source(file, TEXTS["laws"])
     config = configure(tmp_path)
     assert filter_rules(config) == GENRES["laws"]
-    (output,) = describe_genre_defaults(config)
+    (output,) = describe_estimated_genres(config)
     assert output.startswith("source wetten: 30 of 30 sampled documents have the genre laws")
     assert not [*tmp_path.glob("micro/**/*")], "nothing is written before a run begins"
     snapshot = start(config)
@@ -68,7 +68,7 @@ def test_source_keeps_the_filter_rules_of_its_sampled_genre(tmp_path: Path) -> N
     assert add_estimated_genres({"configuration": {"run": {}}}) == {"run": {}, "genres": {}}
     write_source(file, TEXTS["drama"])
     assert filter_rules(configure(tmp_path)) == GENRES["laws"]
-    assert not [*describe_genre_defaults(configure(tmp_path), snapshot["genres"])]
+    assert not [*describe_estimated_genres(configure(tmp_path), snapshot["genres"])]
     stated = configure(tmp_path, genre="drama")
     assert filter_rules(stated) == GENRES["drama"] and "genres" not in start(stated)
     assert filter_rules(configure(tmp_path)) == GENRES["drama"], "sampled again"
@@ -157,7 +157,7 @@ def test_existing_run_keeps_the_older_default_preset(tmp_path: Path, corpus: Any
     config = configure(tmp_path, corpus)
     rules = filter_rules(configure(tmp_path, {**(corpus or {}), "preset": "standard"}))
     assert filter_rules(config) == rules
-    (output,) = describe_genre_defaults(config)
+    (output,) = describe_estimated_genres(config)
     assert "write preset: standard to state it, or preset: genre" in output
     assert start(config) == old, "no setting of the run changes and nothing is written"
     assert filter_rules(configure(tmp_path, {**(corpus or {}), "preset": "genre"}))["nl"].words == "lexical"

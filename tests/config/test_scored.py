@@ -18,7 +18,7 @@ from pipeline.workflow.steps.corpus_decontamination_and_publication import (
     required_score_batches,
     unit_score_files,
 )
-from pipeline.workflow.steps.corpus_preparation import perplexity_model, perplexity_model_index
+from pipeline.workflow.steps.corpus_preparation import perplexity_model, perplexity_model_token_index
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -38,7 +38,7 @@ def run(second: dict[str, Any], **sections: Any) -> Config:
 
 def test_corpus_without_scores_has_no_scoring_jobs() -> None:
     config = run({})
-    assert [config.scored_corpora("quality"), config.scored_corpora("perplexity")] == [[], []]
+    assert [config.corpora_with_score("quality"), config.corpora_with_score("perplexity")] == [[], []]
     assert [STEPS[step].instances.jobs(config) for step in SCORING] == [[], [], [], []]
     wildcards = {"corpus": "second", "source": "nl_gids", "batch": "0"}
     dag = Dag(config)
@@ -94,7 +94,7 @@ def test_final_documents_depend_on_the_jobs_of_each_score(tmp_path: Path) -> Non
         "perplexity/nl_gids.%unit.parquet",
     ]
     assert perplexity_model(dag, asked).endswith("models/base/final")
-    assert perplexity_model_index(dag, asked).endswith("tokens/main/index.json")
+    assert perplexity_model_token_index(dag, asked).endswith("tokens/main/index.json")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_impossible_scoring_configuration_is_one_sentence(second: dict[str, Any]
 
 def test_training_does_not_depend_on_the_corpus_scored_by_its_model() -> None:
     read = {"perplexity": {"model": "base", "tokens": 8}}
-    assert run(read).scored_corpora("perplexity") == ["second"]
+    assert run(read).corpora_with_score("perplexity") == ["second"]
     tokenizers = {"main": {"vocabulary_size": 600, "corpus": "second"}}
     token_sets = {"main": {**MICRO["tokens"]["main"], "corpus": "second"}}
     for sections in ({"tokenizer": tokenizers}, {"tokens": token_sets}, {"corpus": {"main": {**read}, "second": read}}):

@@ -14,7 +14,7 @@ import pytest
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.attestation_log import append_statement, read_log, resource_descriptor
 from pipeline.core.errors import InputError
-from pipeline.core.job_command_lines import shorten_command
+from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.layout import ATTESTATION_LOG
 from tests.record_content import attempt_content
 
@@ -185,5 +185,5 @@ def test_attempt_attestation_contains_the_digest_of_its_command() -> None:
     attempt = attempt_content("corpus.filter", command=command, snakemake=None, host=None, slurm=None)
     facts = attestation_log.fixed_attempt_fields(attempt)
     assert facts["command"].startswith("sha256:") and attestation_log.fixed_attempt_fields(facts) == facts
-    assert attestation_log.fixed_attempt_fields({**attempt, "command": shorten_command(command)}) == facts
+    assert attestation_log.fixed_attempt_fields({**attempt, "command": replace_settings_by_digest(command)}) == facts
     assert attestation_log.fixed_attempt_fields({**attempt, "command": [*command, "--other"]}) != facts

@@ -25,7 +25,7 @@ from pipeline.corpus.document_streams import (
     kept_documents_schema,
     merge_documents,
     read_aligned,
-    read_kept_documents,
+    read_deduplicated_documents,
     remove_paragraphs,
 )
 from pipeline.corpus.documents import (
@@ -107,10 +107,12 @@ def test_reader_returns_exactly_the_documents_that_were_kept(
         added = {"cluster": one.get("cluster", row["id"]), "cluster_size": one.get("cluster_size", 1)}
         expected.append({**dict.fromkeys(DEDUPLICATED_SCHEMA.names), **row, **added, "text": text})
     counts = keep(folder)
-    tables = list(read_kept_documents(folder / "filtered", folder / "deduplicated"))
+    tables = list(read_deduplicated_documents(folder / "filtered", folder / "deduplicated"))
     assert pa.concat_tables(tables).to_pylist() == expected
     assert {table.schema for table in tables} == {kept_documents_schema(folder / "filtered")}
-    texts = pa.concat_tables(read_kept_documents(folder / "filtered", folder / "deduplicated", ["text", "cluster"]))
+    texts = pa.concat_tables(
+        read_deduplicated_documents(folder / "filtered", folder / "deduplicated", ["text", "cluster"])
+    )
     assert texts.to_pylist() == [{key: row[key] for key in ("text", "cluster")} for row in expected]
     assert {row["id"]: row["reason"] for row in pq.read_table(folder / "removed").to_pylist()} == gone
     assert counts["documents_out"] == len(expected) and counts["bytes_cut"] == cut_bytes
@@ -155,7 +157,7 @@ def test_files_of_other_documents_are_refused(tmp_path: Path) -> None:
         write_unit(tmp_path / name, number, {})
         keep(tmp_path / name)
     with pytest.raises(InputError, match=r"some/deduplicated is not made from .*others/filtered: rerun corpus\.dedup"):
-        list(read_kept_documents(tmp_path / "others/filtered", tmp_path / "some/deduplicated"))
+        list(read_deduplicated_documents(tmp_path / "others/filtered", tmp_path / "some/deduplicated"))
     foreign = pa.table({"id": ["s/x/0", "elsewhere"]})
     with pytest.raises(InputError, match="do not match: rerun"):
         list(read_aligned(tmp_path / "some/filtered", foreign))

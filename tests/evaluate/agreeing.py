@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate import lm_eval_model, suites
-from pipeline.evaluate.task_failures import gather_from_processes
+from pipeline.evaluate.task_failures import gather_values_across_processes
 
 
 def main(rank: int, meeting: str) -> None:
@@ -37,7 +37,7 @@ def main(rank: int, meeting: str) -> None:
             print(number, suites._run_in_all_processes(f"quiz{number}", "asking it", do), flush=True)
         except InputError as error:
             print(number, error, flush=True)
-    print(gather_from_processes(rank))
+    print(gather_values_across_processes(rank))
 
 
 if __name__ == "__main__":

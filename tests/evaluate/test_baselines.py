@@ -21,7 +21,7 @@ from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.model.huggingface import load_pretrained, save_pretrained
 from pipeline.model.networks import initial_state
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.steps.evaluate import baseline_answer_files, baseline_files
+from pipeline.workflow.steps.evaluate import baseline_answer_files, baseline_model_files
 
 pytestmark = pytest.mark.slow
 
@@ -179,9 +179,9 @@ def test_configured_baseline_folders_must_exist(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(InputError, match=r"evaluation\.baselines\.peer: .* needs config\.json, a tok"):
-        named.baseline_files("peer")
+        named.baseline_model_files("peer")
     (tmp_path / "model.safetensors").write_bytes(b"12345")
-    assert [Path(file).name for file in named.baseline_files("peer")] == [
+    assert [Path(file).name for file in named.baseline_model_files("peer")] == [
         "config.json",
         "model.safetensors",
         "pytorch_model.bin",
@@ -200,7 +200,7 @@ def test_model_is_compared_with_its_untrained_version_and_each_folder(tmp_path: 
         *["untrained-other"] * 2,
         *["peer"] * 2,
     ]
-    assert baseline_files(dag, {"baseline": "untrained-other"}) == ["results/micro/models/other/milestones/4"]
-    assert baseline_files(dag, {"baseline": "peer"}) == [
+    assert baseline_model_files(dag, {"baseline": "untrained-other"}) == ["results/micro/models/other/milestones/4"]
+    assert baseline_model_files(dag, {"baseline": "peer"}) == [
         str(tmp_path / name) for name in ("config.json", "model.safetensors")
     ]

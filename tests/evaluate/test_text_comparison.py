@@ -15,7 +15,11 @@ from pipeline.evaluate import text_metrics
 from pipeline.evaluate.item_results import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.text_metrics import score_text
-from pipeline.evaluate.trivial_baseline_tests import find_constant_answer, majority_credits, normalize_log_probabilities
+from pipeline.evaluate.trivial_baseline_tests import (
+    find_model_constant_answer,
+    majority_credits,
+    normalize_log_probabilities,
+)
 from tests.evaluate.test_checkpoint_and_baseline_answers import evaluate_with
 
 FORMS = ("NFC", "NFD")
@@ -186,7 +190,7 @@ def test_answers_match_choices_in_any_unicode_form() -> None:
     ]
     assert majority_credits(items).tolist() == [1.0] * 6
     wrong = [replace(item, right=frozenset({1})) for item in items]
-    assert normalize_nfc(str(find_constant_answer(wrong))) == "één"
+    assert normalize_nfc(str(find_model_constant_answer(wrong))) == "één"
     assert (
         normalize_log_probabilities(items[0], "acc_norm", (-6.0, -3.0))
         == normalize_log_probabilities(items[1], "acc_norm", (-6.0, -3.0))

@@ -20,7 +20,11 @@ from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.item_results import TaskItem
 from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
 from pipeline.evaluate.task_file_reader import ItemFile, list_item_files, list_suite_files
-from pipeline.evaluate.trivial_baseline_tests import add_verdicts, compare_bits_with_baselines, find_constant_answer
+from pipeline.evaluate.trivial_baseline_tests import (
+    add_verdicts,
+    compare_bits_with_baselines,
+    find_model_constant_answer,
+)
 from tests.evaluate.test_suites import log_likelihoods
 
 TEXTS = [
@@ -100,7 +104,7 @@ def test_better_verdict_in_bits_is_a_paired_test_over_texts() -> None:
     hard = random.uniform(40, 90, 60)  # nats of very different texts
     better = [rolling(n, -each + 2 + random.normal(0, 2)) for n, each in enumerate(hard)]
     row = compare_bits_with_baselines(better, {"unigram": -hard, "worse": -hard - 1}) | {
-        "constant_answer": find_constant_answer(better)
+        "constant_answer": find_model_constant_answer(better)
     }
     add_verdicts([row])
     assert row["hardest_baseline"] == "unigram" and row["verdict"] == "better"

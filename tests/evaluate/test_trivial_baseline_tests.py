@@ -18,7 +18,7 @@ from pipeline.evaluate.trivial_baseline_tests import (
     add_verdicts,
     chance_p_value,
     compare_with_baselines,
-    find_constant_answer,
+    find_model_constant_answer,
     holm_correction,
     sign_flip_p_value,
     tie_averaged_credit,
@@ -33,7 +33,7 @@ def item(number: int, choices: Sequence[str], right: int, log_probabilities: Seq
 
 
 def row(items: list[TaskItem], models: dict[str, ChoiceScorer] | None = None) -> dict[str, Any]:
-    result = compare_with_baselines(items, "acc", models or {}) | {"constant_answer": find_constant_answer(items)}
+    result = compare_with_baselines(items, "acc", models or {}) | {"constant_answer": find_model_constant_answer(items)}
     add_verdicts([result])
     return result
 
@@ -84,10 +84,10 @@ def test_constant_answer_is_named_and_never_better() -> None:
     items = [item(n, ("ja", "nee"), int(n % 4 == 0), (-1, -2)) for n in range(400)]
     result = row(items)
     assert result["constant_answer"] == "ja" and result["verdict"] == "not better"
-    assert find_constant_answer([item(n, ("ja", "nee"), 0, (-1, -2)) for n in range(9)]) is None, (
+    assert find_model_constant_answer([item(n, ("ja", "nee"), 0, (-1, -2)) for n in range(9)]) is None, (
         "which is always correct"
     )
-    assert find_constant_answer(items[:1]) is None
+    assert find_model_constant_answer(items[:1]) is None
 
 
 def test_ties_share_the_credit() -> None:

@@ -15,7 +15,7 @@ import pytest
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
-from pipeline.corpus.duplicates.passages import find_passages
+from pipeline.corpus.duplicates.passages import extract_passages
 from pipeline.corpus.duplicates.signature_files import SignatureWriter, line_keys
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.forecast.corpus_size_and_time import (
@@ -149,6 +149,6 @@ def test_anchors_of_passages_and_keys_of_lines_are_predicted() -> None:
         size.disk_bytes(SignatureSettings(**keys))["signatures"]
         for keys in ({}, {"passage_words": 50}, {"line_characters": 20})
     )
-    written = 8 * len(find_passages(text, 50).anchors_A)
+    written = 8 * len(extract_passages(text, 50).anchors_A)
     assert passages - plain == pytest.approx(written, rel=0.1)
     assert with_lines - plain == pytest.approx(8 * len(line_keys(text, "", 20)), rel=0.1)

@@ -12,7 +12,7 @@ import yaml
 
 from pipeline.config.configuration import parse_configuration
 from pipeline.evaluate.settings import Suite
-from pipeline.forecast.evaluation_share import FORMULAS, add_evaluation_share, forecast_evaluation, measure_suites
+from pipeline.forecast.evaluation_share import FORMULAS, add_evaluation_share, forecast_evaluation, measure_suite_size
 from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import add_bound, format_evaluation_forecast
 from pipeline.plan.settings import EstimateSettings
@@ -120,8 +120,8 @@ def test_uncountable_suite_gives_a_lower_bound(tmp_path: Path) -> None:
 
 
 def test_limits_are_counted_and_unknown_suites_are_named(tmp_path: Path) -> None:
-    whole = measure_suites([Suite(name="nl", language="nl", folder="config/tasks/dutch")])
-    half = measure_suites([Suite(name="nl", language="nl", folder="config/tasks/dutch", limit=20)])
+    whole = measure_suite_size([Suite(name="nl", language="nl", folder="config/tasks/dutch")])
+    half = measure_suite_size([Suite(name="nl", language="nl", folder="config/tasks/dutch", limit=20)])
     assert (whole.items, half.items) == (80, 40) and abs(half.bytes - whole.bytes / 2) <= 1
     mirror = tmp_path / "mirror/org/set"
     mirror.mkdir(parents=True)
@@ -129,7 +129,7 @@ def test_limits_are_counted_and_unknown_suites_are_named(tmp_path: Path) -> None
     (mirror / "test.jsonl").write_text('{"question": "Wat?"}\n')
     shipped = Suite(name="shipped", language="nl", tasks=["arc_nl"], data=str(tmp_path / "mirror"))
     missing = Suite(name="gone", language="nl", folder=str(tmp_path))
-    known = measure_suites([shipped, missing])
+    known = measure_suite_size([shipped, missing])
     assert known.items == 0 and [one.partition(":")[0] for one in known.unknown] == ["shipped", "gone"]
 
 
@@ -146,5 +146,5 @@ def test_few_shot_examples_are_not_items(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text(
             '{"question": "vier", "answer": "4", "source": "niet gelezen"}\n' * rows
         )
-    size = measure_suites([Suite(name="own", language="nl", folder=str(tmp_path))])
+    size = measure_suite_size([Suite(name="own", language="nl", folder=str(tmp_path))])
     assert size == (3, 3 * len("vier4"), ())

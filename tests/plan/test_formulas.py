@@ -114,10 +114,12 @@ def test_gathered_bytes_are_embeddings_and_two_blocks():
 
 def test_scores_take_four_bytes_per_position_pair_head_and_block():
     plain = TrainingPlan(sequence_length=4096, batch_size=8, micro_batch_size=2, steps=1, flash_attention=False)
-    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=False) == 4 * 2 * 4096**2 * 32 * (32 + 2)
-    assert formulas.score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32 * (1 + 2)
+    assert formulas.attention_score_bytes(EIGHT, plain, 2 * 4096, recomputation=False) == 4 * 2 * 4096**2 * 32 * (
+        32 + 2
+    )
+    assert formulas.attention_score_bytes(EIGHT, plain, 2 * 4096, recomputation=True) == 4 * 2 * 4096**2 * 32 * (1 + 2)
     flash = plain.model_copy(update={"flash_attention": True})
-    assert formulas.score_bytes(EIGHT, flash, 2 * 4096, recomputation=False) == 0
+    assert formulas.attention_score_bytes(EIGHT, flash, 2 * 4096, recomputation=False) == 0
 
 
 EIGHT_B = Architecture(preset="llama3-8b")

@@ -69,7 +69,9 @@ def by_hand(settings: SegmentSettings, index: Path) -> list[tuple[float, float, 
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
     result, taken = [], 0
     for step, (sequences, length) in enumerate(SIZES, start=1):
-        rows = order.read_rows(np.concatenate([order.global_batch_sequences(taken + n) for n in range(sequences)]))
+        rows = order.read_rows(
+            np.concatenate([order.global_batch_sequence_numbers(taken + n) for n in range(sequences)])
+        )
         taken += sequences
         tokens_BT = torch.from_numpy(rows.astype(np.int64))
         losses = []

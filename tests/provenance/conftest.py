@@ -16,7 +16,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import attestation_log, output_archives, signing_keys
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import shorten_command
+from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.core.job_records import Attempt, FileReference, Record, UnitRecords
 from pipeline.core.output_archives import ARCHIVES, OutputArchives
 from pipeline.core.package_records import write_environment
@@ -144,7 +144,7 @@ class RunBuilder:
         attestation_log.attest_attempt_begin(self.folder, file, Attempt.load(file))
         if status != "running":
             sums = {key: record[key] for key in ("ended", "wall_seconds", "cpu_seconds")}
-            command = shorten_command(record["command"]) if status == "finished" else record["command"]
+            command = replace_settings_by_digest(record["command"]) if status == "finished" else record["command"]
             file.write_text(json.dumps({**content, **sums, "command": command, "status": status}))
         return file
 

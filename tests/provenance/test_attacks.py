@@ -22,7 +22,7 @@ from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.job_records import Attempt, Record
 from pipeline.provenance import run_signing_and_log_checkpoint, verify_attestations
-from pipeline.provenance.evidence_attestation import attest_batch_removal, attest_evidence
+from pipeline.provenance.evidence_attestation import attest_batch_record_removal, attest_evidence
 from pipeline.provenance.settings import Provenance
 from pipeline.provenance.verify_run import verify_run
 from tests.provenance.authority import Authority
@@ -372,7 +372,7 @@ def test_batch_lists_may_be_removed_if_attested_but_no_other_evidence(
 ) -> None:
     monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(run.key))
     gone = [run.folder / BATCH, run.folder / BOOKS, run.folder.parent / "private.parquet"]
-    attest_batch_removal(run.folder, gone)
+    attest_batch_record_removal(run.folder, gone)
     assert run.problems() == [f"{BATCH} is unknown: no attestation names it."]
     for path in gone[:2]:
         path.unlink()

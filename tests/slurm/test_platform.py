@@ -239,11 +239,11 @@ def test_invalid_run_is_refused_in_one_sentence(
     shutil.copy("workflow/platforms/local.yaml", tmp_path)
     written(tmp_path, keys)
     base = {**copy.deepcopy(MICRO), "run": {"name": "micro", "results": str(tmp_path / "results")}}
-    platform_check.check_run(
+    platform_check.check_run_requirements(
         parse_configuration({**base, "platform": "local"}), slurm=True, modules=False
     )  # Slurm's default partition
     with pytest.raises(InputError, match=words) as caught:
-        platform_check.check_run(
+        platform_check.check_run_requirements(
             parse_configuration({**base, **sections, "platform": "loopback"}), slurm=True, modules=False
         )
     assert "\n" not in str(caught.value)
@@ -266,7 +266,7 @@ def test_snakemake_submits_nothing_for_a_refused_run(cluster: Cluster, project: 
 def test_run_without_slurm_commands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"there is no sbatch, srun, .* here: use a login node .* --profile local"):
-        platform_check.check_run(parse_configuration(MICRO), slurm=True, modules=False)
+        platform_check.check_run_requirements(parse_configuration(MICRO), slurm=True, modules=False)
     assert main(["platform", "check"]) == 1
 
 
@@ -320,7 +320,7 @@ def test_unavailable_modules_are_refused(tree: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name)
     job_software.export_module_function()
     with pytest.raises(InputError, match="there is no command module here, so --sdm env-modules would load nothing"):
-        platform_check.check_run(parse_configuration(MICRO), slurm=False, modules=True)
+        platform_check.check_run_requirements(parse_configuration(MICRO), slurm=False, modules=True)
 
 
 def test_every_rule_loads_the_modules_of_the_platform(tree: Path, project: Project) -> None:

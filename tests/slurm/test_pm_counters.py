@@ -127,7 +127,7 @@ def test_accounting_files_contain_the_counter_joules(
         "all are known",
     )
 
-    assert job_energy.query_meters([]).plugin == "pm_counters", "as in scontrol"
+    assert job_energy.query_meter_readings([]).plugin == "pm_counters", "as in scontrol"
     external_readings = collect_external_readings(tmp_path)
     print(
         *(

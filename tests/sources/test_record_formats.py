@@ -22,7 +22,7 @@ from pipeline.sources import table_formats
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import FieldNames, RawRecord
 from pipeline.sources.record_formats import read_csv, read_records
-from pipeline.sources.table_formats import get_column, open_table, present_keys
+from pipeline.sources.table_formats import get_column, keys_with_columns, open_table
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": 'Zij zei: "ja",\n\nen liep; verder\tweg.', "url": "https://a.nl/1"},
@@ -252,7 +252,7 @@ def test_dotted_key_names_a_nested_field_or_a_column() -> None:
     rows = [{"meta": {"license": "CC0-1.0", "at": {"url": "u"}}, "date": "2024", "a.b": 1}]
     batch = pa.RecordBatch.from_pylist(rows)
     wanted = ["meta.license", "meta.at.url", "meta.absent", "meta.at.absent", "date.year", "date", "absent.url", "a.b"]
-    result = present_keys(batch.schema, wanted)
+    result = keys_with_columns(batch.schema, wanted)
     assert result == ["meta.license", "meta.at.url", "date", "a.b"]
     assert [get_column(batch, key).to_pylist() for key in result] == [["CC0-1.0"], ["u"], ["2024"], [1]]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.spdx_licenses import format_license_field, licenses_in, parse_license, suggest_license
+from pipeline.sources.spdx_licenses import licenses_in, normalize_license, stringify_license_field, suggest_license
 
 CC = "https://creativecommons.org"
 WIKIMEDIA = {
@@ -63,8 +63,8 @@ WIKIMEDIA = {
     ],
 )
 def test_license_gets_its_official_spelling(value: Any, license: str) -> None:
-    written = format_license_field(value)
-    assert written is not None and parse_license(written, {}) == license
+    written = stringify_license_field(value)
+    assert written is not None and normalize_license(written, {}) == license
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,21 @@ def test_license_gets_its_official_spelling(value: Any, license: str) -> None:
     ],
 )
 def test_unrecognized_text_is_not_a_license(value: Any) -> None:
-    written = format_license_field(value)
-    assert written is not None and parse_license(written, {}) is None
+    written = stringify_license_field(value)
+    assert written is not None and normalize_license(written, {}) is None
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", [], {}, [None, ""], {"name": None}, float("nan")])
 def test_empty_value_is_not_a_license(value: Any) -> None:
-    assert format_license_field(value) is None
+    assert stringify_license_field(value) is None
 
 
 def test_source_maps_its_own_license_words_also_in_lists() -> None:
     names = {"cc-by": "CC-BY-4.0", "mit": "Apache-2.0"}
-    assert parse_license("CC-By", names) == "CC-BY-4.0"
-    assert parse_license('["CC-BY", "MIT"]', names) == "Apache-2.0 AND CC-BY-4.0"
-    assert parse_license("mit", names) == "Apache-2.0"
-    assert parse_license(unicodedata.normalize("NFD", "Vrije reünie"), {"vrije reünie": "MIT"}) == "MIT"
+    assert normalize_license("CC-By", names) == "CC-BY-4.0"
+    assert normalize_license('["CC-BY", "MIT"]', names) == "Apache-2.0 AND CC-BY-4.0"
+    assert normalize_license("mit", names) == "Apache-2.0"
+    assert normalize_license(unicodedata.normalize("NFD", "Vrije reünie"), {"vrije reünie": "MIT"}) == "MIT"
 
 
 KINDS = st.sampled_from(["by", "by-sa", "by-nc", "by-nd", "by-nc-sa", "by-nc-nd"])
@@ -125,12 +125,12 @@ SPELLINGS = st.sampled_from(
 
 @given(KINDS, st.sampled_from(["2.0", "3.0", "4.0"]), SPELLINGS)
 def test_every_spelling_of_a_license_is_recognized(kind: str, version: str, spelling: str) -> None:
-    assert parse_license(spelling.format(kind, version), {}) == f"CC-{kind.upper()}-{version}"
+    assert normalize_license(spelling.format(kind, version), {}) == f"CC-{kind.upper()}-{version}"
 
 
 @given(st.lists(st.sampled_from(["MIT", "CC0-1.0", "CC-BY-4.0", "vrij", "MIT OR ISC"]), min_size=1))
 def test_license_list_keeps_every_license(values: list[str]) -> None:
-    result = parse_license(str(format_license_field(values)), {})
+    result = normalize_license(str(stringify_license_field(values)), {})
     if "vrij" in values:
         assert result is None
     else:
@@ -140,9 +140,9 @@ def test_license_list_keeps_every_license(values: list[str]) -> None:
 
 @given(st.text(max_size=40) | st.recursive(st.none() | st.text(max_size=9), lambda part: st.lists(part, max_size=3)))
 def test_any_value_is_parsed_without_an_exception(value: Any) -> None:
-    written = format_license_field(value)
+    written = stringify_license_field(value)
     if written is not None:
-        parse_license(written, {})
+        normalize_license(written, {})
         assert json.dumps(written)
 
 
@@ -150,8 +150,8 @@ def test_deeply_nested_list_is_not_a_license() -> None:
     nested: Any = "MIT"
     for _ in range(100_000):
         nested = [nested]
-    written = format_license_field(nested)
-    assert written is not None and parse_license(written, {}) is None
+    written = stringify_license_field(nested)
+    assert written is not None and normalize_license(written, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from pipeline.core.errors import InputError
-from pipeline.tokenizer.batch_encoder import BatchEncoder, explain_difference
+from pipeline.tokenizer.batch_encoder import BatchEncoder, explain_tiktoken_mismatch
 from pipeline.tokenizer.encoder import Encoder, encode_byte_level, load_encoder
 from pipeline.tokenizer.train import new_pretokenizer, new_tokenizer
 
@@ -234,7 +234,7 @@ def test_merges_that_tiktoken_applies_differently_are_detected(merges: list[str]
     tokens = [*spelled, *dict.fromkeys(map("".join, pairs))]
     tokenizer = Tokenizer(BPE({token: number for number, token in enumerate(tokens)}, pairs))
     tokenizer.pre_tokenizer = new_pretokenizer("left")
-    assert explain_difference(json.loads(tokenizer.to_str()), tokenizer) == reason
+    assert explain_tiktoken_mismatch(json.loads(tokenizer.to_str()), tokenizer) == reason
     ranks = {token.encode(): number for number, token in enumerate(tokens) if number >= 256}
     ranks |= {bytes([byte]): byte for byte in range(256)}
     theirs = tiktoken.Encoding("test", pat_str=r"\w+", mergeable_ranks=ranks, special_tokens={})

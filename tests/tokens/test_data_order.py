@@ -183,7 +183,7 @@ def test_epoch_table_equals_the_sampler(built: Path, sampling: dict[str, Any]) -
     read: Counter[tuple[str, ...]] = Counter()
     sizes = {group: reader.join_groups({group}.__contains__).tokens for group in reader.groups}
     for step in range(STEPS):
-        for sequence in sampler.global_batch_sequences(step).tolist():
+        for sequence in sampler.global_batch_sequence_numbers(step).tolist():
             stream, _ = sampler.locate(sequence)
             stream_groups = sampler.groups[stream] or [*sizes]
             whole = sum(sizes[group] for group in stream_groups)

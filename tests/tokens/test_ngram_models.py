@@ -74,7 +74,9 @@ def test_held_out_losses_equal_those_of_dictionaries(
     begin = TokenReader(built, "validation").begin_of_text_id
     documents = [[begin, *predicted] for predicted in seen(held_out)[0]]
     models = NgramModels(built)
-    assert models.compute_mean_losses(held_out.predicted_pairs()) == pytest.approx(plain_losses(built, documents))
+    assert models.compute_mean_losses(held_out.iterate_predicted_pairs()) == pytest.approx(
+        plain_losses(built, documents)
+    )
     assert models.tokens == models.training_tokens == TokenReader(built, "train").tokens
 
 

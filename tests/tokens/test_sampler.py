@@ -75,7 +75,7 @@ def test_epoch_contains_every_sequence_once(reader: TokenReader) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
     assert sampler.sequences == (reader.tokens - 1) // T
     steps = -(-3 * sampler.sequences // 8)
-    stream = np.concatenate([sampler.global_batch_sequences(step) for step in range(steps)])
+    stream = np.concatenate([sampler.global_batch_sequence_numbers(step) for step in range(steps)])
     for epoch in range(3):
         seen = stream[epoch * sampler.sequences : (epoch + 1) * sampler.sequences]
         assert sorted(seen.tolist()) == list(range(sampler.sequences))
@@ -84,9 +84,9 @@ def test_epoch_contains_every_sequence_once(reader: TokenReader) -> None:
 @given(step=st.integers(0, 10**6), world_size=st.sampled_from([1, 2, 4, 8]))
 def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader, step: int, world_size: int) -> None:
     sampler = Sampler(reader, T, global_batch_size=8, seed=42)
-    shares = [rank_share(sampler.global_batch_sequences(step), rank, world_size) for rank in range(world_size)]
+    shares = [rank_share(sampler.global_batch_sequence_numbers(step), rank, world_size) for rank in range(world_size)]
     assert {len(share) for share in shares} == {8 // world_size}
-    assert np.concatenate(shares).tolist() == sampler.global_batch_sequences(step).tolist()
+    assert np.concatenate(shares).tolist() == sampler.global_batch_sequence_numbers(step).tolist()
     tokens = [sampler.read_batch(step, rank, world_size) for rank in range(world_size)]
     whole = sampler.read_batch(step)
     for joined, expected in zip(map(np.concatenate, zip(*tokens, strict=True)), whole, strict=True):
@@ -96,10 +96,10 @@ def test_ranks_share_the_same_global_batch_at_any_world_size(reader: TokenReader
 @given(step=st.integers(0, 30), size=st.sampled_from([1, 3, 8]))
 def test_step_does_not_depend_on_earlier_steps(reader: TokenReader, step: int, size: int) -> None:
     sequential = Sampler(reader, T, size, seed=7)
-    visited = [sequential.global_batch_sequences(number).tolist() for number in range(step + 1)]
-    assert Sampler(reader, T, size, seed=7).global_batch_sequences(step).tolist() == visited[step]
+    visited = [sequential.global_batch_sequence_numbers(number).tolist() for number in range(step + 1)]
+    assert Sampler(reader, T, size, seed=7).global_batch_sequence_numbers(step).tolist() == visited[step]
     single = Sampler(reader, T, 1, seed=7)
-    assert [single.global_batch_sequences(step * size + n)[0] for n in range(size)] == visited[step]
+    assert [single.global_batch_sequence_numbers(step * size + n)[0] for n in range(size)] == visited[step]
 
 
 def test_targets_are_the_inputs_shifted_by_one(reader: TokenReader) -> None:
@@ -107,7 +107,7 @@ def test_targets_are_the_inputs_shifted_by_one(reader: TokenReader) -> None:
     inputs_BT, targets_BT = sampler.read_batch(5)
     assert inputs_BT.shape == targets_BT.shape == (4, T)
     assert inputs_BT.dtype == targets_BT.dtype == np.int64
-    for row, number in enumerate(sampler.global_batch_sequences(5).tolist()):
+    for row, number in enumerate(sampler.global_batch_sequence_numbers(5).tolist()):
         tokens = reader.read(number * T, T + 1)
         assert np.array_equal(inputs_BT[row], tokens[:-1])
         assert np.array_equal(targets_BT[row], tokens[1:])
@@ -123,7 +123,7 @@ def test_longest_possible_sequence_works_and_a_longer_one_is_refused(reader: Tok
 
 def test_world_size_that_does_not_divide_the_batch_is_refused(reader: TokenReader) -> None:
     with pytest.raises(InputError, match="global_batch_size 8 cannot be shared by 3 ranks"):
-        rank_share(Sampler(reader, T, 8, seed=1).global_batch_sequences(0), 0, 3)
+        rank_share(Sampler(reader, T, 8, seed=1).global_batch_sequence_numbers(0), 0, 3)
 
 
 def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> Sampler:
@@ -132,7 +132,7 @@ def mixed(reader: TokenReader, skips: tuple[int, ...] = (), **keys: object) -> S
 
 def sources_of(sampler: Sampler, step: int) -> Counter[str]:
     batch = sampler.read_batch(step)[0]
-    rows = zip(batch, map(sampler.locate, sampler.global_batch_sequences(step).tolist()), strict=True)
+    rows = zip(batch, map(sampler.locate, sampler.global_batch_sequence_numbers(step).tolist()), strict=True)
     result: Counter[str] = Counter()
     for tokens_T, (stream, start) in rows:
         assert np.array_equal(tokens_T, sampler.rows[stream].read(start, T))
@@ -160,8 +160,10 @@ def test_weights_phases_and_epochs_determine_the_batch_sources(reader: TokenRead
 def test_mixture_is_the_same_at_every_world_size(reader: TokenReader, keys: dict, world_size: int) -> None:
     sampler = mixed(reader, **keys)
     for step in (0, 10**6):
-        shares = [rank_share(sampler.global_batch_sequences(step), rank, world_size) for rank in range(world_size)]
-        assert np.concatenate(shares).tolist() == sampler.global_batch_sequences(step).tolist()
+        shares = [
+            rank_share(sampler.global_batch_sequence_numbers(step), rank, world_size) for rank in range(world_size)
+        ]
+        assert np.concatenate(shares).tolist() == sampler.global_batch_sequence_numbers(step).tolist()
 
 
 @given(skips=st.sets(st.integers(0, 40), max_size=12).map(sorted))
@@ -174,8 +176,8 @@ def test_skips_remove_only_their_batches(skips: list[int]) -> None:
 
 def test_skipped_batch_is_replaced_by_the_next_one(reader: TokenReader) -> None:
     plain, skipping = mixed(reader), mixed(reader, skips=(2, 5))
-    expected = [plain.global_batch_sequences(step).tolist() for step in (0, 1, 3, 4, 6, 7)]
-    assert [skipping.global_batch_sequences(step).tolist() for step in range(6)] == expected
+    expected = [plain.global_batch_sequence_numbers(step).tolist() for step in (0, 1, 3, 4, 6, 7)]
+    assert [skipping.global_batch_sequence_numbers(step).tolist() for step in range(6)] == expected
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_document_limits_include_document_and_row_starts(reader: TokenReader) ->
     sampler = Sampler(reader, 200, 4, seed=1)
     input_BT, _ = sampler.read_batch(0)
     expected = []
-    for row, number in enumerate(sampler.global_batch_sequences(0).tolist()):
+    for row, number in enumerate(sampler.global_batch_sequence_numbers(0).tolist()):
         documents = reader.documents_in(number * 200, 200)
         expected += [row * 200 + max(document["start"] - number * 200, 0) for document in documents]
     limits = document_boundaries(input_BT, reader.begin_of_text_id)

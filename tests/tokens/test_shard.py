@@ -24,7 +24,7 @@ from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.memory_mapped_shards import map_record_batches
 from pipeline.tokens.settings import ShardSettings
-from pipeline.tokens.shard import _ShardWriter, shard_hash_range
+from pipeline.tokens.shard import _ShardWriter, compute_shard_hash_range
 
 
 def bytes_of(index: Path) -> dict[str, bytes]:
@@ -34,10 +34,10 @@ def bytes_of(index: Path) -> dict[str, bytes]:
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**20))
 def test_shard_range_follows_the_document_hash(value: int, shards: int) -> None:
     shard = value * shards >> 64
-    first, last = shard_hash_range(shard, shards)
+    first, last = compute_shard_hash_range(shard, shards)
     assert first <= value <= last
     assert first * shards >> 64 == shard == last * shards >> 64
-    assert shard == 0 or shard_hash_range(shard - 1, shards)[1] == first - 1
+    assert shard == 0 or compute_shard_hash_range(shard - 1, shards)[1] == first - 1
     assert shard < shards - 1 or last == 2**64 - 1
 
 
@@ -177,7 +177,7 @@ def test_threads_and_libraries_give_the_same_bytes(
     written = []
     for threads in ("1", "3", "alone"):
         if threads == "alone":
-            monkeypatch.setattr("pipeline.tokenizer.batch_encoder.explain_difference", lambda *_: "it is a test")
+            monkeypatch.setattr("pipeline.tokenizer.batch_encoder.explain_tiktoken_mismatch", lambda *_: "it is a test")
         else:
             monkeypatch.setenv("RAYON_NUM_THREADS", threads)
         splits = {split: tmp_path / f"{split}.{threads}.arrow" for split in ("train", "validation")}

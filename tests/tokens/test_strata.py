@@ -136,7 +136,7 @@ def test_training_reads_each_stratum_as_often_as_reported(stratified: Path, samp
     place = reader.grouped_by.index(chosen.by)
     read: Counter[str] = Counter()
     for step in range(STEPS):
-        for sequence in sampler.global_batch_sequences(step).tolist():
+        for sequence in sampler.global_batch_sequence_numbers(step).tolist():
             stream, position = sampler.locate(sequence)
             names = {group[place] for group in sampler.groups[stream]}
             of_text = {bin_or_value(row["id"], chosen.by) for row in sampler.rows[stream].documents_in(position, T)}

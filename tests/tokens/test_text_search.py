@@ -236,7 +236,9 @@ def test_occurrences_beyond_the_buffer_are_counted_but_not_written(search: TextS
     shard, number = search._shards[0], max(range(len(search._words)), key=lambda token: len(search._words[token]))
     word = np.frombuffer(search._words[number], dtype=np.uint8)
     places = np.full(3, -7, dtype=np.int64)
-    assert suffix_search.find_token_occurrences(shard, word, number, places[1:1]) > 1, "they are counted nevertheless"
-    reach = suffix_search.token_ending_lengths(search._vocabulary, word)
+    assert suffix_search.find_single_token_occurrences(shard, word, number, places[1:1]) > 1, (
+        "they are counted nevertheless"
+    )
+    reach = suffix_search.longest_token_suffix_lengths(search._vocabulary, word)
     assert suffix_search.find_occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
     assert places[0] == places[2] == -7 != places[1]

@@ -135,5 +135,7 @@ def test_pairs_are_each_predicted_token_with_its_predecessor(
     held_out = ValidationSet(built, tokens)
     begin = TokenReader(built, "validation").begin_of_text_id
     expected = [pair for document in seen(held_out)[0] for pair in pairwise([begin, *document])]
-    stretches = [zip(before.tolist(), after.tolist(), strict=True) for before, after in held_out.predicted_pairs()]
+    stretches = [
+        zip(before.tolist(), after.tolist(), strict=True) for before, after in held_out.iterate_predicted_pairs()
+    ]
     assert [pair for stretch in stretches for pair in stretch] == expected

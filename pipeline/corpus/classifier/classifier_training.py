@@ -48,7 +48,7 @@ class NgramFrequencies(NamedTuple):
     shares_M: npt.NDArray[np.float32]
     bounds: npt.NDArray[np.int64]
 
-    def select_texts(self, texts: npt.NDArray[np.int64]) -> NgramFrequencies:
+    def select_by_index(self, texts: npt.NDArray[np.int64]) -> NgramFrequencies:
         """Return the shares of the texts with these indices."""
         sizes = np.diff(self.bounds)[texts]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
@@ -56,7 +56,7 @@ class NgramFrequencies(NamedTuple):
         return NgramFrequencies(self.buckets_M[places], self.shares_M[places], bounds)
 
 
-def ngram_frequencies(texts: Iterable[str]) -> NgramFrequencies:
+def text_ngram_shares(texts: Iterable[str]) -> NgramFrequencies:
     """Return the n-gram shares of texts; texts are not kept in memory."""
     text_buckets, parts, sizes = [], [], [0]
     for text in texts:
@@ -301,7 +301,7 @@ def read_seed_texts(
                     "leave the file out"
                 )
 
-    all_shares = ngram_frequencies(new_texts())
+    all_shares = text_ngram_shares(new_texts())
     sets_N = np.array(numbers)
     held_out = np.array([seeds.held_out for seeds in sets])
     ranks = np.empty(len(seen), dtype=np.int64)
@@ -320,7 +320,7 @@ def read_seed_texts(
                 f"once) and {MINIMUM_TEXTS} are needed: add files to {label}"
             )
     return SeedTexts(
-        all_shares.select_texts(kept),
+        all_shares.select_by_index(kept),
         good[sets_N[kept]],
         held_out[sets_N[kept]],
         sets_N[kept],

@@ -76,7 +76,7 @@ def length_histogram(language: str, bins: list[list[int]], per_doubling: int) ->
     return histogram(language, "characters per document", [(place, number) for place, number in bins], ticks)
 
 
-def score_histogram(language: str, bins: list[list[int]], whole: int) -> Markup:
+def language_score_histogram(language: str, bins: list[list[int]], whole: int) -> Markup:
     """Return a histogram of language scores; `whole` bins cover 0 to 1."""
     numbers = {place: number for place, number in bins}
     first = min([*numbers, whole - 10])
@@ -106,6 +106,6 @@ def funnel_bar(before: int, removed: int, start: int) -> Markup:
     return _bar(f"{removed:,} of {before:,} removed", [("kept", left), ("gone", removed_share)])
 
 
-def share_bar(number: int, whole: int) -> Markup:
+def fraction_bar(number: int, whole: int) -> Markup:
     """Return a bar for `number` out of `whole`."""
     return _bar(f"{number:,} of {whole:,}", [("kept", 100 * number / whole if whole else 0.0)])

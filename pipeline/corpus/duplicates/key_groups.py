@@ -270,7 +270,7 @@ class SignedCorpus:
 Bits = npt.NDArray[np.bool_]
 
 
-def read_listed_keys(unit: SignedUnit, column: str, removed: Bits) -> Keys:
+def read_list_column_keys(unit: SignedUnit, column: str, removed: Bits) -> Keys:
     """Return the keys in the lists of a column, shape (1, keys); they are 0 in removed documents."""
     lists = unit.read([column])[column]
     keys = pc.list_flatten(lists).to_numpy()
@@ -280,7 +280,7 @@ def read_listed_keys(unit: SignedUnit, column: str, removed: Bits) -> Keys:
 
 def _paragraph_keys(unit: SignedUnit, removed: Bits) -> tuple[Keys, Numbers]:
     """Return the keys of the paragraphs of a unit, and the numbers of the paragraphs."""
-    keys = read_listed_keys(unit, "paragraphs", removed)
+    keys = read_list_column_keys(unit, "paragraphs", removed)
     return keys, np.arange(unit.first_paragraph, unit.first_paragraph + unit.paragraphs)
 
 

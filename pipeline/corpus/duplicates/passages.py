@@ -100,7 +100,7 @@ class Passages(NamedTuple):
     keys_P: Keys
 
 
-def find_passages(text: str, size: int) -> Passages:
+def extract_passages(text: str, size: int) -> Passages:
     """Return the passages of `size` words of a text."""
     words, starts, ends = _hash_words(np.frombuffer(text.encode(), dtype=np.uint8))
     half = (size + 1) // 2

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import BOILERPLATE_LINES, REPEATED_PASSAGES
-from pipeline.corpus.duplicates.key_groups import Bits, pair_equal_keys, read_listed_keys
+from pipeline.corpus.duplicates.key_groups import Bits, pair_equal_keys, read_list_column_keys
 from pipeline.corpus.duplicates.minhash import read_texts
-from pipeline.corpus.duplicates.passages import Passages, find_passages
+from pipeline.corpus.duplicates.passages import Passages, extract_passages
 from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, find_lines
 from pipeline.corpus.settings import DuplicateSelection
 
@@ -107,7 +107,7 @@ class RepeatedText:
 
     def _reader(self, column: str, first_D: Numbers) -> Read:
         def read(unit: SignedUnit) -> tuple[Keys, Numbers]:
-            keys = read_listed_keys(unit, column, self._removed_D)
+            keys = read_list_column_keys(unit, column, self._removed_D)
             return keys, first_D[unit.first] + np.arange(keys.shape[1])
 
         return read
@@ -183,7 +183,7 @@ class RepeatedText:
 
     def _candidates(self, unit: SignedUnit, row: int, text: str) -> tuple[Passages, Numbers]:
         """Return the passages of a document, and the places of those whose anchor occurs twice."""
-        passages = find_passages(text, self._settings.passage_words or 0)
+        passages = extract_passages(text, self._settings.passage_words or 0)
         anchors = self._repeated_anchors[slice(*self._anchors_D[unit.first + row : unit.first + row + 2])]
         self._check(unit, len(anchors), len(passages.anchors_A))
         return passages, np.flatnonzero(anchors[passages.anchor_P])

@@ -25,7 +25,7 @@ import xxhash
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import PARAGRAPH_BREAK
-from pipeline.corpus.documents import encode_parquet_metadata, required_fields
+from pipeline.corpus.documents import encode_parquet_metadata, non_nullable_fields
 from pipeline.corpus.settings import SignatureSettings
 
 CONTENT = ["content_0", "content_1"]
@@ -44,15 +44,16 @@ def band_columns(settings: SignatureSettings) -> list[str]:
 
 def signature_schema(settings: SignatureSettings) -> pa.Schema:
     fields = (
-        required_fields(id=pa.string(), characters=pa.int64()) + required_fields(ngrams=pa.int64()) * settings.minhash
+        non_nullable_fields(id=pa.string(), characters=pa.int64())
+        + non_nullable_fields(ngrams=pa.int64()) * settings.minhash
     )
-    fields += required_fields(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
+    fields += non_nullable_fields(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
     lists = {
         "paragraphs": settings.paragraphs,
         "lines": settings.line_characters is not None,
         "passages": settings.passage_words is not None,
     }
-    return pa.schema(fields + required_fields(**{name: KEY_LIST for name, signed in lists.items() if signed}))
+    return pa.schema(fields + non_nullable_fields(**{name: KEY_LIST for name, signed in lists.items() if signed}))
 
 
 def content_hash(text: str) -> tuple[int, bytes]:

@@ -206,7 +206,9 @@ def _find_repeated_pairs(numbers_W: Integers, places: Integers, first_W: Integer
 
 
 @cached_njit
-def measure_repetition(numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int) -> tuple[Numbers, Numbers]:
+def measure_ngram_repetition(
+    numbers_W: Numbers, lengths_W: Numbers, largest: int, within: int
+) -> tuple[Numbers, Numbers]:
     """Return the characters of the most common n-gram and of repeated n-grams, for n from 2 to `largest`.
 
     The first array counts all occurrences of the most common n-gram, the first among equals, including spaces. The
@@ -271,7 +273,7 @@ class RepetitionMeasures(DocumentMeasures[Repetition]):
         """The characters of the most common n-gram and of repeated n-grams, for each n of a rule."""
         longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
         within = self.rules.within_words or len(self.words.numbers_W)
-        return measure_repetition(self.words.numbers_W, self.words.lengths_W, longest, within)
+        return measure_ngram_repetition(self.words.numbers_W, self.words.lengths_W, longest, within)
 
     def duplicate_paragraph_share(self) -> float:
         """Return the share of paragraphs that occurred before."""

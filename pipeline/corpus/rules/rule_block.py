@@ -58,7 +58,7 @@ class FilterRule:
     least: str = ""
     most: str = ""
 
-    def with_thresholds(self, rules: Any) -> Iterator[_AppliedRule]:
+    def iterate_rule_thresholds(self, rules: Any) -> Iterator[_AppliedRule]:
         """Yield the rule with each of its thresholds in the rules of one language."""
         threshold = getattr(rules, self.least or self.most)
         if isinstance(threshold, Mapping):
@@ -101,7 +101,7 @@ class MeasureBlock(RuleBlock[Rules]):
     @cached_property
     def _applied_rules(self) -> dict[str, list[_AppliedRule]]:
         return {
-            language: [applied for rule in self.filter_rules for applied in rule.with_thresholds(section)]
+            language: [applied for rule in self.filter_rules for applied in rule.iterate_rule_thresholds(section)]
             for language, section in self.rules.items()
             if section is not None
         }

@@ -21,7 +21,7 @@ CLOCK_DRIFT_SECONDS = 1.0
 """Calendars that differ by less from the next one drift; they were not set."""
 
 
-def find_machine_names(jobs: Sequence[MeteredJob], problems: Problems) -> dict[str, str]:
+def resolve_machine_names(jobs: Sequence[MeteredJob], problems: Problems) -> dict[str, str]:
     """Return the name of each node's machine: its own, or, of several names, one that Slurm uses."""
     names: dict[str, set[str]] = defaultdict(set)
     in_slurm: set[str] = set()

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.energy.attribution.clock_and_name_corrections import (
     add_unmetered_jobs,
     align_clocks,
-    find_machine_names,
+    resolve_machine_names,
     slurm_job_number,
 )
 from pipeline.energy.attribution.job_usage_intervals import (
@@ -197,7 +197,7 @@ def attribute_run(jobs: Sequence[MeteredJob], external: Sequence[ExternalReading
     """
     problems = Problems()
     jobs = align_clocks(jobs, problems)
-    machines = find_machine_names(jobs, problems)
+    machines = resolve_machine_names(jobs, problems)
     nodes = _NodeInputs(jobs, machines)
     taken: set[ExternalReading] = set()
     for one in external:

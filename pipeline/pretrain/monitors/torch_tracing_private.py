@@ -33,8 +33,8 @@ __all__ = [
     "FSDPRefType",  # the kinds
     "FakeTensorMode",  # tensors that hold no data
     "TorchDispatchMode",  # sees every operator that is called
+    "exclude_shape_propagation_memory",
     "fake_tensors",
-    "ignore_shape_propagation",
     "join_fake_group",
     "skip_neighbor_communication",
     "tree_leaves",  # the tensors in what an operator returns
@@ -79,7 +79,7 @@ def skip_neighbor_communication() -> Iterator[None]:
 
 
 @contextmanager
-def ignore_shape_propagation() -> Iterator[None]:
+def exclude_shape_propagation_memory() -> Iterator[None]:
     """Do not count the full tensors on which DTensor computes result shapes, because no step holds them."""
     work_out = ShardingPropagator._propagate_tensor_meta_non_cached
 

@@ -97,7 +97,7 @@ class HostCopy:
         self._copy = tensor.detach().to("cpu", non_blocking=True)  # from a GPU into pinned memory
         self._done = tensor.device.type == "cuda" and torch.cuda.current_stream(tensor.device).record_event()
 
-    def wait_for_values(self) -> NDArray[Any]:
+    def wait_for_host_copy(self) -> NDArray[Any]:
         """Return the values; wait for the copy, and not for work that was queued later."""
         if self._done:
             self._done.synchronize()

@@ -26,8 +26,8 @@ class PendingResult(NamedTuple):
 
     def wait_for_results(self) -> tuple[dict[str, float], list[float], NDArray[np.float64]]:
         """Wait for loss and gradient_norm, the equal values, and the others, (processes, values)."""
-        loss, norm, *equal = self.global_values.wait_for_values().tolist()
-        return {"loss": loss, "gradient_norm": norm}, equal, self.table.wait_for_values()
+        loss, norm, *equal = self.global_values.wait_for_host_copy().tolist()
+        return {"loss": loss, "gradient_norm": norm}, equal, self.table.wait_for_host_copy()
 
 
 def exchange_results(

@@ -98,7 +98,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
     scratch, checkpoints, stability = paths["scratch"], paths["recovery"], settings.training.stability
     rewinds = recovery.Rewinds(scratch / "rewinds.json", arguments.identity)
     course, reached, tries = SupervisedTraining(), -1, 0
-    stop_file = (owner.start_folder / "stop").absolute()
+    stop_file = (owner.private_start_folder / "stop").absolute()
     with _stop_on_signal(stop_file) as is_stopping:
         while True:
             owner.claim()
@@ -136,7 +136,9 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
                 owner.check()  # a later start may be the cause
             else:
                 with suppress(OSError, ValueError):
-                    course.machine = json.loads((owner.start_folder / "device.json").read_text(encoding="utf-8"))
+                    course.machine = json.loads(
+                        (owner.private_start_folder / "device.json").read_text(encoding="utf-8")
+                    )
                 return course
             if status in STATUS_ERRORS:
                 raise STATUS_ERRORS[status](outcome["error"])
@@ -171,7 +173,7 @@ def _find_late_process(logs: Path, token: str, processes: int) -> str | None:
 def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None) -> dict[str, Any]:
     """Start the processes, wait for them and return their outcome; without one, they died."""
     scratch, token = owner.folder, str(owner.number)
-    outcome, file = owner.start_folder / PROCESS_OUTCOME_FILE, owner.start_folder / "arguments.json"
+    outcome, file = owner.private_start_folder / PROCESS_OUTCOME_FILE, owner.private_start_folder / "arguments.json"
     file.write_text(arguments.model_dump_json(), encoding="utf-8")
     words = build_command(launch, WORKER, [str(file.absolute())])
     # A new session keeps a terminal's interrupt from the launcher, which would kill the processes.

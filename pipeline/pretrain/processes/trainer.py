@@ -99,7 +99,7 @@ class Trainer:
         self.backend = self._make_backend()
         self.saver = Saver(self.backend, self.settings, arguments.identity, self.paths["recovery"], self.owner)
         self.loader = PrefetchingLoader(self._read_batch, self.device)
-        place = self.owner.start_folder if self.rank == 0 else None
+        place = self.owner.private_start_folder if self.rank == 0 else None
         self.telemetry = Telemetry(self.settings, self.reader.vocabulary_size, self.device, place)
         self.profiler = Profiler(self.owner.folder if self.rank == 0 else None, self.device)
 

@@ -45,7 +45,7 @@ class ResourceRequest:
     options: tuple[str, ...] = ()
 
 
-def count_smallest_allocations(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
+def count_allocation_units(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
     """Return the number of smallest allocations that hold these cores and this memory."""
     by_memory = -(-memory_megabytes // of_memory_megabytes) if of_memory_megabytes else 0
     return max(-(-cpus // of_cpus), by_memory, 1)
@@ -78,7 +78,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
                 group.append(number)
                 break
         else:
-            count = count_smallest_allocations(request.cpus, request.memory_megabytes, size, memory)
+            count = count_allocation_units(request.cpus, request.memory_megabytes, size, memory)
             groups.append([number])
             candidates.append((groups[-1], count * size, memory and count * memory))
     return sorted(sorted(group) for group in groups)
@@ -142,7 +142,7 @@ def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
     cpus, megabytes = (sum(getattr(one.request, key) for one in group) for key in ("cpus", "memory_megabytes"))
     size, of_megabytes = first.request.allocation_cpus, first.request.allocation_memory_megabytes
     if size and not first.request.alone:
-        count = count_smallest_allocations(cpus, megabytes, size, of_megabytes)
+        count = count_allocation_units(cpus, megabytes, size, of_megabytes)
         cpus, megabytes = count * size, max(megabytes, count * (of_megabytes or 0))
     elif share := first.resources.get("cpu_mem_mb"):  # jobs name no memory: as many cores as bring it
         tasks_of_node = max((first.resources.get("tasks") or 1) // (first.resources.get("nodes") or 1), 1)

@@ -29,9 +29,9 @@ from pipeline.corpus.settings import (
 from pipeline.evaluate.task_file_reader import ItemFile
 from pipeline.report.settings import ProviderStatements
 from pipeline.sources.settings import Genre
-from pipeline.workflow.common_settings import select_matching_values
+from pipeline.workflow.common_settings import select_values_for_settings
 from pipeline.workflow.run_files import RunFiles, Wildcards
-from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, classifiers_of, wait_for_same_batch
+from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, classifiers_of, wait_for_matching_batch
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
     UNIT_NEEDS,
@@ -57,7 +57,7 @@ def ngrams_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].decontamination
     return NgramsSettings(
         items=_list_task_items_files(list_decontamination_item_files(config, i["corpus"])),
-        **select_matching_values(NgramsSettings, section),
+        **select_values_for_settings(NgramsSettings, section),
     )
 
 
@@ -70,7 +70,7 @@ def _list_task_items_files(files: list[ItemFile]) -> list[TaskItemsFile]:
 
 def _decision_settings(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
     """Return how it is decided what is an item; the sources that cannot hold any are those of this corpus, sorted."""
-    keys = select_matching_values(settings, config.corpus[corpus].decontamination)
+    keys = select_values_for_settings(settings, config.corpus[corpus].decontamination)
     own = set(config.corpus_sources(corpus)) & set(keys["cannot_hold_items"])
     return {**keys, "cannot_hold_items": sorted(own)}
 
@@ -106,7 +106,7 @@ def _score_steps(config: Config, corpus: str) -> list[tuple[tuple[str, ...], lay
 
 DEDUPLICATED_BATCH = (
     SOURCES_READ,
-    wait_for_same_batch("corpus.deduplicate"),
+    wait_for_matching_batch("corpus.deduplicate"),
     untracked_input("documents", layout.FILTERED),
     untracked_input("deduplicated", layout.DEDUPLICATED),
 )
@@ -114,7 +114,7 @@ DEDUPLICATED_BATCH = (
 
 def statistics_settings(config: Config, i: Wildcards) -> Settings:
     described = [
-        {"name": name, **select_matching_values(DescribedSource, config.source(name))}
+        {"name": name, **select_values_for_settings(DescribedSource, config.source(name))}
         for name in config.corpus_sources(i["corpus"])
     ]
     section = config.corpus[i["corpus"]]
@@ -146,7 +146,7 @@ def publish_settings(config: Config, i: Wildcards) -> Settings:
         filters=_filter_thresholds(section, {config.genre(source.name) for source in sources}),
         sources=[
             PublishedSource(
-                **select_matching_values(PublishedSource, source),
+                **select_values_for_settings(PublishedSource, source),
                 sampled_genre=estimated[source.name].genre if source.name in estimated else None,
             )
             for source in sources

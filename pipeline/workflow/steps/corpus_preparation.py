@@ -27,7 +27,7 @@ from pipeline.workflow.common_settings import (
     file_sha256,
     hash_harmful_files,
     minhash_signature_settings,
-    select_matching_values,
+    select_values_for_settings,
 )
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
@@ -51,23 +51,23 @@ CORPUS_BATCH = batch_instances(
     ("corpus", "source"), lambda c: [(corpus, source) for corpus in c.corpus for source in c.corpus_sources(corpus)]
 )
 # Where documents get a score.
-SCORED_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.scored_corpora("quality")])
+SCORED_CORPUS = JobInstances(("corpus",), lambda c: [(corpus,) for corpus in c.corpora_with_score("quality")])
 SCORED_CORPUS_BATCH = batch_instances(
     ("corpus", "source"),
-    lambda c: [(name, source) for name in c.scored_corpora("quality") for source in c.corpus_sources(name)],
+    lambda c: [(name, source) for name in c.corpora_with_score("quality") for source in c.corpus_sources(name)],
 )
 CLASSIFIED_CORPUS_BATCH = batch_instances(
     ("corpus", "classifier", "source"),
     lambda c: [
         (name, classifier, source)
-        for name in c.scored_corpora("classifiers")
+        for name in c.corpora_with_score("classifiers")
         for classifier in c.corpus[name].classifiers
         for source in c.corpus_sources(name)
     ],
 )
 READ_CORPUS_BATCH = batch_instances(
     ("corpus", "source"),
-    lambda c: [(name, source) for name in c.scored_corpora("perplexity") for source in c.corpus_sources(name)],
+    lambda c: [(name, source) for name in c.corpora_with_score("perplexity") for source in c.corpus_sources(name)],
 )
 # Where several jobs share the keys that are compared.
 CORPUS_SHARE = JobInstances(
@@ -83,7 +83,7 @@ CORPUS_SHARE = JobInstances(
 
 def filter_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    keys = select_matching_values(FilterSettings, source, section)
+    keys = select_values_for_settings(FilterSettings, source, section)
     blocked, allowed = (
         [UrlListFile(name=_url_list_name(file), sha256=file_sha256(file)) for file in files]
         for files in config.url_list_files(i["corpus"], source.name)
@@ -127,7 +127,7 @@ def _sample_settings(source: Source, section: Corpus) -> dict[str, Any]:
     return {"samples": section.keep_removed and free}
 
 
-def quality_settings(config: Config, i: Wildcards) -> Settings:
+def quality_training_settings(config: Config, i: Wildcards) -> Settings:
     """The files are named in the order of `Config.quality_training_files`."""
     section, files = config.corpus[i["corpus"]], iter(config.quality_training_files(i["corpus"]))
     languages = {
@@ -136,7 +136,7 @@ def quality_settings(config: Config, i: Wildcards) -> Settings:
                 sha256=file_sha256(file := next(files)),
                 name=file.name,
                 label=label,
-                **select_matching_values(SeedFile, seed_set),
+                **select_values_for_settings(SeedFile, seed_set),
             )
             for label, sets in (("good", seeds.good), ("bad", seeds.bad))
             for seed_set in sets
@@ -155,7 +155,7 @@ def classify_settings(config: Config, i: Wildcards) -> ClassifySettings:
             ModelFile(name=model.name, sha256=section.sha256),
             *(ModelFile(name=file.name, sha256=file_sha256(file)) for file in others),
         ],
-        **select_matching_values(ClassifySettings, section) | windows,
+        **select_values_for_settings(ClassifySettings, section) | windows,
     )
 
 
@@ -170,14 +170,14 @@ def classifiers_of(config: Config, corpus: str) -> dict[str, ClassifySettings]:
 def equal_keys_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
     return EqualKeysSettings(
-        share=int(i["share"]), shares=section.jobs, **select_matching_values(EqualKeysSettings, section)
+        share=int(i["share"]), shares=section.jobs, **select_values_for_settings(EqualKeysSettings, section)
     )
 
 
 def find_duplicates_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
     return FindDuplicatesSettings(
-        deduplication=DuplicateSelection(**select_matching_values(DuplicateSelection, section))
+        deduplication=DuplicateSelection(**select_values_for_settings(DuplicateSelection, section))
     )
 
 
@@ -209,17 +209,17 @@ def perplexity_model(run: RunFiles, w: Wildcards) -> str:
     return run.file(layout.FINAL_MODEL, model=run.config.perplexity_settings(w["corpus"]).model)
 
 
-def perplexity_model_index(run: RunFiles, w: Wildcards) -> str:
+def perplexity_model_token_index(run: RunFiles, w: Wildcards) -> str:
     """Return the index of the tokens that this model is trained on: what is behind a training waits for it too."""
     return run.token_index(run.config.perplexity_settings(w["corpus"]).model)
 
 
-def wait_for_same_batch(step: str) -> Input:
+def wait_for_matching_batch(step: str) -> Input:
     """Return that the same batch of another step is done."""
     return wait_for_input("batch", lambda run, w: run.batch_record_path(step, w["corpus"], w["source"], w["batch"]))
 
 
-FILTERED_BATCH = (SOURCES_READ, wait_for_same_batch("corpus.filter"), untracked_input("documents", layout.FILTERED))
+FILTERED_BATCH = (SOURCES_READ, wait_for_matching_batch("corpus.filter"), untracked_input("documents", layout.FILTERED))
 SIGNED_CORPUS = (
     SOURCES_READ,
     wait_for_all_batches("batches", "corpus.signatures"),
@@ -252,7 +252,7 @@ STEPS = (
         "corpus.quality",
         SCORED_CORPUS,
         "Train the classifiers of quality of the corpus {wildcards.corpus}",
-        quality_settings,
+        quality_training_settings,
         inputs=(
             Input("files", lambda run, w: [*map(str, run.config.quality_training_files(w["corpus"]))], is_ancient=True),
         ),
@@ -291,7 +291,7 @@ STEPS = (
         lambda config, i: PerplexitySettings(tokens=config.perplexity_settings(i["corpus"]).tokens),
         inputs=(
             *FILTERED_BATCH,
-            wait_for_input("index", perplexity_model_index, is_ancient=True),
+            wait_for_input("index", perplexity_model_token_index, is_ancient=True),
             Input("final", perplexity_model),
         ),
         outputs=(Output("perplexity", layout.PERPLEXITY),),

@@ -81,11 +81,11 @@ def differences_settings(config: Config, i: Wildcards) -> Settings:
     return DifferencesSettings(seeds=[[*of_seed.values()] for of_seed in groups.values() if len(of_seed) > 1])
 
 
-def baseline_files(run: RunFiles, w: Wildcards) -> list[str]:
+def baseline_model_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the files of a baseline or of an imported model, or the first milestone, which has the shape."""
     model = run.config.baselines()[w["baseline"]]
     if model is None:
-        return run.config.baseline_files(w["baseline"])
+        return run.config.baseline_model_files(w["baseline"])
     if run.config.models[root := run.config.root_model(model)].pretrained:
         return run.config.pretrained_files(root)
     return run.milestones(model)[:1]
@@ -119,7 +119,7 @@ def _compared_answer_files(run: RunFiles, w: Wildcards) -> list[str]:
 
 # Behind a training everything waits for the tokens, as the training itself does.
 INDEX = Input("index", lambda run, w: run.token_index(w["model"]), is_ancient=True)
-TASKS = Input("tasks", lambda run, w: run.task_files)
+TASKS = Input("tasks", lambda run, w: run.task_definition_files)
 
 STEPS = (
     Step(
@@ -145,7 +145,7 @@ STEPS = (
         BASELINE,
         "Ask the baseline {wildcards.baseline} what the models are asked",
         baseline_settings,
-        inputs=(SOURCES_READ, Input("model", baseline_files), TASKS),
+        inputs=(SOURCES_READ, Input("model", baseline_model_files), TASKS),
         outputs=(Output("results", layout.BASELINE_RESULTS), Output("answers", layout.BASELINE_ANSWERS)),
         need=None,
         threads=8,

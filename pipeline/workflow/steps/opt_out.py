@@ -10,7 +10,11 @@ from pipeline.core.settings import Settings
 from pipeline.opt_out.other_runs_fingerprint import hash_other_runs
 from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, collect_line_rules
 from pipeline.sources.settings import EntriesSettings
-from pipeline.workflow.common_settings import add_names_model_hash, minhash_signature_settings, select_matching_values
+from pipeline.workflow.common_settings import (
+    add_names_model_hash,
+    minhash_signature_settings,
+    select_values_for_settings,
+)
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     UNIT_NEEDS,
@@ -40,9 +44,9 @@ RESERVING_CORPUS = JobInstances(
 RESERVING_RUN = JobInstances((), lambda c: [()] if c.sources_with_opt_out_list() else [])
 
 
-def reserved_settings(config: Config, i: Wildcards) -> Settings:
+def reserved_signatures_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    keys = select_matching_values(ReservedSettings, source, section) | {
+    keys = select_values_for_settings(ReservedSettings, source, section) | {
         "personal_data": add_names_model_hash(section.personal_data)
     }
     return ReservedSettings(
@@ -66,7 +70,7 @@ def remains_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def _all_reserved_files(run: RunFiles, w: Wildcards) -> list[str]:
-    return [name for corpus in run.config.corpus for name in run.opt_out_source_files(layout.RESERVED, corpus)]
+    return [name for corpus in run.config.corpus for name in run.opt_out_unit_files(layout.RESERVED, corpus)]
 
 
 def _all_removed_files(run: RunFiles, w: Wildcards) -> list[str]:
@@ -83,7 +87,7 @@ RESERVED_BATCHES = wait_for_input(
     "reserved_batches",
     lambda run, w: run.batch_record_paths("opt_out.reserved", run.config.sources_with_opt_out_list(), w["corpus"]),
 )
-RESERVED_UNITS = untracked_input("reserved", lambda run, w: run.opt_out_source_files(layout.RESERVED, w["corpus"]))
+RESERVED_UNITS = untracked_input("reserved", lambda run, w: run.opt_out_unit_files(layout.RESERVED, w["corpus"]))
 # What reads a manifest waits for the Snakemake checkpoint too: before it, nobody knows which units run again.
 MANIFESTS_READ = wait_for_input("sources", layout.SOURCES_COMPLETE)
 MANIFESTS = Input("manifests", files_per_value(layout.MANIFEST, "source", lambda c: c.sources_with_opt_out_list()))
@@ -100,7 +104,7 @@ STEPS = (
         RESERVING_BATCH,
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
         lambda config, i: EntriesSettings(
-            source=i["source"], **select_matching_values(EntriesSettings, config.source(i["source"]))
+            source=i["source"], **select_values_for_settings(EntriesSettings, config.source(i["source"]))
         ),
         inputs=RAW_UNITS,
         outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
@@ -114,7 +118,7 @@ STEPS = (
         "opt_out.reserved",
         RESERVING_CORPUS_BATCH,
         "Sign what is reserved in {wildcards.source}, batch {wildcards.batch}",
-        reserved_settings,
+        reserved_signatures_settings,
         inputs=READS_UNITS,
         outputs=(Output("reserved", layout.RESERVED),),
         need=UNIT_NEEDS,

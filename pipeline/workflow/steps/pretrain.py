@@ -116,7 +116,7 @@ STEPS = (
         import_settings,
         inputs=(
             SOURCES_READ,
-            Input("index", "imported_model_index", is_ancient=True),
+            Input("index", "imported_model_token_index", is_ancient=True),
             TOKENIZER_OF_MODEL,
             CONFIGURATION_OF_MODEL,
             Input(

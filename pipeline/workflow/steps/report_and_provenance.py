@@ -16,7 +16,7 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
-from pipeline.workflow.common_settings import pretrained_models, select_matching_values
+from pipeline.workflow.common_settings import pretrained_models, select_values_for_settings
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     RUN,
@@ -72,7 +72,7 @@ def page_settings(config: Config, i: Wildcards) -> Settings:
         license_evidence_sha256=config.license_evidence_hashes(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
         **{
-            **select_matching_values(PageSettings, config.emission_settings, config.platform),
+            **select_values_for_settings(PageSettings, config.emission_settings, config.platform),
             **config.emission_settings.yearly_intensity,
         },
     )

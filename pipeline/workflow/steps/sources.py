@@ -14,7 +14,7 @@ from pipeline.sources.settings import (
     SplitSettings,
 )
 from pipeline.sources.source_units import listing_sha256
-from pipeline.workflow.common_settings import select_matching_values
+from pipeline.workflow.common_settings import select_values_for_settings
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
@@ -52,13 +52,13 @@ def split_settings(config: Config, i: Wildcards) -> Settings:
         file_name=name,
         parts=parts,
         quarantine=source.damaged_share > 0,
-        **select_matching_values(SplitSettings, source),
+        **select_values_for_settings(SplitSettings, source),
     )
 
 
 def dataset_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
-    return DatasetSettings(source=source.name, **select_matching_values(DatasetSettings, source))
+    return DatasetSettings(source=source.name, **select_values_for_settings(DatasetSettings, source))
 
 
 def listing_settings(config: Config, i: Wildcards) -> Settings:

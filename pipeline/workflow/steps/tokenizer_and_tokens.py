@@ -7,7 +7,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens, TokenUse
-from pipeline.workflow.common_settings import select_matching_values
+from pipeline.workflow.common_settings import select_values_for_settings
 from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
@@ -40,7 +40,7 @@ def train_settings(config: Config, i: Wildcards) -> Settings:
     return TrainSettings(
         validation_fraction=_held_out_fraction(config, name),
         markers=config.personal_data_markers(name),
-        **select_matching_values(TrainSettings, config.tokenizer[name]),
+        **select_values_for_settings(TrainSettings, config.tokenizer[name]),
     )
 
 
@@ -50,7 +50,9 @@ def fertility_settings(config: Config, i: Wildcards) -> Settings:
         validation_fraction=_held_out_fraction(config, i["tokenizer"]),
         parallel=sorted(section.parallel),
         **{
-            key: value for key, value in select_matching_values(FertilitySettings, section).items() if key != "parallel"
+            key: value
+            for key, value in select_values_for_settings(FertilitySettings, section).items()
+            if key != "parallel"
         },
     )
 
@@ -82,7 +84,7 @@ def shard_settings(config: Config, i: Wildcards) -> Settings:
     genres = {source.name: source.genre for source in sources if section.strata.genre and source.genre is not None}
     licenses = {source.name: source.license for source in sources if section.strata.license and not source.license_key}
     return ShardSettings(
-        shard=int(i["shard"]), genres=genres, licenses=licenses, **select_matching_values(ShardSettings, section)
+        shard=int(i["shard"]), genres=genres, licenses=licenses, **select_values_for_settings(ShardSettings, section)
     )
 
 
@@ -90,7 +92,7 @@ def index_settings(config: Config, i: Wildcards) -> Settings:
     uses: dict[str, TokenUse] = {}
     for name, model in config.models.items():
         if model.tokens == i["tokens"]:
-            needed = select_matching_values(TokenUse, model.training) | {
+            needed = select_values_for_settings(TokenUse, model.training) | {
                 "validates": bool(model.training.validation_every)
             }
             use = TokenUse(model=name, **needed)

@@ -19,7 +19,7 @@ from pipeline.corpus.classifier.classifier_training import (
     calibrate,
     classification_metrics,
     mean_ngram_weights,
-    ngram_frequencies,
+    text_ngram_shares,
     train,
 )
 from pipeline.corpus.classifier.linear_classifier import (
@@ -32,12 +32,12 @@ from tests.corpus.classifier.conftest import menus, sentences
 
 
 def test_ngram_shares_are_those_of_each_text() -> None:
-    result = ngram_frequencies(["ja ja ja nee", "", "nee"])
+    result = text_ngram_shares(["ja ja ja nee", "", "nee"])
     assert result.bounds.tolist() == [0, 4, 4, 5]
     by_bucket = dict(zip(result.buckets_M[:4].tolist(), result.shares_M[:4].tolist(), strict=True))
     assert by_bucket[ngram_buckets("ja")[0]] == pytest.approx(3 / 7)
     assert by_bucket[ngram_buckets("ja ja")[2]] == pytest.approx(2 / 7)
-    some = result.select_texts(np.array([2, 0]))
+    some = result.select_by_index(np.array([2, 0]))
     assert some.bounds.tolist() == [0, 1, 5] and some.buckets_M[0] == ngram_buckets("nee")[0]
     assert some.buckets_M[1:].tolist() == result.buckets_M[:4].tolist()
 
@@ -45,7 +45,7 @@ def test_ngram_shares_are_those_of_each_text() -> None:
 def test_trained_weights_minimize_the_loss() -> None:
     texts = [*sentences(30, 1), *menus(12, 2)]
     good = np.arange(len(texts)) < 30
-    result = ngram_frequencies(texts)
+    result = text_ngram_shares(texts)
     weights, gap = train(result, good)
     assert gap < classifier_training.MAXIMUM_GAP
     used, columns = np.unique(result.buckets_M, return_inverse=True)

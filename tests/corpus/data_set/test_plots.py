@@ -45,7 +45,7 @@ def test_logarithmic_bar_grows_equally_per_factor_of_ten() -> None:
     ],
 )
 def test_language_score_histogram_has_readable_labels(lowest: int, expected: list[str]) -> None:
-    drawn = plots.score_histogram("nl", [[lowest, 3], [99, 5]], 100)
+    drawn = plots.language_score_histogram("nl", [[lowest, 3], [99, 5]], 100)
     assert labels(drawn) == expected
     (width, _) = re.findall(r'<rect class="kept".*? width="([\d.]+)"', drawn)
     across = plots.WIDTH - plots.LEFT - plots.RIGHT

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, equal_keys, find_duplicates, signatures
-from pipeline.corpus.document_streams import read_kept_documents, remove_parts
+from pipeline.corpus.document_streams import read_deduplicated_documents, remove_parts
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.duplicates.passages import find_passages
+from pipeline.corpus.duplicates.passages import extract_passages
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -71,7 +71,7 @@ def run_steps(
         steps = {"duplicates": folder / "duplicates" / file.name, "deduplicated": folder / f"{file.name}.kept"}
         deduplicate.run(DeduplicateSettings(), documents=file, **steps, removed=folder / f"{file.name}.removed")
         rows += pq.read_table(steps["duplicates"]).to_pylist()
-        for table in read_kept_documents(file, steps["deduplicated"], ["id", "text"]):
+        for table in read_deduplicated_documents(file, steps["deduplicated"], ["id", "text"]):
             left |= {row["id"]: row["text"] for row in table.to_pylist()}
         removed |= {row["id"]: row["reason"] for row in pq.read_table(folder / f"{file.name}.removed").to_pylist()}
     return [{row["id"]: row for row in rows}, left, removed, counts]
@@ -296,12 +296,12 @@ def test_white_space_with_the_most_line_breaks_stays() -> None:
 def test_equal_passages_have_equal_anchors_and_few_of_them() -> None:
     draw = random.Random(1)
     words = [f"{draw.random()}" for _ in range(5000)]
-    passages = find_passages(" ".join(words), 50)
+    passages = extract_passages(" ".join(words), 50)
     assert len(passages.anchor_P) == 4951 and 300 < len(passages.anchors_A) < 460
-    inside = find_passages("\n".join(words[1234:1284]), 50)
+    inside = extract_passages("\n".join(words[1234:1284]), 50)
     assert inside.anchors_A == passages.anchors_A[passages.anchor_P[1234]]
     assert (inside.keys_P[:, 0] == passages.keys_P[:, 1234]).all() and (passages.keys_P[0] != 0).all()
-    assert len(find_passages("te kort", 50).anchors_A) == 0
+    assert len(extract_passages("te kort", 50).anchors_A) == 0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from datatrove.pipeline.filters import gopher_quality_filter, gopher_repetition_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_repetition
+from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition, RepetitionMeasures, measure_ngram_repetition
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.text.word_splitting import _cached_splitter, word_tokenize
@@ -124,7 +124,7 @@ def test_decisions_equal_datatrove_on_random_words(text: str) -> None:
 def test_repeated_ngram_counts_equal_hand_computed_ones(numbers: list[int], largest: int, within: int) -> None:
     lengths = [1 + number % 4 for number in numbers]
     arrays = (np.array(numbers, dtype=np.int64), np.array(lengths, dtype=np.int64))
-    top, repeated = measure_repetition(*arrays, largest, within)
+    top, repeated = measure_ngram_repetition(*arrays, largest, within)
     for n in range(2, largest + 1):
         n_grams = [tuple(numbers[place : place + n]) for place in range(len(numbers) - n + 1)]
         characters = {n_gram: sum(1 + number % 4 for number in n_gram) for n_gram in n_grams}

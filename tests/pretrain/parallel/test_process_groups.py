@@ -13,7 +13,7 @@ def test_collectives_keep_order_and_full_precision() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         table = all_gather_values(CPU, 2.0**40 + 1, torch.tensor(0.25), 3.0, torch.tensor(5))
-        assert HostCopy(table).wait_for_values().tolist() == [[2.0**40 + 1, 0.25, 3.0, 5.0]]
+        assert HostCopy(table).wait_for_host_copy().tolist() == [[2.0**40 + 1, 0.25, 3.0, 5.0]]
         assert all_reduce_sum(CPU, np.array([[1.0, 2.0**40 + 1]])).tolist() == [[1.0, 2.0**40 + 1]]
     finally:
         dist.destroy_process_group()
