@@ -29,8 +29,8 @@ import torch  # noqa: E402
 from transformers import BertConfig, BertForSequenceClassification  # noqa: E402
 
 from benchmarks.comparison import peak_bytes, texts  # noqa: E402
-from pipeline.corpus.classifier.model_files import load_classifier  # noqa: E402
-from tests.corpus.classifier import test_model_files as helpers  # noqa: E402
+from pipeline.corpus.classifier.pretrained_classifiers import load_classifier  # noqa: E402
+from tests.corpus.classifier import test_pretrained_classifiers as helpers  # noqa: E402
 
 
 def report_speed(name: str, score: Callable[[str], Any], read: list[str]) -> list[Any]:

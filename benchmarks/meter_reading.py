@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from pipeline.energy.gpu_meter import Gpu, GpuMeter
-from pipeline.energy.meters import Rapl, find_rapl
 from pipeline.energy.node_meter import SAMPLE_SECONDS
+from pipeline.energy.rapl_and_cray_meters import Rapl, find_rapl
 
 
 class Board:

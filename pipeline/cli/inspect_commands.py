@@ -92,7 +92,7 @@ def ladder(
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
     from pipeline.core.display_text import escape_to_one_line
     from pipeline.core.errors import InputError
-    from pipeline.experiment.model_ladder import find_rungs, format_scaling_law
+    from pipeline.experiment.ladder_scaling_law import find_rungs, format_scaling_law
 
     rungs, left_out = find_rungs(results)
     try:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import find_line, load_yaml
-from pipeline.sources.spdx_licenses import suggest_license
+from pipeline.sources.spdx_license_parser import suggest_license
 
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 """The pattern of the names of runs, sources, models and other sections."""

@@ -20,7 +20,7 @@ from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.settings import Disclosure, Report
 from pipeline.sources.settings import Source
-from pipeline.sources.spdx_licenses import canonical_license
+from pipeline.sources.spdx_license_parser import canonical_license
 from pipeline.tokenizer.settings import Tokenizer
 from pipeline.tokens.settings import Tokens
 

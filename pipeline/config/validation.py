@@ -14,7 +14,7 @@ from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import suggest_name
 from pipeline.corpus.documents import FINAL_SCHEMA
 from pipeline.pretrain.settings import Training
-from pipeline.sources.spdx_licenses import canonical_license, is_allowed
+from pipeline.sources.spdx_license_parser import canonical_license, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bin_names
 
 

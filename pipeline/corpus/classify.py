@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.classifier.model_files import load_classifier
+from pipeline.corpus.classifier.pretrained_classifiers import load_classifier
 from pipeline.corpus.classifier.settings import ClassifySettings
 from pipeline.corpus.document_streams import write_scores
 

@@ -15,7 +15,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import HARMFUL, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, STATED_REASONS, id_hash
 from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
 from pipeline.corpus.settings import DeduplicateSettings, PersonalData
-from pipeline.sources.spdx_licenses import is_allowed
+from pipeline.sources.spdx_license_parser import is_allowed
 
 REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, *STATED_REASONS, HARMFUL)  # reasons for which no text is kept
 SAMPLES_PER_REASON = 3

@@ -23,7 +23,7 @@ from pipeline.corpus.documents import (
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.settings import FilterSettings
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
-from pipeline.sources.spdx_licenses import are_equivalent, is_allowed, normalize_license
+from pipeline.sources.spdx_license_parser import are_equivalent, is_allowed, normalize_license
 from pipeline.sources.web_reservation_rules import STATES_TDM, HostRules, WebReservations, is_reserved
 
 SHOWN_CHARACTERS = 200

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.url_hosts import extract_host
 from pipeline.corpus.documents import read_documents, read_file_metadata
 from pipeline.corpus.duplicates.minhash import MinhashSigner
-from pipeline.corpus.duplicates.passages import extract_passages
+from pipeline.corpus.duplicates.passage_hashes import extract_passages
 from pipeline.corpus.duplicates.signature_files import (
     CONTENT,
     SignatureWriter,

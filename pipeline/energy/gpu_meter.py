@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pipeline.energy import startup_counters
-from pipeline.energy.meters import MeteredPart, PartsMeter, UnreadableMeter
+from pipeline.energy.rapl_and_cray_meters import MeteredPart, PartsMeter, UnreadableMeter
 from pipeline.energy.startup_counters import CounterSample
 
 DEVICES = Path(startup_counters.DEVICES)

@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 
 from pipeline.energy.cpu_time_accounting import process_cpu_accounting
 from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
-from pipeline.energy.meters import FIRST_READING, PM_COUNTERS, POWERCAP, Meter, find_pm_counters, find_rapl
+from pipeline.energy.rapl_and_cray_meters import (
+    FIRST_READING,
+    PM_COUNTERS,
+    POWERCAP,
+    Meter,
+    find_pm_counters,
+    find_rapl,
+)
 from pipeline.energy.readings import UNCHANGED_FIELDS, MeterInterval, Reading
 from pipeline.energy.startup_counters import (
     ATTEMPT_VARIABLE,

@@ -19,7 +19,7 @@ from pipeline.core.confidence_intervals import CONFIDENCE_LEVEL
 from pipeline.evaluate import differences
 from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import BITS, ItemKey, ScoreKey
-from pipeline.pretrain.monitors.document_losses import read_document_losses
+from pipeline.pretrain.monitors.held_out_document_losses import read_document_losses
 
 Floats = NDArray[np.float64]
 VALIDATION = "validation"

@@ -12,7 +12,7 @@ from pipeline import layout
 from pipeline.core.display_text import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
-from pipeline.core.stored_files import FileStore
+from pipeline.core.record_archives import FileStore
 from pipeline.energy.energy_accounting_file import JOULE, EnergyUnit, choose_energy_unit
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.provenance.content_differences import flatten_json

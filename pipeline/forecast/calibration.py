@@ -16,7 +16,7 @@ from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record
-from pipeline.core.stored_files import FileStore
+from pipeline.core.record_archives import FileStore
 from pipeline.energy.energy_accounting_file import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (

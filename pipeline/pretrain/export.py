@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.pretrain import failed_training_outcome
-from pipeline.pretrain.monitors.document_losses import DOCUMENTS, write_document_losses
+from pipeline.pretrain.monitors.held_out_document_losses import DOCUMENTS, write_document_losses
 from pipeline.pretrain.monitors.metrics import TensorBoardWriter, read_metrics
 from pipeline.pretrain.settings import ExportSettings
 

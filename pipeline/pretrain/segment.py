@@ -33,14 +33,14 @@ from pipeline.tokens.memory_mapped_shards import copy_to_node
 from pipeline.tokens.ngram_models import NgramModels
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
 from pipeline.tokens.token_reader import TokenReader, check_altered_shards
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 
 # Modules that monitor a training, clean up after it, or keep it alive, and do not affect the model.
 WATCHING = (
     "pipeline.energy",
     "pipeline.pretrain.monitors",
     "pipeline.pretrain.validation",
-    "pipeline.tokens.validation_set",
+    "pipeline.tokens.validation_reader",
     "pipeline.tokens.ngram_models",
     "pipeline.pretrain.checkpoints.recovery.prune",
     "pipeline.pretrain.checkpoints.recovery.remove_recovery_checkpoints",

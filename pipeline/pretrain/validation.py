@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from pipeline.core.confidence_intervals import ratio_interval
 from pipeline.model.settings import Architecture
-from pipeline.pretrain.monitors.document_losses import DOCUMENTS, tabulate_document_losses
+from pipeline.pretrain.monitors.held_out_document_losses import DOCUMENTS, tabulate_document_losses
 from pipeline.pretrain.monitors.metrics import Metrics
 from pipeline.pretrain.parallel.backend import Backend, Batch
 from pipeline.pretrain.settings import Training
 from pipeline.tokens.sampler import IGNORE_INDEX
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 
 Floats = NDArray[np.float64]
 AllReduce = Callable[[Floats], Floats]

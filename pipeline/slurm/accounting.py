@@ -30,7 +30,7 @@ from pipeline.config.platforms import load_platform_settings
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import InputError
-from pipeline.core.stored_files import FileStore
+from pipeline.core.record_archives import FileStore
 from pipeline.energy.external_meters.ear_meter import METER, read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings, ExternalReadingsFile
 from pipeline.energy.external_meters.smart_meter import read_smart_meter
@@ -39,7 +39,7 @@ from pipeline.energy.settings import Energy
 from pipeline.job import run_snapshot
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.slurm import invocations_and_leftover_jobs, job_energy, sacct
-from pipeline.slurm.executor.interface import ENDED_STATES
+from pipeline.slurm.executor.host_interface import ENDED_STATES
 from pipeline.slurm.executor.slurm_commands import QUERY_SECONDS, run_slurm_command
 from pipeline.slurm.invocations_and_leftover_jobs import SlurmInvocation
 from pipeline.slurm.output_parsing import list_hosts

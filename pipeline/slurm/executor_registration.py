@@ -11,8 +11,8 @@ from pipeline import layout
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import invocations_and_leftover_jobs, sacct
-from pipeline.slurm.executor import plugin, snakemake_private
-from pipeline.slurm.executor.interface import ExecutorHost, JobEnd, SlurmError
+from pipeline.slurm.executor import plugin_registration, snakemake_private
+from pipeline.slurm.executor.host_interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 
 
@@ -55,7 +55,7 @@ def register_executor(
         report_queue=report_queue,
     )
     try:
-        plugin.register(host)
+        plugin_registration.register(host)
     except SlurmError as error:
         raise InputError(f"{error}: install envs/*.lock") from None
 

@@ -28,7 +28,7 @@ from pipeline.core.job_records import Attempt, read_job_files
 from pipeline.job.attempt import HEARTBEAT_SECONDS
 from pipeline.slurm.executor import allocation_runner, slurm_commands
 from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER
-from pipeline.slurm.executor.interface import SlurmError
+from pipeline.slurm.executor.host_interface import SlurmError
 from pipeline.workflow.snakemake_internals import metadata_file
 
 Warn = Callable[[str], None]

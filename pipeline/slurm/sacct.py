@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_joules
-from pipeline.slurm.executor.interface import CAUSES, ENDED_STATES, Cause
+from pipeline.slurm.executor.host_interface import CAUSES, ENDED_STATES, Cause
 from pipeline.slurm.executor.slurm_commands import run_slurm_command
 from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_bytes, parse_seconds, parse_state, parse_tres
 

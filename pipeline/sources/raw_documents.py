@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pipeline.core.errors import InputError
 from pipeline.sources.character_encodings import KnownBy
-from pipeline.sources.spdx_licenses import stringify_license_field
+from pipeline.sources.spdx_license_parser import stringify_license_field
 
 # Why a record has no usable text.
 Unreadable = Literal[

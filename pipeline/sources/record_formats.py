@@ -28,7 +28,7 @@ from pipeline.sources.raw_documents import (
     get_field,
     oversized_record,
 )
-from pipeline.sources.spdx_licenses import stringify_license_field
+from pipeline.sources.spdx_license_parser import stringify_license_field
 from pipeline.sources.table_formats import get_column, keys_with_columns, open_table, read_table, to_python_value
 
 # By extension: how a file is read. Only a table is not also read compressed.

@@ -15,7 +15,7 @@ from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.url_hosts import normalize_valid_host
 from pipeline.sources.field_layouts import LAYOUTS, LayoutName
 from pipeline.sources.raw_documents import FieldNames, iso_date
-from pipeline.sources.spdx_licenses import canonical_license
+from pipeline.sources.spdx_license_parser import canonical_license
 from pipeline.sources.web_reservation_rules import WebReservation
 
 OPT_OUT_KINDS = ("domains", "ids", "holders")

@@ -16,10 +16,10 @@ from pipeline.tokens.memory_mapped_shards import Group, MappedShard, encode_batc
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.settings import IndexSettings, TokenUse
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 
 # These modules check whether the tokens suffice for training, and do not affect the index.
-WATCHING = ("pipeline.tokens.validation_set", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
+WATCHING = ("pipeline.tokens.validation_reader", "pipeline.tokens.token_reader", "pipeline.tokens.sampler")
 SHARED_METADATA = (
     *("tokenizer_sha256", "vocabulary_size", "dtype", "begin_of_text_id", "end_of_text_id", "shards", "grouped_by"),
 )

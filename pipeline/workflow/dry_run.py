@@ -14,8 +14,8 @@ from typing import NamedTuple
 from pipeline.core.display_text import align_columns, pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import BatchRecord, Record, find_record_files
+from pipeline.core.record_archives import FileStore
 from pipeline.core.settings import flatten_settings
-from pipeline.core.stored_files import FileStore
 from pipeline.layout import SOURCE_UNITS, UNIT_RECORDS
 from pipeline.report.amount_formatting import format_duration
 from pipeline.sources.settings import Source

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
-from pipeline.core.stored_files import FileStore
+from pipeline.core.record_archives import FileStore
 from pipeline.energy.energy_accounting_file import (
     EnergyAccounting,
     EnergyFigure,

@@ -16,7 +16,7 @@ from pipeline.job.attempt import anonymized_git_state
 from pipeline.job.environment_lock_comparison import Environment
 from pipeline.layout import RECORD, UNIT_RECORDS
 from pipeline.workflow.finished_training_protection import FinishedTraining
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.report.amount_formatting import format_duration
-from pipeline.workflow.run_progress import RunProgress, read_trainings
+from pipeline.workflow.run_progress_file import RunProgress, read_trainings
 
 SHOWN = 6  # running jobs, and other lists
 BAR_WIDTH = 40

@@ -22,7 +22,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.display_text import pluralize
 from pipeline.report.amount_formatting import format_duration
 from pipeline.workflow.job_time_estimates import JobTimes
-from pipeline.workflow.run_progress import (
+from pipeline.workflow.run_progress_file import (
     FailedJob,
     JobProgress,
     RunProgress,

@@ -21,7 +21,7 @@ from pipeline.layout import (
     PathTemplate,
 )
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
 from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup

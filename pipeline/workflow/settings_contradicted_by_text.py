@@ -27,7 +27,7 @@ from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import BROKEN_REASONS, RawDocument, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.source_units import SourceUnits
-from pipeline.sources.spdx_licenses import are_equivalent, normalize_license
+from pipeline.sources.spdx_license_parser import are_equivalent, normalize_license
 
 SAMPLED_FILES, SAMPLED_DOCUMENTS = 3, 100
 """Files of a source, and documents of each, that are read."""

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH, GENRES
 from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
-from pipeline.sources.spdx_licenses import canonical_license
+from pipeline.sources.spdx_license_parser import canonical_license
 
 
 def test_default_languages_are_dutch_and_english() -> None:

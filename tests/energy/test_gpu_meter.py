@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.energy.gpu_meter import Gpu, GpuMeter, find_gpu_driver, find_gpu_meter
-from pipeline.energy.meters import UnreadableMeter
+from pipeline.energy.rapl_and_cray_meters import UnreadableMeter
 from pipeline.energy.readings import Reading
 
 

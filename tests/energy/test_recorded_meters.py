@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from zeus.device.gpu import amd, nvidia
 
-from pipeline.energy import gpu_meter, meters
+from pipeline.energy import gpu_meter, rapl_and_cray_meters
 from pipeline.energy.readings import Reading
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_meters.json").read_text())
@@ -36,7 +36,7 @@ def test_each_counter_of_a_real_node_is_read_once(node: dict[str, Any], tmp_path
     for name, text in node["others"].items():
         (tmp_path / name).write_text(f"{text}\n")
     show(0)
-    meter = meters.find_pm_counters(tmp_path, tmp_path / "none")
+    meter = rapl_and_cray_meters.find_pm_counters(tmp_path, tmp_path / "none")
     assert meter is not None
     meter.take_readings(0)
     show(10)
@@ -48,7 +48,7 @@ def test_each_counter_of_a_real_node_is_read_once(node: dict[str, Any], tmp_path
 def test_single_accelerator_file_of_hpe_has_no_number(tmp_path: Path) -> None:
     for name in ("energy", "accel_energy"):
         (tmp_path / name).write_text("1000 J 1460038098391936 us\n")
-    meter = meters.find_pm_counters(tmp_path, tmp_path / "none")
+    meter = rapl_and_cray_meters.find_pm_counters(tmp_path, tmp_path / "none")
     assert meter is not None and list(meter.gpus) == ["accel"]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.energy import startup_counters
 from pipeline.energy.gpu_meter import Gpu, find_gpu_meter
-from pipeline.energy.meters import find_pm_counters, find_rapl
+from pipeline.energy.rapl_and_cray_meters import find_pm_counters, find_rapl
 from pipeline.energy.readings import MeterInterval, Reading, read_intervals
 from pipeline.energy.startup_counters import CounterSample, sample_counters
 from tests.energy.programs import ROOT, run
@@ -26,13 +26,13 @@ ZONES = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:1": 
 SHOW = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy import meters, startup_counters
+from pipeline.energy import rapl_and_cray_meters, startup_counters
 folder = startup_counters.POWERCAP = sys.argv[1]
 def show(joules):
     for number, zone in enumerate(sorted(os.listdir(folder))):
         Path(folder, zone, "new").write_text(f"{round((joules + number) * 1e6)}")
         Path(folder, zone, "new").replace(Path(folder, zone, "energy_uj"))  # a thread of the meter reads it meanwhile
-node_meter.find_meters = lambda with_gpus: [meters.find_rapl(Path(folder))]
+node_meter.find_meters = lambda with_gpus: [rapl_and_cray_meters.find_rapl(Path(folder))]
 burn(0.05)
 show(100)
 startup_counters.keep_startup_sample()

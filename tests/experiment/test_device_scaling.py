@@ -12,7 +12,7 @@ from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.experiment.device_scaling import format_scaling, read_measurements
 from tests.conftest import Project
-from tests.experiment.test_model_ladder import figure
+from tests.experiment.test_ladder_scaling_law import figure
 
 LENGTH = 100
 

@@ -15,7 +15,7 @@ import pytest
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
-from pipeline.corpus.duplicates.passages import extract_passages
+from pipeline.corpus.duplicates.passage_hashes import extract_passages
 from pipeline.corpus.duplicates.signature_files import SignatureWriter, line_keys
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.forecast.corpus_size_and_time import (

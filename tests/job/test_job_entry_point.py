@@ -23,7 +23,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt
 from pipeline.core.output_archives import OutputArchives, output_sizes
-from pipeline.core.stored_files import FileStore, StoredFile
+from pipeline.core.record_archives import FileStore, StoredFile
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals

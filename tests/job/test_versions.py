@@ -124,7 +124,7 @@ def test_code_edit_changes_the_versions_of_the_steps_that_run_it(
         ("pretrain/parallel/optimizer.py", "set_learning_rate", {"pretrain.segment"}),
         ("energy/node_meter.py", "NodeMeter.end", set()),
         ("tokens/sampler.py", "data_step_after_skips", {"pretrain.segment"}),
-        ("tokens/validation_set.py", "ValidationSet.summarize_counts", set()),
+        ("tokens/validation_reader.py", "ValidationSet.summarize_counts", set()),
         ("report/page.py", "run", {"report.page"}),
     ],
 )

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler as ListHandl
 
 from pipeline.core.errors import InputError
 from pipeline.pretrain import export
-from pipeline.pretrain.monitors.document_losses import read_document_losses
+from pipeline.pretrain.monitors.held_out_document_losses import read_document_losses
 from pipeline.pretrain.monitors.metrics import read_metrics, truncate_metrics
 from pipeline.pretrain.settings import ExportSettings
 

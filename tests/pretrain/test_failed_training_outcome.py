@@ -17,7 +17,7 @@ from pipeline.evaluate.settings import BaselineSettings, SamplesSettings, Suites
 from pipeline.pretrain import export, failed_training_outcome, segment
 from pipeline.pretrain.checkpoints.recovery import Rewinds
 from pipeline.pretrain.monitors import memory_estimate
-from pipeline.pretrain.monitors.document_losses import read_document_losses
+from pipeline.pretrain.monitors.held_out_document_losses import read_document_losses
 from pipeline.pretrain.processes import supervisor, trainer
 from pipeline.pretrain.settings import ExportSettings, SegmentSettings
 

@@ -24,9 +24,9 @@ from pipeline.pretrain.settings import Training
 from pipeline.pretrain.validation import document_losses, rows_per_pass, summarize_losses
 from pipeline.tokenizer import train
 from pipeline.tokenizer.settings import TrainSettings
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 from tests.tokens.conftest import FRACTION, build, make_rows, write_documents
-from tests.tokens.test_validation_set import by_hand
+from tests.tokens.test_validation_reader import by_hand
 
 TRAINING = {"sequence_length": 16, "batch_size": 4, "micro_batch_size": 2, "steps": 1, "learning_rate": 1.0}
 SETTINGS = Training.model_validate(TRAINING)

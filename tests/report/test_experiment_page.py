@@ -17,7 +17,7 @@ from scipy import stats
 from pipeline.energy.energy_accounting_file import EnergyFigure
 from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
-from pipeline.pretrain.monitors.document_losses import SCHEMA
+from pipeline.pretrain.monitors.held_out_document_losses import SCHEMA
 from pipeline.report import experiment_page
 from pipeline.report import page as page_step
 from tests.report.example import HOSTILE, Run, task

@@ -16,7 +16,7 @@ import psutil
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.slurm.executor.allocation_runner import AllocationTask
-from pipeline.slurm.executor.interface import ENDED_STATES
+from pipeline.slurm.executor.host_interface import ENDED_STATES
 from pipeline.slurm.output_parsing import parse_seconds
 from tests.pretrain.processes import chaos
 from tests.slurm.cluster import Cluster

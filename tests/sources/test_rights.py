@@ -12,7 +12,7 @@ from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.settings import Dataset, OptOut, Source
-from pipeline.sources.spdx_licenses import are_equivalent, canonical_license, is_allowed
+from pipeline.sources.spdx_license_parser import are_equivalent, canonical_license, is_allowed
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}
 RIGHTS: dict[str, Any] = {"basis": "statute", "holder": "Staten-Generaal", "contact": "info@voorbeeld.nl"}

@@ -13,8 +13,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.tokens.ngram_models import PAIR_WEIGHT, NgramModels
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import ValidationSet
-from tests.tokens.test_validation_set import seen
+from pipeline.tokens.validation_reader import ValidationSet
+from tests.tokens.test_validation_reader import seen
 
 
 def test_probabilities_equal_hand_computed_counts(built: Path) -> None:
@@ -69,7 +69,7 @@ def plain_losses(index: Path, documents: list[list[int]]) -> tuple[float, float]
 def test_held_out_losses_equal_those_of_dictionaries(
     built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)
+    monkeypatch.setattr("pipeline.tokens.validation_reader.TOKENS_PER_READ", at_once)
     held_out = ValidationSet(built, tokens)
     begin = TokenReader(built, "validation").begin_of_text_id
     documents = [[begin, *predicted] for predicted in seen(held_out)[0]]

@@ -17,7 +17,7 @@ from pipeline.tokens.data_order import permute, splitmix64
 from pipeline.tokens.sampler import Sampler, document_boundaries, rank_share
 from pipeline.tokens.settings import Sampling
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 
 T = 16
 

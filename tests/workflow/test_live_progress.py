@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from pipeline.workflow.live_view import Follower, LiveView, follow, render
-from pipeline.workflow.run_progress import FailedJob
-from tests.workflow.test_run_progress import example, train
+from pipeline.workflow.run_progress_file import FailedJob
+from tests.workflow.test_run_progress_file import example, train
 
 VIEW = """\
 demo  25 of 27 jobs  running  10 min 00 s  about 7 min 12 s left

@@ -15,7 +15,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from pipeline.config.configuration import Config
 from pipeline.workflow.progress_display import ProgressDisplay
-from pipeline.workflow.run_progress import RunProgress
+from pipeline.workflow.run_progress_file import RunProgress
 
 PLANNED, OTHERS = {1: "corpus_ngrams", 2: "corpus_ngrams", 9: "all"}, dict.fromkeys((3, 4, 5), "sources_listing")
 

@@ -17,7 +17,7 @@ from pipeline.config.configuration import Config, parse_configuration
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.report.run_reader import RunReader
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.run_files import RunFiles
+from pipeline.workflow.run_file_paths import RunFiles
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
 from pipeline.workflow.steps.corpus_preparation import equal_keys_files
 from pipeline.workflow.steps.declaration import Output, Step

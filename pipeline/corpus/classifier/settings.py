@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
-from pipeline.sources.spdx_licenses import canonical_license
+from pipeline.sources.spdx_license_parser import canonical_license
 
 Label = Literal["good", "bad"]
 

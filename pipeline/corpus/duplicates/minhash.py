@@ -27,7 +27,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.duplicates.signature_files import Numbers, SignedUnit
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_table import Bytes, GrowingArray, Integers, PretokenTable
+from pipeline.corpus.text.pretoken_numbers import Bytes, GrowingArray, Integers, PretokenTable
 from pipeline.corpus.text.word_splitting import word_tokenize
 
 Hashes = npt.NDArray[np.uint64]

@@ -21,7 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import BOILERPLATE_LINES, REPEATED_PASSAGES
 from pipeline.corpus.duplicates.key_groups import Bits, pair_equal_keys, read_list_column_keys
 from pipeline.corpus.duplicates.minhash import read_texts
-from pipeline.corpus.duplicates.passages import Passages, extract_passages
+from pipeline.corpus.duplicates.passage_hashes import Passages, extract_passages
 from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, find_lines
 from pipeline.corpus.settings import DuplicateSelection
 

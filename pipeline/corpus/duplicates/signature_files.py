@@ -59,7 +59,7 @@ def signature_schema(settings: SignatureSettings) -> pa.Schema:
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return the number of characters and the sha256 of a text without case and repeated white space."""
     # Imported here, because steps that only compare hashes need no compiler.
-    from pipeline.corpus.text.pretoken_table import collapse_white_space
+    from pipeline.corpus.text.pretoken_numbers import collapse_white_space
 
     plain, characters = collapse_white_space(text.casefold())
     return characters, hashlib.sha256(plain.data).digest()

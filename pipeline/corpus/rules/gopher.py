@@ -14,7 +14,7 @@ from pipeline.corpus.documents import EMPTY
 from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import Quality, Repetition
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_table import Integers, Numbers
+from pipeline.corpus.text.pretoken_numbers import Integers, Numbers
 from pipeline.corpus.text.word_splitting import LETTER, MARKS
 
 RUNNING_WORDS, RUNNING_STOP_WORD_SHARE = 5, 0.15

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_table import GrowingArray, Integers, Numbers, PretokenTable
+from pipeline.corpus.text.pretoken_numbers import GrowingArray, Integers, Numbers, PretokenTable
 from pipeline.corpus.text.word_tokenizers import Splitter, Tokenize, nltk_tokenizer, spacy_tokenizer
 
 # Splits pretokens, each ended by a line feed, into words; also returns the number of words of each pretoken.

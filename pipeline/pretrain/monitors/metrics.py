@@ -18,7 +18,7 @@ from pipeline import layout
 from pipeline.core import atomic_files
 from pipeline.core.full_disk_errors import is_disk_full
 from pipeline.core.output_lease import Lease
-from pipeline.pretrain.monitors.document_losses import DOCUMENTS
+from pipeline.pretrain.monitors.held_out_document_losses import DOCUMENTS
 
 Metrics = Mapping[str, Any]
 """Numbers by name, None where unknown; a line on skipped batches also has texts and lists."""

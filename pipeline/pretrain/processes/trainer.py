@@ -50,7 +50,7 @@ from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
 from pipeline.tokens.memory_mapped_shards import copy_to_node
 from pipeline.tokens.sampler import Sampler, count_tokens_seen
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 

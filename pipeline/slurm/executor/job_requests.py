@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.slurm.executor import snakemake_private
 from pipeline.slurm.executor.allocation_runner import AllocationTask
-from pipeline.slurm.executor.interface import Cause
+from pipeline.slurm.executor.host_interface import Cause
 
 ONE_TASK = ("--export=ALL", "--nodes=1", "--ntasks=1")
 EXCLUSIVE_RESOURCES = {"mpi", "gres", "nodes"}  # of these a job has its allocation to itself

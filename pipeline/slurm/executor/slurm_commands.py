@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pipeline.slurm.executor.interface import SlurmError
+from pipeline.slurm.executor.host_interface import SlurmError
 from pipeline.slurm.executor.slurm_environment import clean_environment
 
 SBATCH_SECONDS = 300

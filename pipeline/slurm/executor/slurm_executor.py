@@ -28,7 +28,7 @@ from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from pipeline.slurm.executor import allocation_runner, job_requests, slurm_commands, snakemake_private
 from pipeline.slurm.executor.allocation_runner import ALLOCATIONS_FOLDER, REFUSED_CODE
-from pipeline.slurm.executor.interface import CAUSES, ENDED_STATES, Cause, ExecutorHost, JobEnd, SlurmError
+from pipeline.slurm.executor.host_interface import CAUSES, ENDED_STATES, Cause, ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.job_requests import (
     PreparedJob,
     allocation_resources,

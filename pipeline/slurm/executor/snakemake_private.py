@@ -13,7 +13,7 @@ from snakemake.deployment.env_modules import EnvModules
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
-from pipeline.slurm.executor.interface import SlurmError
+from pipeline.slurm.executor.host_interface import SlurmError
 
 __all__ = [
     "KNOWN_VERSIONS",

@@ -29,8 +29,8 @@ from pipeline.corpus.settings import (
 from pipeline.evaluate.task_file_reader import ItemFile
 from pipeline.report.settings import ProviderStatements
 from pipeline.sources.settings import Genre
-from pipeline.workflow.common_settings import select_values_for_settings
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import select_values_for_settings
 from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, classifiers_of, wait_for_matching_batch
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,

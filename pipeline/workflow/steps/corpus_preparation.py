@@ -21,15 +21,15 @@ from pipeline.corpus.settings import (
     UrlListFile,
 )
 from pipeline.sources.settings import Source
-from pipeline.sources.spdx_licenses import is_allowed, licenses_in
-from pipeline.workflow.common_settings import (
+from pipeline.sources.spdx_license_parser import is_allowed, licenses_in
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import (
     add_names_model_hash,
     file_sha256,
     hash_harmful_files,
     minhash_signature_settings,
     select_values_for_settings,
 )
-from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
     UNIT_NEEDS,

@@ -10,7 +10,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.job_records import Versions
 from pipeline.core.settings import Settings
 from pipeline.layout import SOURCES_COMPLETE, PathTemplate
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
 
 InstanceLister = Callable[[Config], list[tuple[str, ...]]]
 BytesOf = Literal["nothing", "batch", "file", "source", "corpus", "tokenizer", "tokens", "shard", "everything"]

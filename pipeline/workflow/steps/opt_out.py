@@ -10,12 +10,12 @@ from pipeline.core.settings import Settings
 from pipeline.opt_out.other_runs_fingerprint import hash_other_runs
 from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, collect_line_rules
 from pipeline.sources.settings import EntriesSettings
-from pipeline.workflow.common_settings import (
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import (
     add_names_model_hash,
     minhash_signature_settings,
     select_values_for_settings,
 )
-from pipeline.workflow.run_files import RunFiles, Wildcards
 from pipeline.workflow.steps.declaration import (
     UNIT_NEEDS,
     Input,

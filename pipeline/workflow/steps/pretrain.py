@@ -10,7 +10,7 @@ from pipeline.core.job_records import Versions
 from pipeline.core.settings import Settings, flatten_settings
 from pipeline.model.size_and_cost import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings
-from pipeline.workflow.run_files import RunFiles, Wildcards, short_hash
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards, short_hash
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
     Input,

@@ -16,8 +16,8 @@ from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
-from pipeline.workflow.common_settings import pretrained_models, select_values_for_settings
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import pretrained_models, select_values_for_settings
 from pipeline.workflow.steps.declaration import (
     RUN,
     Input,

@@ -14,8 +14,8 @@ from pipeline.sources.settings import (
     SplitSettings,
 )
 from pipeline.sources.source_units import listing_sha256
-from pipeline.workflow.common_settings import select_values_for_settings
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import select_values_for_settings
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
     Input,

@@ -7,8 +7,8 @@ from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens, TokenUse
-from pipeline.workflow.common_settings import select_values_for_settings
-from pipeline.workflow.run_files import RunFiles, Wildcards
+from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import select_values_for_settings
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
     SOURCES_READ,

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, equal_keys, find_duplicates, signatures
 from pipeline.corpus.document_streams import read_deduplicated_documents, remove_parts
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.duplicates.passages import extract_passages
+from pipeline.corpus.duplicates.passage_hashes import extract_passages
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,

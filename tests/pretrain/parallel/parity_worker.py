@@ -31,7 +31,7 @@ from pipeline.pretrain.processes import device_and_process_group
 from pipeline.pretrain.settings import SegmentSettings
 from pipeline.tokens.sampler import Sampler
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 
 
 def made_from(start: SegmentStart, settings: SegmentSettings, vocabulary_size: int) -> Backend:

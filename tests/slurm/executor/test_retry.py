@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipeline.slurm.executor import job_requests
-from pipeline.slurm.executor.interface import Cause
+from pipeline.slurm.executor.host_interface import Cause
 from pipeline.slurm.executor.job_requests import RequestGrowth
 
 

@@ -19,7 +19,7 @@ from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
 from pipeline.slurm import executor_registration
 from pipeline.slurm.executor import slurm_executor, snakemake_private
-from pipeline.slurm.executor.interface import ExecutorHost, JobEnd, SlurmError
+from pipeline.slurm.executor.host_interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_commands import WaitMonitor
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 from pipeline.slurm.executor.snakemake_private import KNOWN_VERSIONS, check_versions

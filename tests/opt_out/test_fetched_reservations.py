@@ -17,8 +17,8 @@ from warcio.warcwriter import WARCWriter
 
 from pipeline.cli.entry_point import main
 from pipeline.core.errors import InputError
+from pipeline.opt_out.fetched_reservations import AI_AGENTS, MAXIMUM_BYTES, collect_reservations
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
-from pipeline.opt_out.web_captures import AI_AGENTS, MAXIMUM_BYTES, collect_reservations
 from pipeline.sources.settings import OptOut
 from pipeline.sources.web_reservation_rules import WebReservations
 from tests.opt_out.test_opt_out import Source

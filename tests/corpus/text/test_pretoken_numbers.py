@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.text.pretoken_table import PretokenTable
+from pipeline.corpus.text.pretoken_numbers import PretokenTable
 
 WHITE_SPACE = [chr(code) for code in range(0x110000) if chr(code).isspace()]
 PIECES = st.one_of(

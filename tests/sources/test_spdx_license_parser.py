@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sources.spdx_licenses import licenses_in, normalize_license, stringify_license_field, suggest_license
+from pipeline.sources.spdx_license_parser import (
+    licenses_in,
+    normalize_license,
+    stringify_license_field,
+    suggest_license,
+)
 
 CC = "https://creativecommons.org"
 WIKIMEDIA = {

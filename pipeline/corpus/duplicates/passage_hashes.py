@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.corpus.duplicates.signature_files import Keys, Numbers
 from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_table import Bytes
+from pipeline.corpus.text.pretoken_numbers import Bytes
 
 _BASES = (0x9E3779B97F4A7C15, 0xD1342543DE82EF95)  # odd, so powers of them do not vanish modulo 2^64
 _PRIME = np.uint64(0x100000001B3)

@@ -14,7 +14,7 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
-from pipeline.experiment.model_ladder import find_rungs, format_scaling_law
+from pipeline.experiment.ladder_scaling_law import find_rungs, format_scaling_law
 from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.scaling_laws import ScalingLaw
 

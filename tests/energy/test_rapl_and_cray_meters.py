@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.energy import meters
-from pipeline.energy.meters import UnreadableMeter
+from pipeline.energy import rapl_and_cray_meters
 from pipeline.energy.node_meter import find_meters
+from pipeline.energy.rapl_and_cray_meters import UnreadableMeter
 from pipeline.energy.readings import Reading
 
 # Zones of the kernel on a server of two packages (Documentation/power/powercap): name and range.
@@ -49,9 +49,9 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
-def begun(server: Server, now: float = 0.0) -> meters.Rapl:
-    meter = meters.find_rapl(server.folder)
-    assert isinstance(meter, meters.Rapl)
+def begun(server: Server, now: float = 0.0) -> rapl_and_cray_meters.Rapl:
+    meter = rapl_and_cray_meters.find_rapl(server.folder)
+    assert isinstance(meter, rapl_and_cray_meters.Rapl)
     meter.take_readings(now)
     return meter
 
@@ -154,20 +154,20 @@ def test_package_that_is_unreadable_from_the_start_is_reported(server: Server) -
 
 def test_zone_with_an_invalid_name_does_not_affect_others(server: Server) -> None:
     (server.folder / "intel-rapl:2" / "name").write_bytes(b"\xff\xfe")
-    assert isinstance(meters.find_rapl(server.folder), meters.Rapl)
+    assert isinstance(rapl_and_cray_meters.find_rapl(server.folder), rapl_and_cray_meters.Rapl)
 
 
 def test_root_only_counters_are_reported(server: Server) -> None:
     for file in server.folder.glob("*/energy_uj"):
         file.unlink()
-    meter = meters.find_rapl(server.folder)
+    meter = rapl_and_cray_meters.find_rapl(server.folder)
     assert isinstance(meter, UnreadableMeter)
     (reading,) = meter.take_readings(5)
     assert reading.joules is None and reading.problem == "rapl: only root may read its counters on this node"
 
 
 def test_machine_without_counters_has_no_rapl_meter(tmp_path: Path) -> None:
-    assert meters.find_rapl(tmp_path / "none") is None
+    assert rapl_and_cray_meters.find_rapl(tmp_path / "none") is None
 
 
 STARTED_MICROSECONDS = 1_460_038_098_391_936
@@ -198,8 +198,8 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def begun_counters(node: Node) -> meters.PmCounters:
-    meter = meters.find_pm_counters(node.folder)
+def begun_counters(node: Node) -> rapl_and_cray_meters.PmCounters:
+    meter = rapl_and_cray_meters.find_pm_counters(node.folder)
     assert meter is not None
     meter.take_readings(0)
     return meter
@@ -276,7 +276,7 @@ def test_timestamps_may_start_at_any_epoch(tmp_path: Path) -> None:
     """The first poll is of an HPE Cray EX255a at 724 W, as published with a monitor's tests; the second follows."""
     (tmp_path / "energy").write_text("12044825101 J 7810213855886 us\n")
     (tmp_path / "freshness").write_text("60043284\n")
-    meter = meters.find_pm_counters(tmp_path)
+    meter = rapl_and_cray_meters.find_pm_counters(tmp_path)
     assert meter is not None
     meter.take_readings(0)
     (tmp_path / "energy").write_text("12044832341 J 7810223855886 us\n")
@@ -319,9 +319,9 @@ def test_pm_counters_replace_other_meters_of_the_same_parts(node: Node, tmp_path
     for name, text in (("name", "package-0"), ("max_energy_range_uj", "1000"), ("energy_uj", "5")):
         (powercap / name).write_text(text)
     (meter,) = find_meters(powercap.parent, node.folder, tmp_path / "none")
-    assert isinstance(meter, meters.PmCounters)
+    assert isinstance(meter, rapl_and_cray_meters.PmCounters)
     (meter,) = find_meters(powercap.parent, tmp_path / "none", tmp_path / "none")
-    assert not isinstance(meter, meters.PmCounters)
+    assert not isinstance(meter, rapl_and_cray_meters.PmCounters)
     assert find_meters(tmp_path / "none", tmp_path / "none", tmp_path / "none") == []
 
 
@@ -330,8 +330,8 @@ def test_two_dies_of_an_accelerator_share_its_counter(node: Node, tmp_path: Path
     for number, gpu in enumerate(["0", "0", *(str(4000 + die) for die in range(8))]):  # processors have the number 0
         (devices / str(number)).mkdir(parents=True)
         (devices / str(number) / "gpu_id").write_text(f"{gpu}\n")
-    meter = meters.find_pm_counters(node.folder, devices)
+    meter = rapl_and_cray_meters.find_pm_counters(node.folder, devices)
     assert meter is not None
     assert meter.gpus == [f"accel{number}" for number in range(4) for _ in range(2)]
-    alone = meters.find_pm_counters(node.folder, tmp_path / "none")
+    alone = rapl_and_cray_meters.find_pm_counters(node.folder, tmp_path / "none")
     assert alone is not None and alone.gpus == [f"accel{number}" for number in range(4)]

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.layout import PROGRESS
-from pipeline.workflow.run_progress import (
+from pipeline.workflow.run_progress_file import (
     FailedJob,
     JobProgress,
     RunProgress,

@@ -19,7 +19,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus import classify
-from pipeline.corpus.classifier.model_files import load_classifier
+from pipeline.corpus.classifier.pretrained_classifiers import load_classifier
 from pipeline.corpus.classifier.settings import ClassifySettings, ModelFile
 from pipeline.corpus.documents import DocumentCollector, read_documents
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.output_lease import Lease
-from pipeline.pretrain.monitors.document_losses import (
+from pipeline.pretrain.monitors.held_out_document_losses import (
     MAX_DOCUMENTS,
     SCHEMA,
     read_document_losses,
@@ -21,8 +21,8 @@ from pipeline.pretrain.monitors.document_losses import (
     write_document_losses,
 )
 from pipeline.pretrain.monitors.metrics import MetricsLog, read_metrics
-from pipeline.tokens.validation_set import ValidationSet
-from tests.tokens.test_validation_set import by_hand
+from pipeline.tokens.validation_reader import ValidationSet
+from tests.tokens.test_validation_reader import by_hand
 
 
 def groups(*sizes: int) -> Any:

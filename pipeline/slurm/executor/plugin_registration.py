@@ -8,7 +8,7 @@ import snakemake_executor_plugin_slurm as plugin
 from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from pipeline.slurm.executor import snakemake_private
-from pipeline.slurm.executor.interface import ExecutorHost
+from pipeline.slurm.executor.host_interface import ExecutorHost
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
 
 

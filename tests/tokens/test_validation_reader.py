@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.tokens.memory_mapped_shards import map_record_batches
 from pipeline.tokens.sampler import IGNORE_INDEX
 from pipeline.tokens.token_reader import TokenReader
-from pipeline.tokens.validation_set import ValidationSet
+from pipeline.tokens.validation_reader import ValidationSet
 from tests.tokens.conftest import make_rows
 
 T = 16
@@ -131,7 +131,7 @@ def test_ignored_targets_are_begin_of_text_and_padding(built: Path) -> None:
 def test_pairs_are_each_predicted_token_with_its_predecessor(
     built: Path, tokens: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.tokens.validation_set.TOKENS_PER_READ", at_once)
+    monkeypatch.setattr("pipeline.tokens.validation_reader.TOKENS_PER_READ", at_once)
     held_out = ValidationSet(built, tokens)
     begin = TokenReader(built, "validation").begin_of_text_id
     expected = [pair for document in seen(held_out)[0] for pair in pairwise([begin, *document])]
