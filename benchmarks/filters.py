@@ -28,7 +28,7 @@ from datatrove.pipeline.readers import JsonlReader  # noqa: E402
 from datatrove.pipeline.writers import JsonlWriter  # noqa: E402
 
 from benchmarks.comparison import measured, peak_bytes, texts  # noqa: E402
-from pipeline.corpus.filter import KeptDocumentCollector, filter_blocks, run_blocks  # noqa: E402
+from pipeline.corpus.filter import KeptDocumentCollector, build_filter_pipeline, run_blocks  # noqa: E402
 from pipeline.corpus.raw_file_quarantine import RawFiles  # noqa: E402
 from pipeline.corpus.rules.presets import PRESETS  # noqa: E402
 from pipeline.corpus.settings import Corpus, FilterSettings  # noqa: E402
@@ -84,7 +84,7 @@ def our_filter(preset: str, file: Path, documents: Path) -> int:
         broken_share=1.0,
     )
     reader, *_, collect = run_blocks(
-        [*filter_blocks(unit, RawFiles("s", [(file.name, file)], broken_share=1.0)), KeptDocumentCollector()]
+        [*build_filter_pipeline(unit, RawFiles("s", [(file.name, file)], broken_share=1.0)), KeptDocumentCollector()]
     )
     counts = {"documents_in": reader.records_in, "bytes_in": reader.bytes_in}
     collect.documents.write(documents, {"source": "s", "unit": 0, "stage": "filter", **counts})

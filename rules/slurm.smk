@@ -25,14 +25,14 @@ onstart:
 
 
 onsuccess:
-    accounting.finish_accounting(run.run_directory, logger.warning)
+    accounting.finish_invocation_accounting(run.run_directory, logger.warning)
     if snakemake_workflow.has_job("provenance_crate"):
         print(f"report: {dag.file(REPORT_PAGE)}")
         print(f"crate sha256: {hash_file(Path(dag.file(CRATE)))}")
 
 
 onerror:
-    accounting.finish_accounting(run.run_directory, logger.warning)
+    accounting.finish_invocation_accounting(run.run_directory, logger.warning)
     logger.warning(
         "Finished jobs stay: fix the cause, then run the same command again."
     )

@@ -14,7 +14,7 @@ from datatrove.data import Document
 
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record
-from pipeline.corpus.filter import filter_blocks
+from pipeline.corpus.filter import build_filter_pipeline
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.settings import FilterSettings
 
@@ -65,7 +65,7 @@ def _refilter_document(run_directory: Path, record: Record, document_id: str, na
             settings.source, [(name, file)], settings.field_names(), settings.document_bytes, is_part=bool(parts)
         )
         found_model = model[0] if model else None
-        reader, *rest = filter_blocks(settings, raw_files, model=found_model, harmful=harmful, url_lists=lists)
+        reader, *rest = build_filter_pipeline(settings, raw_files, model=found_model, harmful=harmful, url_lists=lists)
         documents: Iterator[Document] = (one for one in reader.run() if one.id == document_id)
         documents = islice(documents, 1)  # the reader judges a file at its end, which is not reached
         for block in rest:

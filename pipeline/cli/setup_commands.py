@@ -149,7 +149,7 @@ def measure(
     from pipeline.pretrain.processes import device_and_process_group
     from pipeline.slurm.platform_measurement import measure_node
 
-    name = device_and_process_group.get_device_name(device_and_process_group.choose_device(0)[1])
+    name = device_and_process_group.get_device_name(device_and_process_group.choose_backend_and_device(0)[1])
     print(f"# {name}, by polder platform measure, {datetime.date.today():%Y-%m-%d}, torch {torch.__version__}")
     print("# Single matrix products: a training reaches less, see docs/reference/platform-file.md.", flush=True)
     for key, value in measure_node(folder, seconds):

@@ -19,8 +19,8 @@ from pipeline.config.configuration_errors import (
 from pipeline.config.deprecated_names import replace_deprecated_names
 from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
 from pipeline.config.platforms import load_platform_settings
+from pipeline.config.section_consistency import check_retrain_models, check_sections
 from pipeline.config.sections import Sections
-from pipeline.config.validation import check_retrain_models, check_sections
 from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import folder_hint, substitute_data_folder
@@ -32,7 +32,7 @@ from pipeline.evaluate.task_file_reader import ItemFile, list_item_files
 from pipeline.experiment.cells import (
     CellContext,
     expand_experiment,
-    make_experiment_page_input,
+    make_experiment_page_settings,
     replace_values,
     variant_name,
 )
@@ -83,7 +83,7 @@ class Config(Sections):
             try:
                 cells = [*expand_experiment(name, experiment, base, self.model_seed(experiment.base), place)]
                 corpus = self.corpus[self.tokens[base.tokens].corpus]
-                self._experiments[name] = make_experiment_page_input(
+                self._experiments[name] = make_experiment_page_settings(
                     experiment, base, corpus, [cell for cell, _ in cells]
                 )
             except ValidationError as error:

@@ -33,7 +33,7 @@ class ConfidenceInterval(NamedTuple):
     low: float | None
     high: float | None
 
-    def transform(self, function: Callable[[float], float]) -> ConfidenceInterval:
+    def apply_increasing_function(self, function: Callable[[float], float]) -> ConfidenceInterval:
         """Apply an increasing function to the mean and its interval."""
         low, high = (end if end is None else function(end) for end in (self.low, self.high))
         return ConfidenceInterval(function(self.value), low, high)

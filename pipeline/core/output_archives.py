@@ -65,12 +65,12 @@ def is_archivable(place: PathTemplate) -> bool:
 
 def may_hold(archive: str, path: str) -> bool:
     """Return whether an output may be in an archive, both by their paths relative to the run."""
-    job, beginning = parse_archive_job(archive), output_job(path)
+    job, beginning = find_archive_writer(archive), output_job(path)
     is_near = archive.split("/")[:2] == path.split("/")[:2]
     return is_near and job is not None and beginning is not None and job.startswith(beginning)
 
 
-def parse_archive_job(path: str) -> str | None:
+def find_archive_writer(path: str) -> str | None:
     """Return the name of the job that wrote an archive of outputs, by its path relative to the run; None for others."""
     values = (place.parse(path) for place in OUTPUT_ARCHIVES)
     return next((value["job"] for value in values if value), None)
@@ -206,7 +206,7 @@ class OutputArchives:
         found = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
         for archive in sorted((archive for archive in found if archive not in known), key=archive_order):
             path = _path_in_run(archive)
-            if parse_archive_job(path) is None:  # somebody else's: `verify` names it
+            if find_archive_writer(path) is None:  # somebody else's: `verify` names it
                 continue
             try:
                 members = _list_members(*archive_state(archive))
@@ -242,7 +242,7 @@ class OutputArchives:
         earlier = [
             archive
             for archive in self._archives
-            if parse_archive_job(place := _path_in_run(archive)) == job and place not in self.problems
+            if find_archive_writer(place := _path_in_run(archive)) == job and place not in self.problems
         ]
         if not paths and len(earlier) < 2:
             return

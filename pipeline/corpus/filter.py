@@ -93,7 +93,7 @@ def rule_blocks(languages: Mapping[str, LanguageRules], removed: RemovedDocument
     ]
 
 
-def filter_blocks(
+def build_filter_pipeline(
     settings: FilterSettings,
     raw: RawFiles,
     unit: Mapping[str, Any] = NO_UNIT,
@@ -188,7 +188,7 @@ def run(
         texts = open_removed_texts(settings, private)
         return run_blocks(
             [
-                *filter_blocks(settings, chosen, content, language_model, harmful, url_lists, texts),
+                *build_filter_pipeline(settings, chosen, content, language_model, harmful, url_lists, texts),
                 KeptDocumentCollector(),
             ]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pipeline.evaluate.instruction_checks import INSTRUCTION_METRICS, PROMPT_METRICS
-from pipeline.evaluate.score_formats import (
+from pipeline.evaluate.score_export_formats import (
     CheckpointScores,
     Json,
     external_metric,

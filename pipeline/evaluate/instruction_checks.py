@@ -45,7 +45,7 @@ def is_in_language(text: str, language: str) -> bool:
 
     if not any(map(str.isalpha, text)):
         return True
-    return BayesIdentifier.cached(LANGUAGES).identify(text)[0] == language
+    return BayesIdentifier.cached_identifier(LANGUAGES).identify(text)[0] == language
 
 
 @cache

@@ -56,7 +56,9 @@ class RequestRow(NamedTuple):
         return len(self.context) + sum(len(continuation) - 1 for continuation in self.continuations)
 
 
-def build_rows(requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int) -> list[RequestRow]:
+def merge_requests_by_context(
+    requests: Sequence[tuple[Any, list[int], list[int]]], max_length: int
+) -> list[RequestRow]:
     """Return rows, up to `max_length`, for all requests (key, context, continuation).
 
     A context that is too long loses its start, as with lm-eval.
@@ -156,7 +158,7 @@ class LmEvalModel(HFLM):  # type: ignore[misc]
         windowed = getattr(self.model.config, "use_sliding_window", False)  # our mask would let it see everything
         if windowed or not isinstance(self.model, SUPPORTED_MODELS):
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
-        batches = build_batches(build_rows(requests, self.max_length), self.batch_size * self.max_length)
+        batches = build_batches(merge_requests_by_context(requests, self.max_length), self.batch_size * self.max_length)
         answers: dict[tuple[Tokens, Tokens], Answer] = {}
         for batch, found in zip(batches, self._distribute(batches, self._answer_batch), strict=True):
             asked = [(row.context, continuation) for row in batch for continuation in row.continuations]

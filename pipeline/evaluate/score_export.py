@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.core.errors import InputError
 from pipeline.evaluate.every_eval_ever import format_euroeval, format_every_eval_ever
-from pipeline.evaluate.score_formats import Json, format_lm_eval, format_model_index, read_scores
+from pipeline.evaluate.score_export_formats import Json, format_lm_eval, format_model_index, read_scores
 
 Format = Literal["lm-eval", "every-eval-ever", "euroeval", "model-index"]
 

@@ -79,38 +79,42 @@ def score_interval(
     cluster_I = assign_cluster_indices(clusters)
     count = int(cluster_I.max()) + 1
 
-    def summed(numbers: Sequence[float]) -> Any:
+    def sum_by_cluster(numbers: Sequence[float]) -> Any:
         return np.bincount(cluster_I, weights=np.asarray(numbers, dtype=np.float64), minlength=count)
 
-    def mean(numbers: Sequence[float], units: Sequence[float]) -> tuple[ConfidenceInterval, Any]:
-        has_units = summed(units) > 0
-        return ratio_interval(summed(numbers)[has_units], summed(units)[has_units]), summed(units)[has_units]
+    def mean_interval(numbers: Sequence[float], units: Sequence[float]) -> tuple[ConfidenceInterval, Any]:
+        has_units = sum_by_cluster(units) > 0
+        return ratio_interval(sum_by_cluster(numbers)[has_units], sum_by_cluster(units)[has_units]), sum_by_cluster(
+            units
+        )[has_units]
 
-    kind, size_K = getattr(aggregation, "__name__", ""), summed([1.0] * len(values))
+    kind, size_K = getattr(aggregation, "__name__", ""), sum_by_cluster([1.0] * len(values))
     if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing
         is_known = [*map(has_value, values)]
         known = [each if is_there else 0.0 for each, is_there in zip(values, is_known, strict=True)]
         if is_binary_metric(known) and any(is_known):
-            known_K = summed(is_known)
+            known_K = sum_by_cluster(is_known)
             return _bounded_interval(
-                "share", proportion_interval(summed(known)[known_K > 0], known_K[known_K > 0]), known_K[known_K > 0]
+                "share",
+                proportion_interval(sum_by_cluster(known)[known_K > 0], known_K[known_K > 0]),
+                known_K[known_K > 0],
             )
-        of_known, known_K = mean(known, is_known)
+        of_known, known_K = mean_interval(known, is_known)
         return (
             _bounded_interval("mean", of_known, known_K, bounds)
             if sum(is_known) >= LEAST_VALUES
             else ScoreInterval(of_known.value)
         )
     if kind == "perplexity":
-        nats, unit_K = mean([-nats for nats in values], [1.0] * len(values))
-        return _bounded_interval("mean", nats.transform(_exp_or_infinity), unit_K, (1.0, math.inf))
+        nats, unit_K = mean_interval([-nats for nats in values], [1.0] * len(values))
+        return _bounded_interval("mean", nats.apply_increasing_function(_exp_or_infinity), unit_K, (1.0, math.inf))
     if kind in ("weighted_perplexity", "bits_per_byte"):
-        nats, unit_K = mean([-nats for nats, _ in values], [units for _, units in values])
+        nats, unit_K = mean_interval([-nats for nats, _ in values], [units for _, units in values])
         of_perplexity = kind == "weighted_perplexity"  # no token is likelier than certain
         least = float(of_perplexity)
         return _bounded_interval(
             "mean",
-            nats.transform(_exp_or_infinity if of_perplexity else lambda nats: nats / math.log(2)),
+            nats.apply_increasing_function(_exp_or_infinity if of_perplexity else lambda nats: nats / math.log(2)),
             unit_K,
             (least, math.inf),
         )
@@ -344,15 +348,15 @@ def function_interval(
     members = [np.flatnonzero(cluster_I == cluster).tolist() for cluster in range(int(cluster_I.max()) + 1)]
     count, size_K = len(members), np.array([float(len(places)) for places in members])
 
-    def value(times_K: Sequence[int]) -> float:
+    def resampled_value(times_K: Sequence[int]) -> float:
         drawn = [place for times, places in zip(times_K, members, strict=True) for place in places * times]
         return float(aggregation([values[place] for place in drawn]))
 
     times_BK = draw_resamples(np.random.default_rng(0), count, FUNCTION_RESAMPLES).astype(int)
     times_KK = 1 - np.eye(count, dtype=int) if count <= MOST_JACKKNIFED else np.empty((0, count), dtype=int)
     try:
-        score_B, without_K = (np.array([*map(value, times.tolist())]) for times in (times_BK, times_KK))
-        whole = value([1] * count)
+        score_B, without_K = (np.array([*map(resampled_value, times.tolist())]) for times in (times_BK, times_KK))
+        whole = resampled_value([1] * count)
     except (ArithmeticError, ValueError, TypeError, LookupError):
         return None
     if not np.isfinite([whole, *score_B, *without_K]).all():

@@ -132,29 +132,29 @@ def randomization_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric
     differing_KS, total_S = (own_KS - other_KS)[is_other_K], own_KS.sum(axis=0) + other_KS.sum(axis=0)
     direction = 1 if metric.higher_is_better else -1
 
-    def leads(signs_RK: NDArray[np.int8]) -> Floats:
+    def permuted_leads(signs_RK: NDArray[np.int8]) -> Floats:
         change_RS = signs_RK @ differing_KS
         lead_R = direction * (metric.score((total_S + change_RS) / 2) - metric.score((total_S - change_RS) / 2))
         return np.abs(lead_R) if two_sided else lead_R
 
-    return _permutation_p_value(len(differing_KS), leads)
+    return _permutation_p_value(len(differing_KS), permuted_leads)
 
 
-def _permutation_p_value(units: int, leads: Callable[[NDArray[np.int8]], Floats]) -> float:
+def _permutation_p_value(units: int, permuted_leads: Callable[[NDArray[np.int8]], Floats]) -> float:
     """Return the share of random signs of units whose lead is at least the observed one.
 
     Args:
         units: the number of signs.
-        leads: returns the leads, (permutations,), of signs, (permutations, units); all +1 is the observed one.
+        permuted_leads: returns the leads, (permutations,), of signs, (permutations, units); all +1 is the observed one.
     """
-    random, lead = np.random.default_rng(0), float(leads(np.ones((1, units), dtype=np.int8))[0])
+    random, lead = np.random.default_rng(0), float(permuted_leads(np.ones((1, units), dtype=np.int8))[0])
 
     def reached(flips: int) -> int:
         """Count the permutations with at least the observed lead."""
         found = 0
         for rounds in np.array_split(np.arange(flips), max(1, flips * units // 10**7)):
             signs_RK = random.integers(0, 2, (len(rounds), units), dtype=np.int8) * 2 - 1
-            found += int((leads(signs_RK) >= lead - TIE_TOLERANCE).sum())
+            found += int((permuted_leads(signs_RK) >= lead - TIE_TOLERANCE).sum())
         return found
 
     flips, at_least = PERMUTATIONS, reached(PERMUTATIONS)

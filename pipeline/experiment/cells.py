@@ -228,7 +228,7 @@ def find_reference_values(experiment: Experiment, base: Model, corpus: Settings)
     return found
 
 
-def make_experiment_page_input(
+def make_experiment_page_settings(
     experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]
 ) -> ExperimentPage:
     """Return the input of an experiment's page.

@@ -31,7 +31,7 @@ from pipeline.plan.settings import (
 from pipeline.sources.source_units import PARTS_PER_FILE
 
 
-def make_forecast_plan(config: Config) -> ForecastPlan | None:
+def collect_forecast_inputs(config: Config) -> ForecastPlan | None:
     """Return the inputs of the run's forecast; None where the configuration names no calibration runs.
 
     Raises:

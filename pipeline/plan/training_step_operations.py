@@ -113,10 +113,10 @@ def count_step_work(
     )
     parts = ulysses_degree(a, t, c)
 
-    def product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
+    def matrix_product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
         return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
 
-    def cast(kernel: Kernel) -> Kernel:
+    def cast_to_float8(kernel: Kernel) -> Kernel:
         return Kernel(kernel.flops, FLOAT8_BYTES * kernel.bytes, FLOAT8_RATE) if training.float8 else kernel
 
     def moved(elements: float) -> Kernel:
@@ -124,9 +124,9 @@ def count_step_work(
 
     seen = sum(span - span**2 / (2 * s) for span in a.attention_spans(s)) / a.layers  # mean attended positions
     rows = tokens * visited, held
-    attended = product(d, h / t + 2 * computed), product(h / t, d)
-    fed = product(d, 2 * f / t, *rows), product(f / t, d, *rows)
-    linear = (*map(cast, (*attended, *fed)), *([product(d, a.experts)] if a.experts else []))
+    attended = matrix_product(d, h / t + 2 * computed), matrix_product(h / t, d)
+    fed = matrix_product(d, 2 * f / t, *rows), matrix_product(f / t, d, *rows)
+    linear = (*map(cast_to_float8, (*attended, *fed)), *([matrix_product(d, a.experts)] if a.experts else []))
     ordered, ordered_back = _count_expert_sorting(a, e > 1)
     attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, is_attention=True)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, is_attention=True)
@@ -143,7 +143,7 @@ def count_step_work(
     recomputed = {"none": (), "selective": (between,), "full": again}[training.recomputation]
     passes = 2 if training.recomputation == "none" else 3  # exchanged activations are not kept
     exposed = ASYNC_EXPOSED if training.async_tensor_parallel else 1.0
-    head = product(d, vocabulary_size / t)
+    head = matrix_product(d, vocabulary_size / t)
     own = parameters_per_device(a, vocabulary_size, divided or training)
     stages = layers_per_pipeline_rank(a, vocabulary_size, divided or training)
     strategy = STRATEGIES[training.strategy]

@@ -82,7 +82,7 @@ class _JobDifferences:
                 lines.append(f"  {difference}" + (f"  [{where}{more}]" if where else ""))
         return lines
 
-    def compare(self, a: Content, b: Content) -> Iterable[tuple[str, str]]:
+    def compare_records(self, a: Content, b: Content) -> Iterable[tuple[str, str]]:
         """Yield section and text of each difference between two records of one job."""
         reads_records = any(str(entry["path"]).startswith(RECORD_FOLDERS) for entry in a["inputs"])
         for key in sorted(a.keys() | b.keys()):
@@ -112,14 +112,16 @@ class _JobDifferences:
     def compare_files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
         """Return the files that differ; files with clock times or joules are listed as not compared."""
 
-        def described(path: str, entry: Content) -> str:
+        def describe_file_entry(path: str, entry: Content) -> str:
             # What is computed from records, such as the report, holds their times and joules.
             is_quiet = has_timings(path) or path.startswith(RECORD_FOLDERS) or (reads_records and kind == "output")
             hidden = ("path", "sha256", "bytes") if is_quiet else ("path",)
             return ", ".join(f"{key} {value}" for key, value in sorted(entry.items()) if key not in hidden)
 
         before, now = ({str(entry["path"]): entry for entry in entries} for entries in (a, b))
-        descriptions = [{path: described(path, entry) for path, entry in entries.items()} for entries in (before, now)]
+        descriptions = [
+            {path: describe_file_entry(path, entry) for path, entry in entries.items()} for entries in (before, now)
+        ]
         lines = [f"{kind} {line}" for line in format_changes(*descriptions)]
         if not lines and [entry["path"] for entry in a] != [entry["path"] for entry in b]:
             lines.append(f"the order of the {kind}s")
@@ -255,7 +257,7 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
         if title not in records_a or title not in records_b:
             jobs.add(record.step, f"only in {a if title in records_a else b}", instance)
             continue
-        for where, line in jobs.compare(contents_a[title], contents_b[title]):
+        for where, line in jobs.compare_records(contents_a[title], contents_b[title]):
             if where:
                 jobs.add(record.step, line, instance)
             else:

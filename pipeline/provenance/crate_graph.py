@@ -15,7 +15,7 @@ from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
-from pipeline.core.output_archives import ArchivedOutput, OutputArchives, parse_archive_job
+from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_archive_writer
 from pipeline.core.record_archives import ArchivedFile, FileStore
 
 Entity = dict[str, Any]
@@ -200,7 +200,7 @@ class CrateFiles:
         """
         made = map_producers(self.records)
         own = {path for record in self.records for path in (record.file, record.archive)}
-        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or parse_archive_job(path))
+        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or find_archive_writer(path))
         archived = OutputArchives(self.run_directory).archived
         self.archived = {path: file for path, file in archived.items() if path not in self.listed}
         gone = next(

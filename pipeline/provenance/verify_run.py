@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
-from pipeline.core.output_archives import may_hold, parse_archive_job
+from pipeline.core.output_archives import find_archive_writer, may_hold
 from pipeline.core.record_archives import StoredFile
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
@@ -125,7 +125,7 @@ NO_TRUST_ANCHORS = TrustAnchors()
 
 
 def _is_archive(path: str) -> bool:
-    return parse_archive_job(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
+    return find_archive_writer(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
 
 
 class _RunVerification:

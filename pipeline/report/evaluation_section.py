@@ -13,7 +13,7 @@ from pipeline.evaluate.language_scores import (
     detectable_score_difference,
     measure_seed_scatter,
 )
-from pipeline.evaluate.score_formats import group_by_task
+from pipeline.evaluate.score_export_formats import group_by_task
 from pipeline.report.run_reader import Json, RunReader
 from pipeline.report.score_charts import main_scores, read_checkpoint_scores, score_key
 from pipeline.report.training_section import find_parent_checkpoint

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from pipeline.core import markup
 from pipeline.energy.energy_accounting_file import validate_accounting
-from pipeline.evaluate.score_formats import format_model_index
+from pipeline.evaluate.score_export_formats import format_model_index
 from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report import amount_formatting, charts, footprint, training_section
 from pipeline.report.energy_accounting import compute_energy_accounting

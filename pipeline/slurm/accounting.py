@@ -192,7 +192,7 @@ def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda
     return written
 
 
-def finish_accounting(run_directory: Path, warn: Callable[[str], None]) -> None:
+def finish_invocation_accounting(run_directory: Path, warn: Callable[[str], None]) -> None:
     """Write what the jobs of this invocation have cost, and that none of them is left to the next invocation."""
     if invocations_and_leftover_jobs.current_invocation is None:
         return

@@ -78,7 +78,7 @@ def measure_node(
     Args:
         seconds: how long each rate of a device is measured.
     """
-    _, device = device_and_process_group.choose_device(0)
+    _, device = device_and_process_group.choose_backend_and_device(0)
     yield "matrix_flops_per_second", measure_matrix_rate(device, MATRIX_SIZES[device.type], seconds)
     size = COPIED_BYTES[device.type]
     yield "memory_bytes_per_second", measure_copy_rate(device, device, size, seconds)

@@ -343,8 +343,8 @@ class FinishedTraining:
                 )
         return None
 
-    def kept_tokens_hash(self, model: str, step: int) -> str | None:
-        """Return the `Dag.tokens_hash` of the inputs of a finished segment that stays; None of another one."""
+    def kept_training_tokens_hash(self, model: str, step: int) -> str | None:
+        """Return the `Dag.hash_training_tokens` of the inputs of a finished segment that stays; None of another one."""
         if self.kept_versions(model, step) is None:
             return None
         read = self._token_inputs(model, step)

@@ -105,7 +105,7 @@ class Dag(RunFiles):
         With the same settings and source both give the same files: the later one waits, and reuses them.
         """
 
-        def find_earlier_record(wildcards: Wildcards) -> list[str]:
+        def find_identical_batch_record(wildcards: Wildcards) -> list[str]:
             wildcards = dict(wildcards.items())
             corpus, source = wildcards["corpus"], wildcards["source"]
             for other in self.config.corpus:
@@ -123,7 +123,7 @@ class Dag(RunFiles):
                     return [self.batch_record_path(step, other, source, wildcards["batch"])]
             return []
 
-        return find_earlier_record
+        return find_identical_batch_record
 
     def build_snapshot_content(self) -> dict[str, Any]:
         """Return the configuration, the commit and the versions of all steps."""

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import folder_hint
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.evaluate.task_file_reader import list_suite_files
-from pipeline.forecast.calibration import make_forecast_plan
+from pipeline.forecast.calibration import collect_forecast_inputs
 from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import training_flops
@@ -32,7 +32,7 @@ from pipeline.pretrain.processes.launch_command import (
     split_command,
 )
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import settings_contradicted_by_text, startup_cache
+from pipeline.workflow import invocation_cache, settings_contradicted_by_text
 
 HIGH_LEARNING_RATE = 0.1
 """Peak rates of AdamW and Muon are usually below it."""
@@ -127,7 +127,7 @@ def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> I
         yield from missing
     else:
         yield from settings_contradicted_by_text.find_unknown_languages(config)
-        yield from startup_cache.find_personal_data_in_paths(config)
+        yield from invocation_cache.find_personal_data_in_paths(config)
         try:
             yield from settings_contradicted_by_text.find_contradicted_settings(config, launched)
         except InputError as error:
@@ -141,7 +141,7 @@ def _find_unreadable_references(config: Config) -> Iterator[str]:
     """Yield a sentence for each pretrained model, suite, calibration run and evidence that cannot be used."""
     checks: list[tuple[str, Callable[[], object]]] = [
         ("", config.license_evidence_hashes),
-        ("", partial(make_forecast_plan, config)),
+        ("", partial(collect_forecast_inputs, config)),
         ("evaluation.suites: ", lambda: [list_suite_files(suite) for suite in config.suites()]),
         *(("", partial(list_decontamination_item_files, config, corpus)) for corpus in config.corpus),
         *(("", partial(config.pretrained_files, name)) for name, model in config.models.items() if model.pretrained),

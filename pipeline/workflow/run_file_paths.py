@@ -160,7 +160,7 @@ class RunFiles(ABC):
     def tokenizer_file(self, place: PathTemplate, model: str) -> str:
         return self.file(place, tokenizer=self.config.tokens[self.config.models[model].tokens].tokenizer)
 
-    def tokens_hash(self, model: str) -> str | None:
+    def hash_training_tokens(self, model: str) -> str | None:
         """Return one hash of the tokens that a model is trained on and of its tokenizer; None before they exist."""
         paths = [Path(self.token_index(model)), Path(self.tokenizer_file(layout.TOKENIZER_CONFIGURATION, model))]
         if not all(path.is_file() for path in paths):

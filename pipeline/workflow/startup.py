@@ -24,12 +24,12 @@ from pipeline.core.output_archives import OutputArchives
 from pipeline.core.record_archives import FileStore
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
-from pipeline.forecast.calibration import make_forecast_plan
+from pipeline.forecast.calibration import collect_forecast_inputs
 from pipeline.job import run_snapshot
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
 from pipeline.job.environment_lock_comparison import Environment
 from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
-from pipeline.workflow import preflight, run_lock, startup_cache
+from pipeline.workflow import invocation_cache, preflight, run_lock
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.settings_contradicted_by_text import describe_estimated_genres
 from pipeline.workflow.snakemake_internals import (
@@ -148,12 +148,12 @@ class Startup:
         Raises:
             InputError: the configuration cannot work.
         """
-        startup_cache.cache_code_versions()
+        invocation_cache.cache_code_versions()
         dag = Dag(config, self._find_image_environments(config, environments_in_image))
         if find_lock_mismatch := dag.find_lock_mismatch():
             self.refuse(find_lock_mismatch)
         dag.record_paths()  # reports a source path without files
-        make_forecast_plan(config)  # reports a calibration run that is not a run
+        collect_forecast_inputs(config)  # reports a calibration run that is not a run
         for scored in config.corpora_with_score("quality"):
             config.quality_training_files(scored)  # reports a missing file of seeds
         for scored in config.corpora_with_score("classifiers"):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus import filter
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, REMOVED_SCHEMA, read_file_metadata
-from pipeline.corpus.filter import filter_blocks
+from pipeline.corpus.filter import build_filter_pipeline
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.rules.presets import DUTCH
 from pipeline.corpus.settings import Corpus, FilterSettings, Normalization
@@ -214,7 +214,9 @@ def test_filter_blocks_run_in_any_datatrove_pipeline(texts: dict[str, str], as_j
         )
         writer = JsonlWriter(f"{folder}/out", compression=None)
         LocalPipelineExecutor(
-            [*filter_blocks(unit, RawFiles("s", [("x.jsonl", raw)])), writer], logging_dir=f"{folder}/logs", workers=1
+            [*build_filter_pipeline(unit, RawFiles("s", [("x.jsonl", raw)])), writer],
+            logging_dir=f"{folder}/logs",
+            workers=1,
         ).run()
         lines = Path(folder, "out/00000.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [

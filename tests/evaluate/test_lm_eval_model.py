@@ -23,8 +23,8 @@ from pipeline.evaluate.lm_eval_model import (
     LmEvalModel,
     RequestRow,
     build_batches,
-    build_rows,
     load_model,
+    merge_requests_by_context,
     truncate_context,
 )
 from pipeline.evaluate.lm_eval_scores import run_lm_eval, seed_fewshot_sampling
@@ -221,7 +221,7 @@ Requests = st.lists(
 def test_each_request_is_evaluated_once_in_rows_and_batches_that_fit(
     requests: list[tuple[None, list[int], list[int]]], longest: int, most: int
 ) -> None:
-    rows = build_rows(requests, longest)
+    rows = merge_requests_by_context(requests, longest)
     asked = [(row.context, continuation) for row in rows for continuation in row.continuations]
     assert len(set(asked)) == len(asked)
     assert {*asked} == {(truncate_context(before, after, longest), tuple(after)) for _, before, after in requests}
@@ -234,7 +234,7 @@ def test_each_request_is_evaluated_once_in_rows_and_batches_that_fit(
 
 
 def test_choices_of_one_question_share_a_row() -> None:
-    rows = build_rows([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
+    rows = merge_requests_by_context([(None, [1, 2, 3], [4, 5]), (None, [1, 2, 3], [6]), (None, [1, 2], [6])], 10)
     assert rows == [RequestRow((1, 2, 3), ((4, 5), (6,))), RequestRow((1, 2), ((6,),))]
     assert [row.length for row in rows] == [4, 2], "nothing follows the last token of a choice"
 

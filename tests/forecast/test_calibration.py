@@ -13,7 +13,7 @@ import pytest
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_forecast import CostForecast
-from pipeline.forecast.calibration import make_forecast_plan
+from pipeline.forecast.calibration import collect_forecast_inputs
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings
@@ -187,19 +187,19 @@ def trained(run: Path, seconds: float) -> Path:
 def test_measured_step_times_of_finished_trainings_are_read(tmp_path: Path) -> None:
     runs = [made(tmp_path, size, models={"base": MODEL}) for size in (1000, 10_000)]
     metrics = trained(runs[1], 0.25)
-    forecast_plan = make_forecast_plan(planned(tmp_path, runs))
+    forecast_plan = collect_forecast_inputs(planned(tmp_path, runs))
     assert forecast_plan and forecast_plan.runs[0].trainings == {}, "it has no metrics"
     (training,) = forecast_plan.runs[1].trainings.values()
     assert training.step_seconds == 0.25 and training.processes == 2
     assert training.model.training.batch_size == 4 and training.model.vocabulary_size > 4
     write(runs[1] / "provenance/records/pretrain.segment.base.8.json", record_content("pretrain.segment"))
     seal(runs[1])
-    unknown = make_forecast_plan(planned(tmp_path, runs))
+    unknown = collect_forecast_inputs(planned(tmp_path, runs))
     assert unknown and unknown.runs[1].trainings == {}, "its number of processes is unknown"
     metrics.write_text(metrics.read_text().replace("2.0", "0.1"), encoding="utf-8")
     (runs[1] / "provenance/records/report.page.json").touch()  # the run is read again
     with pytest.raises(InputError, match=r"base/metrics\.jsonl changed after its report was written"):
-        make_forecast_plan(planned(tmp_path, runs))
+        collect_forecast_inputs(planned(tmp_path, runs))
 
 
 def test_truncated_file_counts_with_its_size_on_disk(tmp_path: Path, pilots: list[Path]) -> None:
@@ -208,7 +208,7 @@ def test_truncated_file_counts_with_its_size_on_disk(tmp_path: Path, pilots: lis
     write(path, {"units": {**json.loads(path.read_text())["units"], "4200000": part}})
     content = record_content("sources.split", inputs=[{"path": "data:b.txt.gz", "bytes": 40_000}])
     write(pilots[1] / "provenance/records/sources.split.laws.42.json", content)
-    forecast_plan = make_forecast_plan(planned(tmp_path, pilots))
+    forecast_plan = collect_forecast_inputs(planned(tmp_path, pilots))
     assert forecast_plan and forecast_plan.runs[1].steps["corpus.filter"].work == 50_000
 
 
@@ -293,14 +293,14 @@ def test_calibration_folder_without_a_finished_run_is_named(
 ) -> None:
     damage(pilots[1])
     with pytest.raises(InputError) as error:
-        make_forecast_plan(planned(tmp_path, pilots))
+        collect_forecast_inputs(planned(tmp_path, pilots))
     assert str(error.value).startswith(f"energy.calibration: {pilots[1]}: ") and words in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_run_cannot_calibrate_itself_and_counts_once(tmp_path: Path, pilots: list[Path]) -> None:
     with pytest.raises(InputError, match="the folder of this run"):
-        make_forecast_plan(planned(tmp_path, [Path("results/of_100000")]))
+        collect_forecast_inputs(planned(tmp_path, [Path("results/of_100000")]))
     with pytest.raises(InputError, match="twice"):
         planned(tmp_path, [pilots[0], pilots[0]])
 
@@ -315,5 +315,5 @@ def test_every_forecast_step_has_a_work_measure() -> None:
 
 def test_planned_steps_are_those_with_jobs(tmp_path: Path, pilots: list[Path]) -> None:
     config = planned(tmp_path, pilots, models={"base": MODEL})
-    forecast_plan = make_forecast_plan(config)
+    forecast_plan = collect_forecast_inputs(config)
     assert forecast_plan and [*forecast_plan.work] == [step for step in WORKLOADS if STEPS[step].instances.jobs(config)]

@@ -117,7 +117,7 @@ def test_code_edit_changes_the_versions_of_the_steps_that_run_it(
         ("pretrain/monitors/watchdog.py", "Watchdog.beat", set()),
         ("pretrain/monitors/metrics.py", "read_metrics", {"pretrain.export"}),
         ("pretrain/checkpoints/recovery.py", "prune", set()),
-        ("pretrain/checkpoints/recovery.py", "find_newest", {"pretrain.segment"}),
+        ("pretrain/checkpoints/recovery.py", "select_newest_valid", {"pretrain.segment"}),
         ("pretrain/processes/worker.py", "main", {"pretrain.segment"}),
         ("pretrain/processes/trainer.py", "Trainer.run", {"pretrain.segment"}),
         ("pretrain/learning_rate.py", "learning_rate_at", {"pretrain.segment"}),

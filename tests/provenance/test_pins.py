@@ -151,7 +151,7 @@ def test_failure_after_the_crate_is_covered_by_the_published_log(
     folder, published = later.folder, tmp_path / "heads.jsonl"
     crate = hash_file(folder / CRATE)
     *_, last = attestation_log.read_log(folder)
-    run_signing_and_log_checkpoint.append_published_checkpoint(
+    run_signing_and_log_checkpoint.append_to_public_log(
         published, run_signing_and_log_checkpoint.PublishedCheckpoint("run", last.number, last.sha256)
     )
     assert verify_run(folder, TrustAnchors(crate, log=published)).problems == []

@@ -200,7 +200,7 @@ def test_unusual_record_does_not_crash(made: Path, changes: dict[str, Any]) -> N
     result = finished(made, {"protected_device_hours": 0.1}, learning_rate=0.002)
     assert (
         result.find_refusal("base")
-        and result.kept_tokens_hash("base", 20) is None
+        and result.kept_training_tokens_hash("base", 20) is None
         and result.describe_changed_tokens("base", 20) is None
     )
 
@@ -238,11 +238,15 @@ def test_training_on_changed_tokens_is_kept_and_reported(made: Path) -> None:
 def test_kept_job_has_the_hash_of_its_original_tokens(
     made: Path,
 ) -> None:
-    today = Dag(configured(made)).tokens_hash("base")
-    assert today and finished(made).kept_tokens_hash("base", 20) == today
+    today = Dag(configured(made)).hash_training_tokens("base")
+    assert today and finished(made).kept_training_tokens_hash("base", 20) == today
     (made / "small/tokens/main/index.json").write_text("another")
-    assert finished(made).kept_tokens_hash("base", 20) == today != Dag(configured(made)).tokens_hash("base")
-    assert finished(made).kept_tokens_hash("base", 80) is None
+    assert (
+        finished(made).kept_training_tokens_hash("base", 20)
+        == today
+        != Dag(configured(made)).hash_training_tokens("base")
+    )
+    assert finished(made).kept_training_tokens_hash("base", 80) is None
 
 
 def test_segment_gets_the_token_hash_of_earlier_segments(made: Path) -> None:

@@ -182,16 +182,16 @@ def area_under_curve(scores: Floats, good: Booleans) -> ConfidenceInterval:
     value = float(below.sum()) / 2 / (len(above) * len(ordered))
     ones, others, z = len(above) - 1, len(ordered) - 1, float(ndtri((1 + CONFIDENCE_LEVEL) / 2))
 
-    def beyond(sign: int) -> Callable[[float], float]:
-        def reach(a: float) -> float:
+    def make_bound_equation(sign: int) -> Callable[[float], float]:
+        def equation(a: float) -> float:
             variance = a * (1 - a) + ones * (a / (2 - a) - a * a) + others * (2 * a * a / (1 + a) - a * a)
             return z * math.sqrt(variance / ((ones + 1) * (others + 1))) - sign * (value - a)
 
-        return reach
+        return equation
 
     least, most = 1e-9, 1 - 1e-9
-    low = 0.0 if value <= least else float(brentq(beyond(1), 0.0, min(value, most)))
-    high = 1.0 if value >= most else float(brentq(beyond(-1), max(value, least), 1.0))
+    low = 0.0 if value <= least else float(brentq(make_bound_equation(1), 0.0, min(value, most)))
+    high = 1.0 if value >= most else float(brentq(make_bound_equation(-1), max(value, least), 1.0))
     return ConfidenceInterval(value, low, high)
 
 
@@ -210,7 +210,7 @@ def classification_metrics(scores: Floats, good: Booleans) -> dict[str, Any]:
     return {
         "precision": _share_with_interval(good[is_positive]),
         "recall": _share_with_interval(is_positive[good]),
-        "f1": overlap.transform(lambda shared: 2 * shared / (1 + shared))._asdict(),
+        "f1": overlap.apply_increasing_function(lambda shared: 2 * shared / (1 + shared))._asdict(),
         "auc": area_under_curve(scores, good)._asdict(),
     }
 

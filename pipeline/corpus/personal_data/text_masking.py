@@ -52,7 +52,9 @@ KINDS = tuple(searches_by_kind(PersonalData()))
 
 def find_personal_data(text: str, kinds: PersonalData) -> list[PersonalDataSpan]:
     """Return the personal data of a text, sorted by position, without overlaps and public contacts."""
-    public = PublicContacts.cached(tuple(kinds.public_bodies), kinds.known_public_bodies, kinds.function_mailboxes)
+    public = PublicContacts.cached_contacts(
+        tuple(kinds.public_bodies), kinds.known_public_bodies, kinds.function_mailboxes
+    )
     spans: list[PersonalDataSpan] = []
 
     def take(candidates: Iterable[PersonalDataSpan]) -> None:
@@ -208,7 +210,7 @@ class PublicContacts:
 
     @staticmethod
     @cache
-    def cached(entries: tuple[str, ...], known: bool, functions: bool) -> PublicContacts:
+    def cached_contacts(entries: tuple[str, ...], known: bool, functions: bool) -> PublicContacts:
         return PublicContacts(entries, known, functions)
 
     def _is_listed(self, value: str) -> bool:

@@ -138,7 +138,7 @@ class BayesIdentifier:
 
     @staticmethod
     @cache
-    def cached(languages: frozenset[str]) -> BayesIdentifier:
+    def cached_identifier(languages: frozenset[str]) -> BayesIdentifier:
         return BayesIdentifier(languages)
 
     def match_ngrams(self, data: bytes) -> NGrams:
@@ -213,7 +213,7 @@ def load_identifier(languages: Collection[str], model: Path | None = None) -> Id
         InputError: the model does not know one of the languages, or the file is no fastText model.
     """
     if model is None:
-        return BayesIdentifier.cached(frozenset(languages))
+        return BayesIdentifier.cached_identifier(frozenset(languages))
     return FastTextIdentifier(model, languages)
 
 

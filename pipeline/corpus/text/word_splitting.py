@@ -211,11 +211,11 @@ class _CachedSplitter:
                 self._vocabulary = self._new()
             lines = text.splitlines()
             numbers_W, pretokens_L, words_L = self._vocabulary.encode(text, len(lines))
-            self.remember(text, WordSequence(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
+            self.cache_text_words(text, WordSequence(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
         assert self._words is not None
         return self._words
 
-    def remember(self, text: str, words: WordSequence) -> None:
+    def cache_text_words(self, text: str, words: WordSequence) -> None:
         self._text, self._words = text, words
 
 
@@ -237,4 +237,4 @@ def split_words(text: str, splitter: Splitter = "plain", language: str = "") -> 
 
 def cache_words(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
     """Cache the words of a text that consists of lines of the last one, for `split_words`."""
-    _cached_splitter(splitter, language if splitter == "spacy" else "").remember(text, words)
+    _cached_splitter(splitter, language if splitter == "spacy" else "").cache_text_words(text, words)

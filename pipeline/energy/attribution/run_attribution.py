@@ -141,7 +141,7 @@ class RunAttribution:
             names = dict.fromkeys(job.name for job in jobs if wanted(job))
             return sum_shares(share for name in names for share in by_job.get(name, ()))
 
-        def is_at(step: str) -> Callable[[MeteredJob], bool]:
+        def make_step_predicate(step: str) -> Callable[[MeteredJob], bool]:
             return lambda job: job.step == step and job.fate != "snakemake"
 
         dumps = {node: model.model_dump(mode="json") for node, model in sorted(self.models.items())}
@@ -152,7 +152,7 @@ class RunAttribution:
             "lost": sum_jobs(lambda job: job.fate == "lost"),
             "idle": sum_shares(share for share in self.shares if share.job is None),
             "snakemake": sum_jobs(lambda job: job.fate == "snakemake"),
-            "steps": {step: sum_jobs(is_at(step)) for step in steps},
+            "steps": {step: sum_jobs(make_step_predicate(step)) for step in steps},
             "jobs": {
                 job.name: sum_shares(by_job.get(job.name, ()))
                 | {"step": job.step, "instance": job.instance, "fate": job.fate}

@@ -110,7 +110,7 @@ def remove_recovery_checkpoints(scratch: Path, keep_every: int | None) -> None:
             link.unlink()
 
 
-def find_newest(folder: Path, expected: str, reached: int) -> Path | None:
+def select_newest_valid(folder: Path, expected: str, reached: int) -> Path | None:
     """Return the newest undamaged checkpoint of this training up to the step `reached`, or None; remove the others."""
     for step, path in list_recovery_checkpoints(folder):
         try:
@@ -178,7 +178,7 @@ class Rewinds:
             try:
                 skips = set(json.loads((path / layout.CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"])
             except (OSError, ValueError, KeyError):
-                continue  # damaged: `find_newest` handles it
+                continue  # damaged: `select_newest_valid` handles it
             if any(step > entry["back_to"] and not skips.issuperset(entry["data_steps"]) for entry in self.entries):
                 shutil.rmtree(path)
 

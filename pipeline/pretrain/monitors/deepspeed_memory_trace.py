@@ -83,11 +83,11 @@ class _AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key in self.alive:
             return
 
-        def ends(_: object) -> None:
+        def subtract_freed_bytes(_: object) -> None:
             self.held[self.alive.pop(key)[1]] -= number
 
         kind, place = self._classify_allocation()
-        self.alive[key] = [weakref.ref(storage, ends), kind]
+        self.alive[key] = [weakref.ref(storage, subtract_freed_bytes), kind]
         self.held[kind] += number
         if (total := self.held.total()) > self.peak_bytes:
             self.peak_bytes, self.peak_in, self.peak = total, place, self.held.copy()

@@ -289,11 +289,11 @@ def _trace_moments(request: TraceRequest, rank: int) -> dict[_Moment, _Held]:
             alone = skip_neighbor_communication() if backend.pipeline else nullcontext()
             with tracker, exclude_shape_propagation_memory(), alone:
                 # The tracker's hooks need to know that the model starts again; in a pipeline not all of it does.
-                def forget(model: nn.Module, _: object) -> None:
+                def start_next_micro_batch(model: nn.Module, _: object) -> None:
                     tracker.memory_tracking.pop(model, None)  # type: ignore[no-untyped-call]
                     tracker.micro_batch += 1
 
-                backend.model.register_forward_pre_hook(forget, prepend=True)
+                backend.model.register_forward_pre_hook(start_next_micro_batch, prepend=True)
                 backend.accumulate_gradients(batches)
         return tracker.peaks
     finally:

@@ -82,25 +82,25 @@ class ContextGroup:
 def apply(model: Decoder, context: ContextGroup) -> None:
     """Let a model, or a stage of it, take full sequences and compute this process's positions."""
 
-    def shared(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def select_local_inputs(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (context.select_local_positions(inputs[0]), *inputs[1:])
 
-    def asking(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    def exchange_queries(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         return context.to_heads(output)
 
-    def read(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    def gather_keys_and_values(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         return context.to_all_positions(repeat_heads(output, model.architecture.head_dimension, context.parts))
 
-    def returned(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def exchange_outputs(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (context.to_positions(inputs[0]), *inputs[1:])
 
     if isinstance(model.embedding, nn.Embedding):
-        model.embedding.register_forward_pre_hook(shared, prepend=True)
+        model.embedding.register_forward_pre_hook(select_local_inputs, prepend=True)
     for block in model.blocks:
         if isinstance(block, Block):
             attention = block.attention
             attention.query_spans = context.query_spans
-            attention.query.register_forward_hook(asking)
+            attention.query.register_forward_hook(exchange_queries)
             for projection in (attention.key, attention.value):
-                projection.register_forward_hook(read)
-            attention.output.register_forward_pre_hook(returned, prepend=True)
+                projection.register_forward_hook(gather_keys_and_values)
+            attention.output.register_forward_pre_hook(exchange_outputs, prepend=True)

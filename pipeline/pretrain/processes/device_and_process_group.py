@@ -39,7 +39,7 @@ def count_visible_devices() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def choose_device(local_rank: int) -> tuple[str, torch.device]:
+def choose_backend_and_device(local_rank: int) -> tuple[str, torch.device]:
     """Return the collective backend, from the variable COLLECTIVES, nccl (NCCL or RCCL) or gloo, and the device.
 
     Where a scheduler shows each process only its own device, that device is number 0.
@@ -162,7 +162,7 @@ def join_process_group(kind: str, platform: str | None = None) -> torch.device:
     elif kind == "none":
         os.environ.update({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
     check_devices(platform, int(os.environ["LOCAL_WORLD_SIZE"]))
-    backend, device = choose_device(int(os.environ["LOCAL_RANK"]))
+    backend, device = choose_backend_and_device(int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
         os.environ["LOCAL_RANK"] = str(device.index)  # DeepSpeed takes its device from it

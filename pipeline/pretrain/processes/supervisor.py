@@ -104,7 +104,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             owner.claim()
             rewinds.remove_affected_checkpoints(checkpoints)
             known = metrics.find_last_step(scratch / layout.METRICS_FILE, settings.first_step)
-            found = recovery.find_newest(checkpoints, arguments.identity, known)
+            found = recovery.select_newest_valid(checkpoints, arguments.identity, known)
             step = int(found.name) if found else settings.first_step
             if "previous" in paths and not found and (problem := recovery.find_damage(paths["previous"])):
                 raise InputError(f"{problem}: remove {paths['previous']}, and the run trains it again")

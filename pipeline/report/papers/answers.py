@@ -85,7 +85,7 @@ class Answers:
         known |= {"share": format_share}
         self._sentences: Any = _load_template().make_module(known)
 
-    def provider_answer(self, name: str) -> Answer:
+    def find_provider_statement(self, name: str) -> Answer:
         """Return a statement of the provider."""
         text = self.stated.text(name, self.words.language)
         return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
@@ -365,7 +365,7 @@ class Answers:
         """Return the answer that a form names; `is_answer` says whether there is one of that name."""
         kind, _, name = key.partition(".")
         if kind in ASKED:
-            return self.provider_answer(name)
+            return self.find_provider_statement(name)
         if kind in OF_CATEGORIES:
             return OF_CATEGORIES[kind](self, name)
         if key in MODEL_ANSWERS:

@@ -87,8 +87,8 @@ def _first_segment_if_kept(run: RunFiles, w: Wildcards) -> int | None:
 
 def _imported_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
     stays = _first_segment_if_kept(run, w)
-    made = run.finished.kept_tokens_hash(w["model"], stays) if stays else None
-    return made or run.tokens_hash(w["model"])
+    made = run.finished.kept_training_tokens_hash(w["model"], stays) if stays else None
+    return made or run.hash_training_tokens(w["model"])
 
 
 def _kept_segment_versions(run: RunFiles, w: Wildcards) -> Versions | None:
@@ -96,7 +96,7 @@ def _kept_segment_versions(run: RunFiles, w: Wildcards) -> Versions | None:
 
 
 def _segment_tokens_hash(run: RunFiles, w: Wildcards) -> str | None:
-    return run.finished.kept_tokens_hash(w["model"], int(w["step"])) or run.tokens_hash(w["model"])
+    return run.finished.kept_training_tokens_hash(w["model"], int(w["step"])) or run.hash_training_tokens(w["model"])
 
 
 # Behind a training everything waits for the tokens, as the training itself does.

@@ -11,7 +11,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.item_files import list_count_only_item_files
 from pipeline.core.settings import Pretrained, Settings
-from pipeline.forecast.calibration import make_forecast_plan
+from pipeline.forecast.calibration import collect_forecast_inputs
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.provenance.settings import CrateSettings
@@ -49,7 +49,7 @@ def plan_estimate_settings(config: Config, i: Wildcards) -> Settings:
             "models": models,
             "platform": config.platform.model_dump() | {"nodes": nodes},
             "energy": config.emission_settings.model_dump(),
-            "forecast": make_forecast_plan(config),
+            "forecast": collect_forecast_inputs(config),
             "not_run": config.infeasible_cells(),
         }
     )

@@ -159,4 +159,6 @@ def test_invalid_harmful_content_settings_are_refused() -> None:
 
 def test_filter_block_runs_in_a_datatrove_pipeline() -> None:
     settings = FilterSettings(source="s", languages={}, personal_data=Corpus().personal_data, broken_share=1)
-    assert any(isinstance(block, HarmfulContentFilter) for block in filter.filter_blocks(settings, RawFiles("s", [])))
+    assert any(
+        isinstance(block, HarmfulContentFilter) for block in filter.build_filter_pipeline(settings, RawFiles("s", []))
+    )

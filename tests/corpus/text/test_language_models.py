@@ -53,7 +53,7 @@ def theirs() -> LanguageIdentifier:
     return identifier
 
 
-OURS = BayesIdentifier.cached(frozenset({"nl", "en"}))
+OURS = BayesIdentifier.cached_identifier(frozenset({"nl", "en"}))
 MODEL = LanguageIdentifier.from_model_file(MODEL_FILE)
 
 

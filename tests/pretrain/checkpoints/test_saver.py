@@ -139,7 +139,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_previous_one_used(
 ) -> None:
     save(saver, 1, 2)
     damage(saver.folder / "2")
-    assert recovery.find_newest(saver.folder, "mine", 2) == saver.folder / "1"
+    assert recovery.select_newest_valid(saver.folder, "mine", 2) == saver.folder / "1"
     warning = capsys.readouterr().err
     assert (
         warning.startswith(f"warning: {saver.folder}/2/")
@@ -153,7 +153,7 @@ def test_checkpoint_of_another_training_is_removed_with_a_warning(
     saver: Saver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(saver, 1)
-    assert recovery.find_newest(saver.folder, "other", 1) is None
+    assert recovery.select_newest_valid(saver.folder, "other", 1) is None
     assert f"warning: {saver.folder}/1 belongs to other settings" in capsys.readouterr().err and not names(saver)
 
 

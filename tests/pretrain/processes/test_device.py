@@ -100,7 +100,7 @@ def test_missing_gpu_on_a_gpu_platform_is_one_sentence(monkeypatch: pytest.Monke
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cpu_without_a_gpu_uses_gloo() -> None:
     assert (
-        device_and_process_group.choose_device(3) == ("gloo", torch.device("cpu"))
+        device_and_process_group.choose_backend_and_device(3) == ("gloo", torch.device("cpu"))
         and device_and_process_group.get_device_name(torch.device("cpu")) == "CPU"
     )
 
@@ -129,10 +129,10 @@ print(faults() - before)
 
 def test_platform_may_configure_other_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_and_process_group, "count_visible_devices", lambda: 4)
-    assert device_and_process_group.choose_device(5) == ("nccl", torch.device("cuda", 1))
+    assert device_and_process_group.choose_backend_and_device(5) == ("nccl", torch.device("cuda", 1))
     monkeypatch.setenv(device_and_process_group.COLLECTIVES, "ucc")
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: True)
-    assert device_and_process_group.choose_device(1) == ("ucc", torch.device("cuda", 1))
+    assert device_and_process_group.choose_backend_and_device(1) == ("ucc", torch.device("cuda", 1))
     monkeypatch.setattr(torch.distributed, "is_ucc_available", lambda: False)
     with pytest.raises(InputError, match="PIPELINE_COLLECTIVES is ucc, but the installed torch is built without UCC"):
-        device_and_process_group.choose_device(1)
+        device_and_process_group.choose_backend_and_device(1)

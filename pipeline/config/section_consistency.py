@@ -216,7 +216,7 @@ def _check_training_starts(config: Sections) -> None:
                 "another milestone_every there"
             )
 
-        def upto(training: Training, step: int = start.step) -> list[StepRange]:
+        def step_ranges_until(training: Training, step: int = start.step) -> list[StepRange]:
             return training.batch_schedule.step_ranges(0, step)
 
         alike = {
@@ -224,7 +224,10 @@ def _check_training_starts(config: Sections) -> None:
             "the tokenizer of its tokens": tuple(config.tokens[one.tokens].tokenizer for one in (model, other)),
             "seed": (config.model_seed(name), config.model_seed(start.model)),
             "training.sequence_length": (model.training.sequence_length, other.training.sequence_length),
-            "training.batch_size and ramp up to there": (upto(model.training), upto(other.training)),
+            "training.batch_size and ramp up to there": (
+                step_ranges_until(model.training),
+                step_ranges_until(other.training),
+            ),
             "training.optimizer": (model.training.optimizer, other.training.optimizer),
         }
         for what, (own, wanted) in alike.items():

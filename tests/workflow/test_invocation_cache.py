@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.workflow import startup_cache
-from pipeline.workflow.startup_cache import VERSIONS_FILE
+from pipeline.workflow import invocation_cache
+from pipeline.workflow.invocation_cache import VERSIONS_FILE
 from pipeline.workflow.steps import STEPS
 from tests.conftest import ROOT, rewrite
 
 KEEP = """
 import json, sys
 from pipeline.job import reach, versions
-from pipeline.workflow import startup_cache
+from pipeline.workflow import invocation_cache
 from pipeline.workflow.steps import STEPS
 
 if len(sys.argv) > 1:
     reach.Reach = None  # whoever follows a name now fails
-startup_cache.cache_code_versions()
+invocation_cache.cache_code_versions()
 modules = [f"pipeline.{step}" for step in STEPS]
 print(json.dumps({one: [versions.code_version(one), sorted(versions.imported(one))] for one in modules}))
 """
@@ -60,25 +60,25 @@ def test_cached_versions_equal_computed_ones_until_a_byte_changes(copy: Path) ->
 @pytest.fixture
 def worked_out(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
     """Return the versions computed from now on: the same for each step, without computation."""
-    monkeypatch.setattr(startup_cache, "package_sha256", lambda: "a")
-    monkeypatch.setattr(startup_cache.versions, "code_version", lambda _: "0")
-    monkeypatch.setattr(startup_cache.versions, "imported", lambda _: {"torch", "numpy"})
+    monkeypatch.setattr(invocation_cache, "package_sha256", lambda: "a")
+    monkeypatch.setattr(invocation_cache.versions, "code_version", lambda _: "0")
+    monkeypatch.setattr(invocation_cache.versions, "imported", lambda _: {"torch", "numpy"})
     return {f"pipeline.{step}": ["0", ["numpy", "torch"]] for step in STEPS}
 
 
 def test_dangling_link_in_the_code_is_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package := tmp_path / "pipeline").mkdir()
     (package / ".#dag.py").symlink_to("somebody@somewhere.1234")
-    monkeypatch.setattr(startup_cache, "PACKAGE", package)
-    startup_cache.cache_code_versions(tmp_path / "kept.json")
+    monkeypatch.setattr(invocation_cache, "PACKAGE", package)
+    invocation_cache.cache_code_versions(tmp_path / "kept.json")
     assert not (tmp_path / "kept.json").exists()
 
 
 @pytest.mark.usefixtures("worked_out")
 def test_result_is_not_cached_if_the_code_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
-        monkeypatch.setattr(startup_cache, "package_sha256", iter(hashes).__next__)
-        startup_cache.cache_code_versions(tmp_path / "kept.json")
+        monkeypatch.setattr(invocation_cache, "package_sha256", iter(hashes).__next__)
+        invocation_cache.cache_code_versions(tmp_path / "kept.json")
         assert (tmp_path / "kept.json").exists() == is_kept
 
 
@@ -87,12 +87,12 @@ def test_result_is_not_cached_if_the_code_changed_meanwhile(tmp_path: Path, monk
 )
 def test_invalid_cache_file_is_rewritten(worked_out: dict[str, list[object]], tmp_path: Path, content: str) -> None:
     (file := tmp_path / "kept.json").write_text(content)
-    startup_cache.cache_code_versions(file)
+    invocation_cache.cache_code_versions(file)
     assert json.loads(file.read_text()) == {"package": "a", "modules": worked_out}
 
 
 @pytest.mark.usefixtures("worked_out")
 def test_unwritable_cache_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("no folder")
-    startup_cache.cache_code_versions(tmp_path / "folder" / "kept.json")
+    invocation_cache.cache_code_versions(tmp_path / "folder" / "kept.json")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

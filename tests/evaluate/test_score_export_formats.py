@@ -12,7 +12,7 @@ import pytest
 from pipeline.cli.entry_point import main
 from pipeline.core.job_records import FileEntry, FileReference, Record
 from pipeline.evaluate.every_eval_ever import format_euroeval, format_every_eval_ever
-from pipeline.evaluate.score_formats import CheckpointScores, format_lm_eval, format_model_index, read_scores
+from pipeline.evaluate.score_export_formats import CheckpointScores, format_lm_eval, format_model_index, read_scores
 from tests.conftest import Project
 
 PROTOCOL = {
