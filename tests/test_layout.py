@@ -185,7 +185,7 @@ def test_no_other_module_hard_codes_a_path() -> None:
 LISTS_SINGLE_FILES = {
     "slurm/invocations_and_leftover_jobs.py",
     "job/job_entry_point.py",
-    "forecast/calibration.py",
+    "forecast/forecast_inputs.py",
     "pretrain/training_follower.py",
     "provenance/run_signing_and_log_checkpoint.py",
     "opt_out/other_runs_fingerprint.py",

@@ -105,7 +105,7 @@ class CommitTree:
         finally:
             del sys.modules[name]
 
-    def code_version(self, step: str) -> str | None:
+    def step_code_version(self, step: str) -> str | None:
         """Return the code version of a step in this tree; None if it lacks the step or versions code otherwise.
 
         Versions agree only if the modules that compute them are those of today, byte by byte.

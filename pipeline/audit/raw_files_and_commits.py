@@ -85,7 +85,7 @@ def check_recorded_code_versions(records: list[Record]) -> EvidenceComparison:
                     compared.count_incomparable_item(f"of commit {commit[:12]} not compared ({error})")
                 continue
             for step, versions in sorted(found.items()):
-                expected = tree.code_version(step)
+                expected = tree.step_code_version(step)
                 others = {version: file for version, file in versions.items() if version != expected}
                 if expected is None:
                     compared.count_incomparable_item(

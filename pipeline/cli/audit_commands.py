@@ -247,7 +247,7 @@ def attest(run: RunFolder) -> None:
 @command(papers, PANEL, "Score the summary", "polder papers check results/demo")
 def check(run: RunFolder, as_json: AsJson = False) -> None:
     """Score the summary of training content by a public rubric, and print which key would raise the score."""
-    from pipeline.report.papers.summary_score import format_score, score_summary
+    from pipeline.report.papers.content_summary_rubric import format_score, score_summary
 
     score = score_summary(run)
     if as_json:

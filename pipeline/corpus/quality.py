@@ -15,8 +15,8 @@ from pipeline.corpus.classifier.classifier_training import (
     TextSplits,
     calibrate,
     classification_metrics,
-    mean_ngram_weights,
     read_seed_texts,
+    score_texts_by_ngrams,
     split_texts,
     train,
 )
@@ -65,7 +65,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
 
 
 def _mean_ngram_weights(texts: SeedTexts, places: Places, weights: Any) -> Floats:
-    return mean_ngram_weights(*texts.shares.select_by_index(places), weights)
+    return score_texts_by_ngrams(*texts.shares.select_by_index(places), weights)
 
 
 def _count_labels(texts: SeedTexts, places: Places) -> dict[str, int]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pipeline.core import markup
 from pipeline.core.errors import InputError
 from pipeline.evaluate.item_results import SCHEMA, hash_prompts
-from pipeline.evaluate.lm_eval_scores import seed_fewshot_sampling
+from pipeline.evaluate.lm_eval_scoring import seed_fewshot_sampling
 from pipeline.evaluate.settings import SuitesSettings
 from pipeline.evaluate.task_failures import blame_task
 from pipeline.evaluate.task_loader import find_task_sources

@@ -22,7 +22,7 @@ from pipeline.evaluate.checkpoint_and_baseline_answers import read_baseline_answ
 from pipeline.evaluate.dataset_mirror import MirrorFolders
 from pipeline.evaluate.finished_tasks import FinishedTasks, SuiteAnswers, decode_answers, encode_answers
 from pipeline.evaluate.item_results import write_items
-from pipeline.evaluate.lm_eval_scores import add_baselines, run_lm_eval
+from pipeline.evaluate.lm_eval_scoring import add_baselines, run_lm_eval
 from pipeline.evaluate.sandbox import EXECUTED, require_permission
 from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_failures import (

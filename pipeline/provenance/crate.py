@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record, find_record_files, load_attempts, load_records
 from pipeline.core.record_archives import FileStore
-from pipeline.energy.energy_accounting_file import read_energy_accounting
+from pipeline.energy.run_energy_report import read_energy_accounting
 from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
     CHECKPOINT_IDENTIFIER,

@@ -24,7 +24,7 @@ from pipeline.core.job_command_lines import compress_numbered_paths
 from pipeline.core.job_records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
 from pipeline.core.record_archives import FileStore
 from pipeline.core.settings import Pretrained
-from pipeline.energy.energy_accounting_file import (
+from pipeline.energy.run_energy_report import (
     JOULE,
     EnergyAccounting,
     EnergyFigure,

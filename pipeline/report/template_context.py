@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.job_records import Record
 from pipeline.core.settings import flatten_settings, merge_operation_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
-from pipeline.energy.energy_accounting_file import EnergyAccounting, sum_energy
+from pipeline.energy.run_energy_report import EnergyAccounting, sum_energy
 from pipeline.report import charts, power_timeline, training_section
 from pipeline.report.data_section import (
     compare_tokenizers,

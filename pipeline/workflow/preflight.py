@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import folder_hint
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.evaluate.task_file_reader import list_suite_files
-from pipeline.forecast.calibration import collect_forecast_inputs
+from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import training_flops

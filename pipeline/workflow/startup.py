@@ -24,7 +24,7 @@ from pipeline.core.output_archives import OutputArchives
 from pipeline.core.record_archives import FileStore
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
-from pipeline.forecast.calibration import collect_forecast_inputs
+from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.job import run_snapshot
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
 from pipeline.job.environment_lock_comparison import Environment

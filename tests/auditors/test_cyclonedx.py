@@ -11,8 +11,8 @@ import pytest
 
 from tests.auditors.conftest import Run
 from tests.report.conftest import run_folder  # noqa: F401
+from tests.report.papers.test_content_summary_rubric import STATED
 from tests.report.papers.test_cyclonedx import CARD, bill, fill_example  # noqa: F401
-from tests.report.papers.test_summary_score import STATED
 
 VALIDATE = """
 import sys

@@ -15,7 +15,7 @@ from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.checkpoint_and_baseline_answers import read_baseline_answers
-from pipeline.evaluate.lm_eval_scores import _score_with_interval
+from pipeline.evaluate.lm_eval_scoring import _score_with_interval
 from pipeline.evaluate.settings import BaselineSettings, Suite, SuitesSettings
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.model.huggingface import load_pretrained, save_pretrained

@@ -27,7 +27,7 @@ from pipeline.evaluate.lm_eval_model import (
     merge_requests_by_context,
     truncate_context,
 )
-from pipeline.evaluate.lm_eval_scores import run_lm_eval, seed_fewshot_sampling
+from pipeline.evaluate.lm_eval_scoring import run_lm_eval, seed_fewshot_sampling
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.evaluate.task_loader import find_task_sources

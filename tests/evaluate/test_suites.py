@@ -20,7 +20,7 @@ import torch
 from pipeline.core.errors import InputError
 from pipeline.evaluate.checkpoint_and_baseline_answers import BaselineAnswers, read_checkpoint_answers
 from pipeline.evaluate.item_results import ANSWER_BITS, ItemAnswers, MeasuredTask, TaskItem, collect_items
-from pipeline.evaluate.lm_eval_scores import _answer_bits_row
+from pipeline.evaluate.lm_eval_scoring import _answer_bits_row
 from pipeline.evaluate.settings import Suite, SuitesSettings
 from pipeline.evaluate.suites import run
 from pipeline.evaluate.task_file_reader import list_suite_files

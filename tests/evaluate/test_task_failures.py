@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from pipeline.core.errors import DiskFull, InputError
-from pipeline.evaluate import lm_eval_scores, suites
+from pipeline.evaluate import lm_eval_scoring, suites
 from pipeline.evaluate.settings import Suite
 from pipeline.evaluate.task_failures import is_task_error
 from tests import warm_python
@@ -152,12 +152,12 @@ def test_exception_in_task_code_fails_only_that_task(
 def test_exception_in_a_baseline_comparison_is_attributed_to_its_task(
     milestone: Path, tmp_path: Path, plain: tuple[Any, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = lm_eval_scores.compare_with_baselines
+    compared = lm_eval_scoring.compare_with_baselines
 
     def other(items: Any, *given: Any) -> Any:
         return {}[0] if len(items) == len(QUESTIONS) else compared(items, *given)
 
-    monkeypatch.setattr(lm_eval_scores, "compare_with_baselines", other)
+    monkeypatch.setattr(lm_eval_scoring, "compare_with_baselines", other)
     result = evaluate(milestone, tmp_path / "results.json", own_suite(tmp_path))
     assert [entry["task"] for entry in result["not_asked"]] == ["polder_nl_kennis"]
     assert "comparing it with baselines raises KeyError: 0" in result["not_asked"][0]["reason"]

@@ -10,8 +10,8 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting_file import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.energy.energy_forecast import CostRange, ForecastJob, forecast_remaining_jobs
+from pipeline.energy.run_energy_report import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.workflow.energy_progress import (
     format_progress,
     job_sizes,
@@ -19,7 +19,7 @@ from pipeline.workflow.energy_progress import (
     measure_steps,
     read_unfinished_run,
 )
-from tests.forecast.test_calibration import MODEL, figure, raw, write
+from tests.forecast.test_forecast_inputs import MODEL, figure, raw, write
 from tests.record_content import attempt_content, record_content
 
 FORESEEN = {"joules": 90.0, "low_joules": 80.0, "high_joules": 100.0, "seconds": 9.0}

@@ -103,7 +103,7 @@ def _update_duals(
 
 
 @cached_njit
-def mean_ngram_weights(
+def score_texts_by_ngrams(
     buckets_M: npt.NDArray[np.int32],
     shares_M: npt.NDArray[np.float32],
     bounds: npt.NDArray[np.int64],
@@ -139,7 +139,7 @@ def train(seeds: NgramFrequencies, good: Booleans) -> tuple[npt.NDArray[np.float
     gap = np.inf
     for _ in range(MAXIMUM_ROUNDS):
         _update_duals(*seeds, generator.permutation(len(good)), signs, weights, duals, model)
-        losses = np.logaddexp(0, -signs * mean_ngram_weights(*seeds, model))
+        losses = np.logaddexp(0, -signs * score_texts_by_ngrams(*seeds, model))
         gap = float((weights * (losses - _entropy(duals))).sum() + REGULARIZATION * (model * model).sum())
         if gap < MAXIMUM_GAP:
             break

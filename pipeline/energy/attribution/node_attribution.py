@@ -172,7 +172,7 @@ class NodeAttribution:
         return EnergyAmount.from_joules(channel.label, joules, sums)
 
     @cached_property
-    def job_numbers(self) -> set[int]:
+    def job_indices(self) -> set[int]:
         return set(np.unique(self._occupancy.job).tolist())
 
     def cumulative_use(self, job: int, moments: Floats) -> tuple[Floats, Floats]:

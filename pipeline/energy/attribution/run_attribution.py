@@ -103,7 +103,7 @@ class RunAttribution:
         for number in (number for number, job in enumerate(self.jobs) if job.name in names):
             least = np.full(len(started), np.inf)
             for attribution in self.attributions.values():
-                if number in attribution.job_numbers:
+                if number in attribution.job_indices:
                     used, present = attribution.cumulative_use(number, np.stack([started, ended]))
                     joules += used[1] - used[0]
                     least = np.minimum(least, present[1] - present[0])

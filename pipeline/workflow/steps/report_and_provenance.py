@@ -11,7 +11,7 @@ from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.config.item_files import list_count_only_item_files
 from pipeline.core.settings import Pretrained, Settings
-from pipeline.forecast.calibration import collect_forecast_inputs
+from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.provenance.settings import CrateSettings

@@ -18,7 +18,7 @@ from pipeline.corpus.classifier.classifier_training import (
     balanced_sample_weights,
     calibrate,
     classification_metrics,
-    mean_ngram_weights,
+    score_texts_by_ngrams,
     text_ngram_shares,
     train,
 )
@@ -62,7 +62,7 @@ def test_trained_weights_minimize_the_loss() -> None:
     least = minimize(loss, np.zeros(len(used)), jac=slope, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-14})
     assert least.fun <= loss(weights[used]) <= least.fun + gap + 1e-6
     assert np.count_nonzero(weights) <= len(used)
-    assert mean_ngram_weights(*result, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
+    assert score_texts_by_ngrams(*result, weights) == pytest.approx(dense @ weights[used], rel=1e-4)
 
 
 def test_both_classes_have_equal_weight() -> None:

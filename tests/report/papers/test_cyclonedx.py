@@ -10,8 +10,8 @@ import pytest
 from pipeline.core.settings import Pretrained
 from pipeline.report.papers.facts import format_kilowatt_hours
 from tests.report.example import Run
+from tests.report.papers.test_content_summary_rubric import STATED
 from tests.report.papers.test_papers import written
-from tests.report.papers.test_summary_score import STATED
 from tests.report.test_quality import CLASSIFIER
 
 CARD = {

@@ -13,7 +13,7 @@ import pytest
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.energy.energy_forecast import CostForecast
-from pipeline.forecast.calibration import collect_forecast_inputs
+from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.record_archives import FileStore
-from pipeline.energy.energy_accounting_file import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
+from pipeline.energy.run_energy_report import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting_file import (
+from pipeline.energy.run_energy_report import (
     AttemptEnergy,
     EnergyAccounting,
     EnergyFigure,

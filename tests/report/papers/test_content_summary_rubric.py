@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.report.papers.summary_score import GROUPS, Criterion, SummaryScore, read_criteria, score_summary
+from pipeline.report.papers.content_summary_rubric import GROUPS, Criterion, SummaryScore, read_criteria, score_summary
 from tests.report.example import Run
 from tests.report.papers.test_papers import written
 
