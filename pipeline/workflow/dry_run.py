@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.job_records import BatchRecord, Record, find_record_files
 from pipeline.core.record_archives import FileStore
 from pipeline.core.settings import flatten_settings
-from pipeline.layout import SOURCE_UNITS, UNIT_RECORDS
+from pipeline.layout import ENERGY_ACCOUNT, SOURCE_UNITS, UNIT_RECORDS
 from pipeline.report.amount_formatting import format_duration
 from pipeline.sources.settings import Source
 from pipeline.workflow import preflight
@@ -76,8 +76,15 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
     rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
     head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
     notes = ["Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."]
-    notes += ["The forecast needs a finished run: energy: {calibration: [results/NAME]}"] * bool(unknown)
+    notes += [_calibration_hint(dag.config.run_directory)] * bool(unknown)
     return [head, "", *align_columns(rows), "", *notes]
+
+
+def _calibration_hint(run_directory: Path) -> str:
+    """Return the key that lets a run be forecast, with the finished runs next to it."""
+    reports = sorted(run_directory.parent.glob(f"*/{ENERGY_ACCOUNT}"))
+    finished = [str(path) for path in (report.parents[1] for report in reports) if path != run_directory]
+    return f"The forecast needs a finished run: energy: {{calibration: [{', '.join(finished) or 'results/NAME'}]}}"
 
 
 def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:
