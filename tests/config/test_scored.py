@@ -207,7 +207,7 @@ def test_other_classifiers_change_no_settings_of_steps_that_do_not_read_them(tmp
 @pytest.mark.parametrize(
     ("classifier", "words"),
     [
-        (MODEL, r"classifiers\.one: there is no file no/hq\.bin in .*: correct the path, or add it"),
+        (MODEL, r"classifiers\.one: there is no file no/hq\.bin in .*: correct its path, or add it"),
         (ENCODER, r"classifiers\.one: no/edu in .* is no folder: name a \.bin or \.ftz of fastText, or a folder"),
         ({**ENCODER, "path": "config"}, r"there is no file config/model\.onnx in "),
     ],

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.config.configuration import URL_LIST_NAMES, Config
+from pipeline.config.configuration import Config
+from pipeline.config.named_files import URL_LIST_NAMES
 from pipeline.core.settings import Settings
 from pipeline.corpus.classifier.settings import ClassifySettings, ModelFile, SeedFile
 from pipeline.corpus.settings import (
