@@ -36,10 +36,17 @@ _BLANK = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 # ASCII.
 _PATTERN_BITS = {_SUSPECT: 1, _BAD[0]: 2, _BAD[1]: 4, _INVISIBLE: 8, _BLANK: 16, _SEPARATOR: 32}
 _PAIR = _PATTERN_BITS[_BAD[1]]
-_BITS = np.array(
-    [sum(bit for pattern, bit in _PATTERN_BITS.items() if pattern.fullmatch(chr(code))) for code in range(0x3000)],
-    np.uint8,
-)
+_CHARACTERS = "".join(map(chr, range(0x3000)))
+
+
+def _mark_characters(pattern: re.Pattern[str], bit: int) -> npt.NDArray[np.uint8]:
+    """Return the bit of a pattern of one character for each of the characters, shape (0x3000,)."""
+    bits = np.zeros(len(_CHARACTERS), np.uint8)
+    bits[[found.start() for found in pattern.finditer(_CHARACTERS)]] = bit
+    return bits
+
+
+_BITS = np.bitwise_or.reduce([_mark_characters(*pair) for pair in _PATTERN_BITS.items() if pair[1] != _PAIR])
 # No script has more than 30 marks on a letter (Unicode Standard Annex 15, Stream-Safe Text Format), and the time of NFC
 # is quadratic in their number.
 _MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
