@@ -16,8 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.corpus.personal_data import MetadataMasker, find_personal_data, mask_personal_data
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import find_personal_data, mask_personal_data
 
 ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`,;]+[^\s<>()\[\]\"'`,;.:!?*]")
 SHOWN = 60

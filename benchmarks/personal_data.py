@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pipeline.core.confidence_intervals import proportion_interval  # noqa: E402
-from pipeline.corpus.personal_data import find_personal_data  # noqa: E402
+from pipeline.corpus.personal_data.text_masking import find_personal_data  # noqa: E402
 from tests.corpus.personal_data.contexts import read_contexts  # noqa: E402
 from tests.corpus.personal_data.letters import Letters  # noqa: E402
 from tests.corpus.personal_data.recall import PRECISION, RECALL, SETTINGS, measure, shares  # noqa: E402

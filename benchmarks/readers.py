@@ -26,11 +26,11 @@ import zstandard
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.corpus.personal_data import MetadataMasker
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
-from pipeline.corpus.settings import PersonalData
 
 TEXT = "de molenaar loopt elke ochtend over dijk en kijkt of het water hoger staat dan gisteren in zijn schrift"
 WORDS = TEXT.split()

@@ -18,7 +18,8 @@ from loguru import logger
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import DOCUMENT_SCHEMA, DocumentCollector, write_removed
-from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep, PersonalDataMaskingStep
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker, MetadataMaskingStep
+from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments, RemovedTexts, open_removed_texts

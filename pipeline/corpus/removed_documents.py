@@ -13,8 +13,10 @@ from datatrove.data import Document
 from pipeline.core import output_lease
 from pipeline.core.hashing import hash_file
 from pipeline.corpus.documents import HARMFUL, REMOVED_SCHEMA, RIGHTS_REASONS, ROWS_PER_GROUP, STATED_REASONS, id_hash
-from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
-from pipeline.corpus.settings import DeduplicateSettings, PersonalData
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep
+from pipeline.corpus.settings import DeduplicateSettings
 from pipeline.sources.spdx_license_parser import is_allowed
 
 REASONS_WITHOUT_TEXT = (*RIGHTS_REASONS, *STATED_REASONS, HARMFUL)  # reasons for which no text is kept

@@ -14,9 +14,8 @@ from datatrove.data import Document
 from pipeline.core.confidence_intervals import proportion_interval
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.personal_data.synthetic_values import is_synthetic
-from pipeline.corpus.personal_data.text_masking import KINDS
+from pipeline.corpus.personal_data.text_masking import KINDS, find_personal_data
 from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
 from pipeline.evaluate.settings import MemorizationSettings
 from pipeline.evaluate.text_generator import TextGenerator

@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.job_command_lines import substitute_data_folder
 from pipeline.core.settings import Settings
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.rules.settings import Harmful
-from pipeline.corpus.settings import PersonalData
 from pipeline.tokens.settings import MINIMUM_CHARACTERS
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import parse_yaml
-from pipeline.corpus.personal_data import mask_short_text
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.metadata_masking import mask_short_text
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json")  # JSON is YAML

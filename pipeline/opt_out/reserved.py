@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from datatrove.data import Document
 
 from pipeline.corpus.duplicates.signature_files import KEY_LIST, signature_schema
-from pipeline.corpus.personal_data import MetadataMasker, PersonalDataMaskingStep
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
+from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pydantic import Field
 
 from pipeline.core.settings import Settings
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.rules.settings import C4, LanguageRules
-from pipeline.corpus.settings import Normalization, PersonalData, SignatureSettings, UnitSettings
+from pipeline.corpus.settings import Normalization, SignatureSettings, UnitSettings
 from pipeline.corpus.text.word_tokenizers import Splitter
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from pipeline.config.configuration import Config
 from pipeline.core.hashing import hash_file, hash_folder
 from pipeline.core.settings import Pretrained, Settings
-from pipeline.corpus.settings import PersonalData, SignatureSettings
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.settings import SignatureSettings
 
 
 def select_values_for_settings(settings: type[Settings], *sections: Settings) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data import MetadataMasker
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
-from pipeline.corpus.settings import PersonalData
 from pipeline.sources import decompression
 from pipeline.sources.raw_documents import FieldNames, RawRecord, make_raw_documents
 from pipeline.sources.record_formats import read_records
@@ -165,7 +165,7 @@ def test_decompression_bomb_is_one_error(tmp_path: Path, name: str) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from pipeline.corpus.personal_data import MetadataMasker
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments

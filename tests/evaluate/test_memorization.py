@@ -19,9 +19,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.settings import Settings
-from pipeline.corpus.personal_data import find_personal_data, mask_personal_data
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import find_personal_data, mask_personal_data
 from pipeline.corpus.rules.settings import Harmful, WordList
-from pipeline.corpus.settings import PersonalData
 from pipeline.evaluate import memorization, samples
 from pipeline.evaluate.memorization import Continuation, HitCounter
 from pipeline.evaluate.settings import MemorizationSettings, SamplesSettings

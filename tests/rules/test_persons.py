@@ -19,9 +19,8 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from pipeline.cli.entry_point import main
-from pipeline.corpus.personal_data import find_personal_data
-from pipeline.corpus.personal_data.text_masking import KINDS
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import KINDS, find_personal_data
 from tests.conftest import Project
 from tests.rules.test_reruns import MICRO
 

@@ -20,11 +20,11 @@ import yaml
 
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data import MetadataMasker
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
-from pipeline.corpus.settings import PersonalData
 from pipeline.sources import dataset, source_units, split
 from pipeline.sources.raw_documents import FieldNames, RawDocument
 from pipeline.sources.settings import DatasetSettings, SplitSettings

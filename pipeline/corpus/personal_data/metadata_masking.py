@@ -22,9 +22,9 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
 from pipeline.core.url_hosts import split_url
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.personal_data.spans import PersonalDataSpan
 from pipeline.corpus.personal_data.text_masking import KINDS, find_personal_data, mask_personal_data
-from pipeline.corpus.settings import PersonalData
 from pipeline.sources.raw_documents import WITHHELD_ID
 
 _WITHHELD_FORM = re.compile(rf"{WITHHELD_ID}-\d+(#\d+)?")

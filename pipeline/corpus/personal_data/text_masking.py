@@ -27,9 +27,9 @@ from pipeline.corpus.personal_data.numeric_identifiers import (
     find_number_plates,
     find_passports,
 )
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.personal_data.spans import Candidates, PersonalDataSpan, normalize_typography
 from pipeline.corpus.personal_data.telephone import check_regions, find_telephone_numbers
-from pipeline.corpus.settings import PersonalData
 
 
 def searches_by_kind(kinds: PersonalData) -> dict[str, Callable[[str, Candidates], Iterable[PersonalDataSpan]]]:

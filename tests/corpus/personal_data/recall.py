@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pipeline.corpus.personal_data import find_personal_data
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import find_personal_data
 from tests.corpus.personal_data.texts import Text
 
 RECALL = 0.99

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.personal_data import find_personal_data
 from pipeline.corpus.personal_data.candidates import find_candidates
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.personal_data.spans import ALL_POSITIONS, Candidates, PersonalDataSpan, normalize_typography
-from pipeline.corpus.personal_data.text_masking import KINDS, searches_by_kind
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import KINDS, find_personal_data, searches_by_kind
 from tests.corpus.personal_data.contexts import read_contexts
 from tests.corpus.personal_data.letters import Letters
 from tests.corpus.personal_data.texts import Writer

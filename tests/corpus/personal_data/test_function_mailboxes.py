@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.corpus.personal_data import mask_personal_data
 from pipeline.corpus.personal_data.function_mailboxes import is_function_mailbox
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import mask_personal_data
 
 ALL = PersonalData()
 

@@ -9,13 +9,13 @@ import pytest
 from datatrove.data import Document
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.personal_data import MetadataMasker, MetadataMaskingStep
+from pipeline.corpus.personal_data.metadata_masking import MetadataMasker, MetadataMaskingStep
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.personal_data.text_masking import KINDS
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
-from pipeline.corpus.settings import PersonalData
 from pipeline.opt_out.entries import ListedEntries, hash_record_identities
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
 from pipeline.sources.raw_documents import FieldNames

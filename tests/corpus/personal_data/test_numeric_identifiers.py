@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from stdnum import luhn
 
-from pipeline.corpus.personal_data import find_personal_data
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import find_personal_data
 
 ALL = PersonalData()
 

@@ -19,9 +19,9 @@ from stdnum.nl import bsn
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_folder
-from pipeline.corpus.personal_data import PersonalDataMaskingStep, find_personal_data, mask_personal_data
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.personal_data.spans import normalize_typography
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep, find_personal_data, mask_personal_data
 from pipeline.workflow.steps import step_settings
 from tests.corpus.personal_data.contexts import read_contexts
 from tests.corpus.personal_data.letters import Letters

@@ -11,8 +11,8 @@ import pytest
 LOADED = """
 import sys
 from pathlib import Path
-from pipeline.corpus.personal_data import PersonalDataMaskingStep
-from pipeline.corpus.settings import PersonalData
+from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.text.word_splitting import split_words
 PersonalDataMaskingStep(PersonalData(names=sys.argv[1] or None))
 print(len(split_words("Jan (en Piet).", "spacy", "nl").numbers_W), "torch" in sys.modules)
