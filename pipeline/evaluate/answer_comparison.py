@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from pipeline import layout
 from pipeline.core.confidence_intervals import proportion_interval
@@ -145,4 +144,6 @@ def _fisher_p_value(
     if not kinds[False] or any(key in clusters for keys in kinds.values() for key in keys):
         return None
     table = [[sum(right[key] for key in keys), sum(not right[key] for key in keys)] for keys in kinds.values()]
+    from scipy import stats  # here, for it loads for half a second
+
     return float(stats.fisher_exact(table).pvalue)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import bdtr, ndtri
 
 from pipeline.core.confidence_intervals import (
     assign_cluster_indices,
@@ -40,8 +40,8 @@ from pipeline.evaluate.settings import DifferencesSettings
 from pipeline.evaluate.trivial_baseline_tests import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
 
 POWER = 0.8
-NORMAL_REACH = float(stats.norm.ppf(1 - LEVEL / 2))  # of an interval, in standard errors
-POWER_REACH = float(stats.norm.ppf(POWER))  # standard errors from a just significant to a detectable difference
+NORMAL_REACH = float(ndtri(1 - LEVEL / 2))  # of an interval, in standard errors
+POWER_REACH = float(ndtri(POWER))  # standard errors from a just significant to a detectable difference
 DETECTABLE_REACH = NORMAL_REACH + POWER_REACH
 
 
@@ -239,7 +239,7 @@ def _row_keys(task: tuple[str, str], metric: str, items: int, of_one_alone: int)
 def mcnemar_p_value(only_one: int, only_other: int) -> float:
     """Return McNemar's exact two-sided p-value."""
     differing = only_one + only_other
-    return float(stats.binomtest(only_one, differing, 0.5).pvalue) if differing else 1.0
+    return min(1.0, 2 * float(bdtr(min(only_one, only_other), differing, 0.5))) if differing else 1.0
 
 
 def add_corrected_p_values(rows: list[dict[str, Any]], level: float = LEVEL) -> None:
@@ -247,7 +247,7 @@ def add_corrected_p_values(rows: list[dict[str, Any]], level: float = LEVEL) -> 
 
     The detectable difference is by the strictest of Holm's levels, which is the level over the number of comparisons.
     """
-    strict = (stats.norm.ppf(1 - level / 2 / max(len(rows), 1)) + POWER_REACH) / DETECTABLE_REACH
+    strict = (ndtri(1 - level / 2 / max(len(rows), 1)) + POWER_REACH) / DETECTABLE_REACH
     for row, corrected in zip(rows, holm_correction([row["p_value"] for row in rows]), strict=True):
         if row["detectable_difference"] is not None:
             row["detectable_difference"] *= float(strict)

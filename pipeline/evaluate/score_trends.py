@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
@@ -42,6 +41,8 @@ def rank_trend(merits_C: Floats) -> RankTrend:
     count = len(merits_C)
     if float(np.ptp(merits_C)) == 0.0:
         return RankTrend(None, 1.0)
+    from scipy import stats  # here, for it loads for half a second in every process that reads scores
+
     place, ranks = np.arange(count), stats.rankdata(merits_C)
     found = stats.spearmanr(place, ranks, alternative="greater")
     if count > MOST_ENUMERATED:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import bdtrc
 
 from pipeline.core.confidence_intervals import assign_cluster_indices
 from pipeline.core.unicode_normalization import normalize_nfc
@@ -96,6 +96,8 @@ def baseline_credits(
 
 def chance_p_value(right: Floats, chance: Floats) -> float:
     """Return the exact p-value of guessing, for items with different numbers of choices."""
+    from scipy import stats  # here, for it loads for half a second in every process that reads scores
+
     return float(stats.poisson_binom.sf(int(right.sum()) - 1, chance))
 
 
@@ -110,7 +112,7 @@ def sign_flip_p_value(right: Floats, credits: Floats) -> float:
     if not len(differing):
         return 1.0
     if float(np.ptp(np.abs(differing))) < TIE_TOLERANCE:
-        return float(stats.binom.sf(int((differing > 0).sum()) - 1, len(differing), 0.5))
+        return float(bdtrc(int((differing > 0).sum()) - 1, len(differing), 0.5))
     return _permutation_p_value(len(differing), lambda signs_RK: signs_RK @ differing)
 
 

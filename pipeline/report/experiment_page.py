@@ -10,7 +10,6 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from markupsafe import Markup
-from scipy.stats import ttest_ind_from_stats
 
 from pipeline.energy.run_energy_report import EnergyAccounting, sum_energy
 from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
@@ -175,6 +174,8 @@ def _is_tied(merits_S: list[float], best_merits_S: list[float], level: float) ->
     deviations = [stdev(merits) if len(merits) > 1 else 0.0 for merits in (merits_S, best_merits_S)]
     if not any(deviations):
         return False
+    from scipy.stats import ttest_ind_from_stats  # here, for it loads for half a second
+
     test = ttest_ind_from_stats(
         *(fmean(merits_S), deviations[0], len(merits_S)),
         *(fmean(best_merits_S), deviations[1], len(best_merits_S)),
