@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -149,9 +148,7 @@ for start in (os.fork, lambda: subprocess.run(["/bin/true"]), threading.Thread(t
     raise AssertionError(start)
 """
     )
-    started = time.monotonic()
     assert not passes_tests("import os\nwhile True:\n    os.fork()")
-    assert time.monotonic() - started < sandbox.WALL_SECONDS
 
 
 def test_program_gets_no_rights() -> None:
@@ -170,32 +167,29 @@ assert libc.kill(-1, 0) == -1, "no other process"
     )
 
 
-def test_program_has_little_memory() -> None:
+def test_program_has_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert passes_tests("x = bytearray(200 << 20)")
-    started = time.monotonic()
+    monkeypatch.setattr(sandbox, "MEMORY_BYTES", 1 << 28)
+    monkeypatch.setattr(sandbox, "WALL_SECONDS", 1000)  # no program ends by it
+    assert passes_tests("x = bytearray(100 << 20)")
     assert not passes_tests(f"x = bytearray({sandbox.MEMORY_BYTES})")
     assert not passes_tests("x = []\nwhile True:\n    x.append(bytearray(1 << 24))")
     assert_passes("import os; os.ftruncate(os.memfd_create('x'), 1 << 20)")
     assert not passes_tests(f"import os; os.ftruncate(os.memfd_create('x'), {sandbox.FILE_BYTES + 1})"), "of a file"
     assert not passes_tests("def f(): f()\nimport sys; sys.setrecursionlimit(10**9)\nf()")
-    assert time.monotonic() - started < 3 * sandbox.WALL_SECONDS
 
 
 def test_program_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "CPU_SECONDS", 1)
-    monkeypatch.setattr(sandbox, "WALL_SECONDS", 90)
-    started = time.monotonic()
+    monkeypatch.setattr(sandbox, "WALL_SECONDS", 1e4)  # beyond the time that a test may take
     assert not passes_tests("while True: pass"), "by its CPU time"
     assert not passes_tests("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
-    assert time.monotonic() - started < 60
     monkeypatch.setattr(sandbox, "WALL_SECONDS", 0.7)
-    started = time.monotonic()
-    assert not passes_tests("import time\ntime.sleep(1000)")
+    assert not passes_tests("import time\ntime.sleep(9999)")
     assert not passes_tests(
-        "import os, signal, time\n[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]\nos.setsid()\ntime.sleep(1000)"
+        "import os, signal, time\n[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]\nos.setsid()\ntime.sleep(9999)"
     )
-    assert time.monotonic() - started < 20
-    assert not subprocess.run(["pgrep", "-f", "time.sleep(1000)"], capture_output=True, check=False).stdout
+    assert not subprocess.run(["pgrep", "-f", "time.sleep(9999)"], capture_output=True, check=False).stdout
 
 
 def test_same_program_has_the_same_verdict() -> None:
