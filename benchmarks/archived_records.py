@@ -21,7 +21,7 @@ from statistics import median
 from benchmarks.large_run_startup import cost
 from pipeline import layout
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from tests.provenance.conftest import RunBuilder
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,7 +23,7 @@ import yaml
 
 from benchmarks.whole_run import copy_project
 from pipeline.config.configuration import parse_configuration
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.layout import MANIFEST, RECORD, SOURCES_COMPLETE, UNIT_RECORDS
 from pipeline.sources.source_units import assign_unit
 from pipeline.workflow.job_parameters import Dag

@@ -20,7 +20,7 @@ def settle(dead):
     invocations_and_leftover_jobs.wait_for_killed_invocations(
         run.run_directory, logger.warning
     )
-    if any(not holder.belongs_to_this_user for holder in dead):
+    if any(not holder.is_of_this_user_and_host for holder in dead):
         invocations_and_leftover_jobs.wait_for_remote_steps(
             run.run_directory, logger.warning
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 
 
 def read_record(run: Path, name: str) -> dict[str, Any]:

@@ -102,11 +102,11 @@ class StepRerun:
             seconds = self.execute(command)
         except InputError as error:
             return RerunOutcome(self.record.name, RerunVerdict.COULD_NOT, [str(error), *self.warnings])
-        differences, notes = compare_rerun(self.run_directory, self.record, self.rerun_folder, self.recorded_settings())
+        differences, notes = compare_rerun(self.run_directory, self.record, self.rerun_folder, self.command_settings())
         lines = [*differences, *self.warnings, *notes, f"{len(self.record.outputs)} files in {seconds:.1f} s"]
         return RerunOutcome(self.record.name, RerunVerdict.DIFFERS if differences else RerunVerdict.IDENTICAL, lines)
 
-    def recorded_settings(self) -> dict[str, Any]:
+    def command_settings(self) -> dict[str, Any]:
         """Return the settings in the command, or those with their digest in the attestation log."""
         text = command_option(self.record.full_command, "--settings") or "{}"
         if not text.startswith(DIGEST_PREFIX):

@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, FileEntry, Record, find_record_files
 from pipeline.core.output_archives import ArchivedOutput, find_output
-from pipeline.core.record_archives import ArchivedFile, FileStore, StoredFile
+from pipeline.core.record_store import ArchivedFile, FileStore, StoredFile
 from pipeline.job.job_execution import list_files
 
 GROWING_FOLDERS = (

@@ -43,7 +43,7 @@ from pipeline.sources.source_units import SourceUnits
 
 
 class Config(NamedFiles):
-    """One run, with the files that it names."""
+    """One run: its sections and the files they name, sources, batches and experiments."""
 
     _units: dict[str, SourceUnits] = PrivateAttr(default_factory=dict)
     _experiments: dict[str, ExperimentPage] = PrivateAttr(default_factory=dict)

@@ -14,7 +14,7 @@ URL_LIST_NAMES = ("domains", "urls")  # the files of a folder of UT1
 
 
 class NamedFiles(Sections):
-    """The sections of a configuration, with the files that they name, which must exist."""
+    """The sections of a configuration, with the files that they name, most of which are checked to exist."""
 
     def resolve_data_path(self, what: str, path: str) -> str:
         """Return the path of something with the folder of the data in it."""
@@ -87,7 +87,7 @@ class NamedFiles(Sections):
         paths = []
         for entry in self.corpus[corpus].harmful.lists_and_classifiers():
             path = Path(entry.path.replace("{data}", self.data or "{data}"))
-            paths.append(_existing(f"corpus.{corpus}.harmful, {entry.name}", path))
+            paths.append(_existing_file(f"corpus.{corpus}.harmful", path, f", which {entry.name} names"))
         return paths
 
     def harmful_content_files_for_model(self, model: str) -> list[Path]:
@@ -126,7 +126,7 @@ class NamedFiles(Sections):
         for language, seeds in sorted(self.corpus[corpus].quality.items()):
             for seed_set in [*seeds.good, *seeds.bad]:
                 key = f"corpus.{corpus}.quality.{language}"
-                found.append(_existing(key, Path(self.resolve_data_path(key, seed_set.path))))
+                found.append(_existing_file(key, Path(self.resolve_data_path(key, seed_set.path))))
         return found
 
     def classifier_files(self, corpus: str, name: str) -> list[Path]:
@@ -142,7 +142,9 @@ class NamedFiles(Sections):
                 f"{key}: {path}{folder_hint(path)} is no folder: name a .bin or .ftz of fastText, or a folder with "
                 "model.onnx and tokenizer.json"
             )
-        files = [_existing(key, file) for file in ([path] if section.is_fasttext else map(path.joinpath, ONNX_FILES))]
+        files = [
+            _existing_file(key, file) for file in ([path] if section.is_fasttext else map(path.joinpath, ONNX_FILES))
+        ]
         labels = path / "config.json"
         return [*files, labels] if labels.is_file() else files
 
@@ -157,11 +159,16 @@ class NamedFiles(Sections):
             path = Path(self.resolve_data_path("disclosure.license_evidence", name))
             if source not in [known.name for known in self.sources]:
                 raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
-            found[source] = hash_file(_existing(f"disclosure.license_evidence.{source}", path))
+            found[source] = hash_file(_existing_file(f"disclosure.license_evidence.{source}", path))
         return found
 
 
-def _existing(key: str, path: Path) -> Path:
+def _existing_file(key: str, path: Path, which: str = "") -> Path:
+    """Return the path of a file that a key names; `which` is added to the sentence where there is none.
+
+    Raises:
+        InputError: it does not exist.
+    """
     if not path.is_file():
-        raise InputError(f"{key}: there is no file {path}{folder_hint(path)}: correct its path, or add it")
+        raise InputError(f"{key}: there is no file {path}{folder_hint(path)}{which}: correct its path, or add it")
     return path

@@ -303,7 +303,7 @@ class LogCheckpoint(NamedTuple):
     sha256: str
 
 
-def log_state_before_attempt(run_directory: Path, step: str) -> LogCheckpoint | None:
+def find_checkpoint_before_attempt(run_directory: Path, step: str) -> LogCheckpoint | None:
     """Return the state of the log before the running attempt of a step, else its current state; None for an empty log.
 
     Raises:

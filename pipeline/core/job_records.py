@@ -20,7 +20,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import command_option, replace_settings_by_digest, settings_digest, settings_json
 from pipeline.core.json_values import parse_json, validate_fields
 from pipeline.core.output_archives import output_sizes
-from pipeline.core.record_archives import FileStore, StoredFile
+from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCH_ARCHIVES, BATCHES, RECORD, RECORDS, UNIT_RECORDS
 
 PLACE_FIELDS = ("file", "archive")

@@ -59,7 +59,7 @@ class LockOwner(BaseModel):
         )
 
     @property
-    def belongs_to_this_user(self) -> bool:
+    def is_of_this_user_and_host(self) -> bool:
         """Whether the process belongs to this user and host."""
         me = self.from_this_process(Path(self.run))
         return (self.user, self.host) == (me.user, me.host)

@@ -20,7 +20,7 @@ from io import BytesIO
 from pathlib import Path, PurePath
 
 from pipeline.core.errors import InputError
-from pipeline.core.record_archives import ArchivedFile
+from pipeline.core.record_store import ArchivedFile
 from pipeline.core.zip_archives import (
     archive_order,
     archive_state,

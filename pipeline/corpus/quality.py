@@ -40,9 +40,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
         texts = read_seed_texts(language, sets, own_files, settings.normalization)
         parts = split_texts(texts)
         weights, gap = train(texts.shares.select_by_index(parts.training), texts.good_N[parts.training])
-        slope, constant = calibrate(
-            _mean_ngram_weights(texts, parts.calibration, weights), texts.good_N[parts.calibration]
-        )
+        slope, constant = calibrate(_score_texts(texts, parts.calibration, weights), texts.good_N[parts.calibration])
         classifiers[language] = LinearClassifier(weights, slope, constant)
         content[language] = {
             "seeds": [
@@ -64,7 +62,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     }
 
 
-def _mean_ngram_weights(texts: SeedTexts, places: Places, weights: Any) -> Floats:
+def _score_texts(texts: SeedTexts, places: Places, weights: Any) -> Floats:
     return score_texts_by_ngrams(*texts.shares.select_by_index(places), weights)
 
 
@@ -85,7 +83,7 @@ def _evaluate(
         return None
     good, trained = texts.good_N[places], texts.good_N[parts.training]
     scores = {
-        "classifier": classifier.probabilities(_mean_ngram_weights(texts, places, classifier.weights_B)),
+        "classifier": classifier.probabilities(_score_texts(texts, places, classifier.weights_B)),
         "majority": np.full(len(places), float(2 * trained.sum() >= len(trained))),
     }
     trivial = {"length": np.log(texts.characters_N), "stop_words": texts.stop_words_N}

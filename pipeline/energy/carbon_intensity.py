@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.energy.energy_accounting_reader import CarbonIntensity, IntensityPeriod
 from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, format_number, read_text
-from pipeline.energy.run_energy_report import CarbonIntensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 
 GAP_FACTOR = 1.5  # times the usual time between two rows

@@ -77,7 +77,7 @@ class JobProcesses:
     def _list_all_pids() -> set[int]:
         return {int(name) for name in os.listdir(PROCESSES) if name.isdigit()}
 
-    def count_attempt_processes(self, attempt: str) -> None:
+    def include_attempt_processes(self, attempt: str) -> None:
         """Also count the processes whose variables name this attempt."""
         name = f"\0{ATTEMPT_VARIABLE}={attempt}\0".encode()
         if name in _read_environment("self"):  # then processes older than this one may have it too
@@ -189,7 +189,7 @@ class CpuTimeAccounting:
         """Open a meter; return the time from which it gets all CPU seconds."""
         with self._lock:
             if attempt:
-                self.processes.count_attempt_processes(attempt)
+                self.processes.include_attempt_processes(attempt)
             self._advance()
             since = monotonic_seconds() if self._open else self._since
             self._open[meter], self._unclaimed = self._unclaimed, 0.0
@@ -237,7 +237,7 @@ def process_age_seconds() -> float:
 _accounting: CpuTimeAccounting | None = None
 
 
-def process_cpu_accounting() -> CpuTimeAccounting:
+def get_process_accounting() -> CpuTimeAccounting:
     """Return the accounting of this process since its start."""
     global _accounting
     if _accounting is None:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.energy.cpu_time_accounting import process_cpu_accounting
+from pipeline.energy.cpu_time_accounting import get_process_accounting
 from pipeline.energy.gpu_meter import DEVICES, find_gpu_driver, find_gpu_meter
 from pipeline.energy.rapl_and_cray_meters import (
     FIRST_READING,
@@ -250,7 +250,7 @@ _shared_startup: tuple[int, list[StartupInterval]] = (0, [])
 def share_startup(parts: int) -> None:
     """Share the time and CPU seconds of this process so far among jobs, for each of which it will fork a process."""
     global _shared_startup
-    since, cpu_seconds = process_cpu_accounting().take_unclaimed()
+    since, cpu_seconds = get_process_accounting().take_unclaimed()
     meters = MeterSet(_find_meters_or_warn(with_gpus=False), read_clock_offset())
     intervals, _ = _begin_meters(meters, since, lambda: cpu_seconds)
     _shared_startup = os.getpid(), [one._replace(cpu_seconds=one.cpu_seconds / parts) for one in intervals]
@@ -282,7 +282,7 @@ class NodeMeter:
         self.path = path
         self._process = os.getpid()
         self._lines = LineFile(path)
-        self._accounting = process_cpu_accounting()
+        self._accounting = get_process_accounting()
         self._since = self._accounting.open_meter(self, os.environ.get(ATTEMPT_VARIABLE))
         self._began = monotonic_seconds()
         self._node, self._boot_id = node_name(), read_boot_id()
@@ -292,11 +292,11 @@ class NodeMeter:
         self._unchanged: dict[str, Any] = {}
         self._pooled = meters is None
         known = _reusable_meters.pop() if self._pooled and _reusable_meters else MeterSet([], calendar=0.0)
-        calendar = read_clock_offset()
-        is_known = abs(known.calendar - calendar) <= 1.0
+        clock_offset = read_clock_offset()
+        is_known = abs(known.calendar - clock_offset) <= 1.0
         if not is_known and meters is None:
             meters = _find_meters_or_warn()
-        self._meters = MeterSet(known.meters if is_known else meters or [], calendar)
+        self._meters = MeterSet(known.meters if is_known else meters or [], clock_offset)
         for one in _take_shared_startup():
             self._past.append(self._format_interval(*one, is_shared_start=True))
             self._since = max(self._since, one.ended)

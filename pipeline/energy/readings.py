@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.core.record_archives import StoredFile
+from pipeline.core.record_store import StoredFile
 
 MOST_PROBLEMS = 3  # reported for one file
 

@@ -118,7 +118,7 @@ class MirrorFolders:
 
 
 @cache
-def load_lm_eval_tasks() -> TaskManager:
+def load_lm_eval_task_index() -> TaskManager:
     """Load the index of lm-eval's 14,683 shipped tasks, which takes several seconds."""
     from lm_eval.tasks import TaskManager
 
@@ -141,8 +141,8 @@ def find_data_sets(names: Iterable[str | Suite]) -> set[tuple[str, str]]:
         if name in KNOWN_SUITES:
             found |= find_suite_data_sets(KNOWN_SUITES[name])
             continue
-        if name not in load_lm_eval_tasks().task_index:
-            near = difflib.get_close_matches(name, load_lm_eval_tasks().all_tasks, n=1)
+        if name not in load_lm_eval_task_index().task_index:
+            near = difflib.get_close_matches(name, load_lm_eval_task_index().all_tasks, n=1)
             advice = f"did you mean {near[0]!r}?" if near else "`lm-eval ls tasks` lists them"
             raise InputError(f"lm-eval ships no task {name!r}: {advice}")
         for _, task in _expand_task(name):
@@ -184,7 +184,7 @@ def _expand_task(member: str | dict[str, Any], is_own: bool = True) -> Iterator[
     is_own &= isinstance(member, str) or ("group" in inline and inline.keys() <= structural)
     name = str(inline.get("group", inline.get("task")))
     has_members = inline.keys() >= {"group", "task"}
-    entry = None if has_members else load_lm_eval_tasks().task_index.get(name)
+    entry = None if has_members else load_lm_eval_task_index().task_index.get(name)
     kind = entry.kind.name if entry else "GROUP" if "group" in inline else "TASK"
     keys = (entry.cfg or {}) if entry else inline
     if entry and kind == "TAG":

@@ -83,10 +83,9 @@ def score_interval(
         return np.bincount(cluster_I, weights=np.asarray(numbers, dtype=np.float64), minlength=count)
 
     def mean_interval(numbers: Sequence[float], units: Sequence[float]) -> tuple[ConfidenceInterval, Any]:
-        has_units = sum_by_cluster(units) > 0
-        return ratio_interval(sum_by_cluster(numbers)[has_units], sum_by_cluster(units)[has_units]), sum_by_cluster(
-            units
-        )[has_units]
+        unit_K = sum_by_cluster(units)
+        has_units = unit_K > 0
+        return ratio_interval(sum_by_cluster(numbers)[has_units], unit_K[has_units]), unit_K[has_units]
 
     kind, size_K = getattr(aggregation, "__name__", ""), sum_by_cluster([1.0] * len(values))
     if kind in ("mean", "nanmean"):  # of the second, items without a value count for nothing

@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc_recursively
 from pipeline.evaluate.bits_per_byte_tasks import find_text_files, make_text_task
 from pipeline.evaluate.checkpoint_and_baseline_answers import render_rule_answers
-from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_lm_eval_tasks
+from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_lm_eval_task_index
 from pipeline.evaluate.entity_scores import serialize_entities
 from pipeline.evaluate.fewshot_draws import choose_examples
 from pipeline.evaluate.item_results import read_ideal_choice_share, read_item_field
@@ -127,7 +127,7 @@ def _load_shipped_tasks(name: str, given: Sequence[Path], scratch: Path) -> dict
     """Load a task that lm-eval ships, or those of a group, with data from the given mirrors; return them by name."""
     with chdir(_link_mirrors(given, scratch)):
         try:
-            tasks: dict[str, Task] = load_lm_eval_tasks().load([name])["tasks"]
+            tasks: dict[str, Task] = load_lm_eval_task_index().load([name])["tasks"]
         except (OSError, ValueError, KeyError) as error:
             raise _unloaded_data(name, error, scratch) from None
     return tasks

@@ -210,7 +210,7 @@ def explain_platform_misfit(model: Model, place: CellContext) -> str | None:
     )
 
 
-def find_baseline_combination(experiment: Experiment, base: Model, corpus: Settings) -> Values:
+def find_compared_combination(experiment: Experiment, base: Model, corpus: Settings) -> Values:
     """Return the combination to compare with: values of `to`, else of the base, else the first ones.
 
     Args:
@@ -231,12 +231,12 @@ def find_baseline_combination(experiment: Experiment, base: Model, corpus: Setti
 def make_experiment_page_settings(
     experiment: Experiment, base: Model, corpus: Settings, cells: list[Cell]
 ) -> ExperimentPage:
-    """Return the input of an experiment's page.
+    """Return the settings of an experiment's page.
 
     Raises:
         ValueError: the combination to compare with is excluded.
     """
-    to = find_baseline_combination(experiment, base, corpus)
+    to = find_compared_combination(experiment, base, corpus)
     if all(cell.values != to for cell in cells):
         raise ValueError(f"compare.to: no cell has {to}: name another combination")
     return ExperimentPage(

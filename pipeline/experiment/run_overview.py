@@ -12,8 +12,8 @@ from pipeline import layout
 from pipeline.core.display_text import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
-from pipeline.core.record_archives import FileStore
-from pipeline.energy.run_energy_report import JOULE, EnergyUnit, choose_energy_unit
+from pipeline.core.record_store import FileStore
+from pipeline.energy.energy_accounting_reader import JOULE, EnergyUnit, choose_energy_unit
 from pipeline.job.run_snapshot import read_newest_snapshot
 from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.trace import ReportFigure, read_figures

@@ -118,7 +118,7 @@ class Cell(Settings):
 
 
 class ExperimentPage(Settings):
-    """The input of an experiment's page: the experiment, its cells, and the combination to compare with."""
+    """The settings of an experiment's page: the experiment, its cells, and the combination to compare with."""
 
     base: str
     equal: str

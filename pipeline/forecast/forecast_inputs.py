@@ -16,8 +16,8 @@ from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record
-from pipeline.core.record_archives import FileStore
-from pipeline.energy.run_energy_report import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
+from pipeline.core.record_store import FileStore
+from pipeline.energy.energy_accounting_reader import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,

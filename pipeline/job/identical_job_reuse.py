@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record, ReusedResult
 from pipeline.core.output_archives import ArchivedOutput, find_output
-from pipeline.core.record_archives import FileStore, StoredFile
+from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.layout import RECORD
 
 # Instance keys whose value is a name of the user. A source, a unit, a shard and a training step affect the result.

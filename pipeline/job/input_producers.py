@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record, map_producers
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.layout import RECORD
 
 

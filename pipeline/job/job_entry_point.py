@@ -21,7 +21,7 @@ from pipeline.core.job_command_lines import settings_digest
 from pipeline.core.job_records import Attempt, BatchFile, BatchRecord, FileReference, Record, UnitRecords, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_output
-from pipeline.core.record_archives import FileStore, file_size
+from pipeline.core.record_store import FileStore, file_size
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
 from pipeline.energy.node_meter import share_startup
 from pipeline.energy.startup_counters import keep_startup_sample

@@ -29,7 +29,7 @@ from pipeline.core.output_archives import ArchivedOutput, find_output
 from pipeline.core.output_lease import Lease
 from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
-from pipeline.core.record_archives import FileStore, StoredFile
+from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.core.settings import Settings, merge_operation_settings
 from pipeline.job import environment_lock_comparison, identical_job_reuse, run_snapshot, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context

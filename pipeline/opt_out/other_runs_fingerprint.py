@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from pipeline import layout
 from pipeline.core.job_records import FileEntry, Record, read_job_files
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 RECORD_PLACES = (layout.RECORD, layout.BATCH_ARCHIVE)

@@ -20,7 +20,7 @@ from pipeline import layout
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import SEGMENT_STEP, FileEntry, Record, read_job_files
 from pipeline.core.output_archives import ArchivedOutput, find_outputs, open_table
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes

@@ -20,8 +20,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.job_records import Record, load_records
 from pipeline.core.package_records import read_environment
-from pipeline.core.record_archives import FileStore, StoredFile
-from pipeline.energy.run_energy_report import EnergyAccounting, EnergyFigure, read_energy_accounting
+from pipeline.core.record_store import FileStore, StoredFile
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
     RECORD_FOLDERS,
     compare_file_contents,

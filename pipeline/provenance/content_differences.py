@@ -200,16 +200,16 @@ def _compare_tensors(before: Path, now: Path) -> list[str]:
 
 
 def compare_rerun(
-    run_directory: Path, record: Record, rerun: Path, recorded_settings: dict[str, Any]
+    run_directory: Path, record: Record, rerun: Path, command_settings: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
     """What a step wrote otherwise in the folder `again`, and what is said without being a difference, as lines.
 
-    `recorded_settings` are the settings in the command of the record.
+    `command_settings` are the settings in the command of the record.
     """
     new = Record.load(rerun / record.file, strict=True)
     lines = [
         f"record, settings of its command → settings {line}"
-        for line in _compare_values(recorded_settings, record.settings)
+        for line in _compare_values(command_settings, record.settings)
     ]
     lines += [f"settings {line}" for line in _compare_values(record.settings, new.settings)]
     lines += [

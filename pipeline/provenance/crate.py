@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
-from pipeline.core.attestation_log import log_state_before_attempt
+from pipeline.core.attestation_log import find_checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record, find_record_files, load_attempts, load_records
-from pipeline.core.record_archives import FileStore
-from pipeline.energy.run_energy_report import read_energy_accounting
+from pipeline.core.record_store import FileStore
+from pipeline.energy.energy_accounting_reader import read_energy_accounting
 from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
     CHECKPOINT_IDENTIFIER,
@@ -104,7 +104,7 @@ def _add_classifiers(files: CrateFiles, settings: CrateSettings, records: list[R
 
 def _add_log_checkpoint(graph: CrateGraph, run_directory: Path) -> None:
     """Add the checkpoint of the attestation log before this crate, which the crate's hash then covers."""
-    if checkpoint := log_state_before_attempt(run_directory, "provenance.crate"):
+    if checkpoint := find_checkpoint_before_attempt(run_directory, "provenance.crate"):
         graph.add_entity(
             CHECKPOINT_IDENTIFIER,
             "CreativeWork",

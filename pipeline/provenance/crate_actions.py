@@ -22,7 +22,7 @@ from pipeline.core.job_command_lines import (
 )
 from pipeline.core.job_records import Attempt, Record, map_producers
 from pipeline.core.package_records import read_environment
-from pipeline.energy.run_energy_report import JOULE, EnergyAccounting, EnergyFigure
+from pipeline.energy.energy_accounting_reader import JOULE, EnergyAccounting, EnergyFigure
 from pipeline.provenance.crate_graph import CrateFiles, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
 from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_archive_writer
-from pipeline.core.record_archives import ArchivedFile, FileStore
+from pipeline.core.record_store import ArchivedFile, FileStore
 
 Entity = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"

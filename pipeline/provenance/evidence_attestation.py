@@ -29,7 +29,7 @@ from pipeline.core.attestation_log import (
     read_log,
     resource_descriptor,
 )
-from pipeline.core.record_archives import StoredFile, file_size
+from pipeline.core.record_store import StoredFile, file_size
 from pipeline.layout import ATTESTATION_LOG, BATCHES, LOGS, READINGS, TIMESTAMPS
 from pipeline.provenance.inventory import AUTHORITY_VOUCHER, EVIDENCE_FOLDERS, LOG_VOUCHER, take_inventory
 

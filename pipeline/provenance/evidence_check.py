@@ -26,7 +26,7 @@ from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.json_values import parse_json
 from pipeline.core.lock_owner import LockOwner
-from pipeline.core.record_archives import StoredFile, file_size
+from pipeline.core.record_store import StoredFile, file_size
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
 from pipeline.provenance.evidence_attestation import Attestation, describe_change, newest_attestations
 from pipeline.provenance.inventory import (

@@ -101,7 +101,7 @@ def read_published_checkpoints(path: Path) -> list[PublishedCheckpoint]:
         raise InputError(f"{path} is no log of checkpoints, as provenance.log writes it") from None
 
 
-def append_to_public_log(path: Path, checkpoint: PublishedCheckpoint) -> None:
+def append_to_checkpoint_log(path: Path, checkpoint: PublishedCheckpoint) -> None:
     """Append a checkpoint to a file, which is created if needed; a known checkpoint is not added again.
 
     Raises:
@@ -209,7 +209,7 @@ def publish_log_checkpoint(run_directory: Path, settings: Provenance, say: Print
         except InputError as error:
             say(str(error))
     if settings.log:
-        append_to_public_log(Path(settings.log).expanduser(), published)
+        append_to_checkpoint_log(Path(settings.log).expanduser(), published)
     say(f"log checkpoint: {published.sha256} (line {published.lines} of {run_directory / layout.ATTESTATION_LOG})")
 
 

@@ -22,9 +22,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import compress_numbered_paths
 from pipeline.core.job_records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.core.settings import Pretrained
-from pipeline.energy.run_energy_report import (
+from pipeline.energy.energy_accounting_reader import (
     JOULE,
     EnergyAccounting,
     EnergyFigure,

@@ -20,7 +20,7 @@ from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
 from pipeline.core.json_values import parse_json
 from pipeline.core.output_archives import find_archive_writer, may_hold
-from pipeline.core.record_archives import StoredFile
+from pipeline.core.record_store import StoredFile
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
 from pipeline.provenance.evidence_check import EvidenceCheck, check_record_consistency

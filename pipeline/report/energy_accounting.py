@@ -22,15 +22,15 @@ from pipeline.core.job_records import is_training_segment
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.power_model import GENERIC, PowerModel
-from pipeline.energy.readings import ExternalReading
-from pipeline.energy.run_energy_report import (
+from pipeline.energy.energy_accounting_reader import (
     AccountingEntry,
     EnergyAccounting,
     EnergyFigure,
     sum_energy,
     validate_accounting,
 )
+from pipeline.energy.power_model import GENERIC, PowerModel
+from pipeline.energy.readings import ExternalReading
 from pipeline.report.amount_formatting import format_period
 from pipeline.report.run_reader import UNCOUNTED_STAGES, Json, RunReader, valid_attempts
 from pipeline.report.settings import PageSettings

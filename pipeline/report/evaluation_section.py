@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pipeline.energy.run_energy_report import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated_with_clean
 from pipeline.evaluate.item_results import ScoreKey, read_item_answers
 from pipeline.evaluate.language_scores import (

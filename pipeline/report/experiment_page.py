@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.energy.run_energy_report import EnergyAccounting, sum_energy
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, sum_energy
 from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint, read_checkpoint_answers
 from pipeline.evaluate.item_results import BITS
 from pipeline.experiment.cell_comparison import (

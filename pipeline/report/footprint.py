@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import format_number, format_percent
-from pipeline.energy.run_energy_report import (
+from pipeline.energy.energy_accounting_reader import (
     NOT_MEASURED,
     CarbonIntensity,
     EnergyAccounting,

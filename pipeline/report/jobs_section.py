@@ -310,7 +310,7 @@ def list_libraries(segments: list[Record]) -> list[tuple[str, str]]:
     return [(name, ", ".join(values)) for name, values in versions.items() if values]
 
 
-def list_lock_differences(reader: RunReader) -> list[LibraryDifference]:
+def list_environment_lock_differences(reader: RunReader) -> list[LibraryDifference]:
     """Return what was installed other than the lock says, where the platform's file allows it."""
     jobs: Counter[tuple[str, str, str]] = Counter()
     for record in reader.records:

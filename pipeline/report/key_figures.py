@@ -15,7 +15,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Record
 from pipeline.core.markup import format_bytes, format_number, use_minus_sign
-from pipeline.energy.run_energy_report import EnergyAccounting, EnergyFigure, choose_energy_unit
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_total_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader

@@ -19,7 +19,7 @@ import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.energy.run_energy_report import validate_accounting
+from pipeline.energy.energy_accounting_reader import validate_accounting
 from pipeline.evaluate.score_export_formats import format_model_index
 from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
 from pipeline.report import amount_formatting, charts, footprint, training_section

@@ -14,7 +14,7 @@ from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
 from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, find_record_files, read_job_files
 from pipeline.core.package_records import read_environment
-from pipeline.core.record_archives import FileStore, StoredFile
+from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.layout import PathTemplate
 

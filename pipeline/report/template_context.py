@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.job_records import Record
 from pipeline.core.settings import flatten_settings, merge_operation_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
-from pipeline.energy.run_energy_report import EnergyAccounting, sum_energy
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, sum_energy
 from pipeline.report import charts, power_timeline, training_section
 from pipeline.report.data_section import (
     compare_tokenizers,
@@ -34,7 +34,12 @@ from pipeline.report.evaluation_section import (
     tabulate_scores,
 )
 from pipeline.report.footprint import compute_footprint, group_power_models, list_meters
-from pipeline.report.jobs_section import group_machines, list_libraries, list_lock_differences, summarize_slurm_jobs
+from pipeline.report.jobs_section import (
+    group_machines,
+    list_environment_lock_differences,
+    list_libraries,
+    summarize_slurm_jobs,
+)
 from pipeline.report.key_figures import list_conservation_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
@@ -168,7 +173,7 @@ def build_template_context(
         ),
         "slurm": summarize_slurm_jobs(reader),
         "machines": group_machines(reader),
-        "other_than_lock": list_lock_differences(reader),
+        "other_than_lock": list_environment_lock_differences(reader),
         "sources": summarize_sources(reader),
         "source_level_licenses": source_level_licenses(reader),
         "tokens_by_license": count_tokens_by_license,

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.job_records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
-from pipeline.energy.run_energy_report import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 

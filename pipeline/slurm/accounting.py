@@ -30,7 +30,7 @@ from pipeline.config.platforms import load_platform_settings
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import InputError
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.energy.external_meters.ear_meter import METER, read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings, ExternalReadingsFile
 from pipeline.energy.external_meters.smart_meter import read_smart_meter

@@ -17,7 +17,7 @@ from pathlib import Path
 from pipeline.config.platforms import KEY_OPTIONS, JobOptions, Partition, Platform
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.slurm.executor.slurm_commands import run_slurm_command, validate_batch
+from pipeline.slurm.executor.slurm_commands import ask_sbatch, run_slurm_command
 from pipeline.slurm.output_parsing import count_gpus, parse_minutes, parse_state
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel", "sacct")
@@ -218,7 +218,7 @@ def check_submission(kind: str, partition: Partition | None, options: JobOptions
         nodes: of the job.
     """
     words = [*format_node_request(partition), f"--nodes={nodes}", "--time=1", *format_job_options(options)]
-    answer = validate_batch(words)
+    answer = ask_sbatch(words)
     shown = " ".join(words)
     if answer.outcome == "taken":
         return SiteFinding(True, f"Slurm would take a job of {kind}: sbatch {shown}")

@@ -17,7 +17,7 @@ import yaml
 
 from pipeline.core.errors import InputError
 from pipeline.energy.external_meters.slurm_energy import parse_energy_plugin
-from pipeline.slurm.executor.slurm_commands import query_configuration, validate_batch
+from pipeline.slurm.executor.slurm_commands import ask_sbatch, query_configuration
 from pipeline.slurm.output_parsing import count_gpus, list_hosts, parse_minutes, parse_state
 from pipeline.slurm.site_checks import run_command
 
@@ -107,7 +107,7 @@ def _describe_partition(
     gpus = count_gpus(node.get("Gres", ""))
     words = [f"--partition={name}", "--nodes=1", "--time=1", *([f"--gres=gpu:{gpus}"] if gpus else [])]
     words += [f"--account={account}"] if account else []
-    answer = validate_batch(words)
+    answer = ask_sbatch(words)
     gpu_type = re.search(r"gpu:([^:(,]*[^\d:(,][^:(,]*)", node.get("Gres", ""))
     return PartitionDescription(
         name=name,

@@ -165,7 +165,7 @@ def normalize_license(written: str, names: Mapping[str, str]) -> str | None:
     name and url; those that can be parsed must agree.
 
     Args:
-        written: the result of `license_text`.
+        written: the result of `stringify_license_field`.
         names: the source's own names of licenses, in lower case.
     """
     if (name := normalize_nfc(written).casefold()) in names:

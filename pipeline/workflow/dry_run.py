@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from pipeline.core.display_text import align_columns, pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import BatchRecord, Record, find_record_files
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.core.settings import flatten_settings
 from pipeline.layout import ENERGY_ACCOUNT, SOURCE_UNITS, UNIT_RECORDS
 from pipeline.report.amount_formatting import format_duration
@@ -37,6 +39,7 @@ REASONS = {
     "input files updated by another job": "after the jobs above",
 }
 SHOWN_KEYS = 3  # settings that a row names
+NAMED_RUNS = 3  # finished runs that the hint on forecasts names
 
 
 RULES = [*STEP_OF]
@@ -81,10 +84,13 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
 
 
 def _calibration_hint(run_directory: Path) -> str:
-    """Return the key that lets a run be forecast, with the finished runs next to it."""
-    reports = sorted(run_directory.parent.glob(f"*/{ENERGY_ACCOUNT}"))
+    """Return the key that lets a run be forecast, with the newest finished runs next to it."""
+    reports = sorted(run_directory.parent.glob(f"*/{ENERGY_ACCOUNT}"), key=lambda report: report.stat().st_mtime)
     finished = [str(path) for path in (report.parents[1] for report in reports) if path != run_directory]
-    return f"The forecast needs a finished run: energy: {{calibration: [{', '.join(finished) or 'results/NAME'}]}}"
+    key = {"calibration": finished[-NAMED_RUNS:] or ["results/NAME"]}
+    return (
+        f"The forecast needs a finished run: energy: {yaml.safe_dump(key, default_flow_style=True, width=1000).strip()}"
+    )
 
 
 def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:

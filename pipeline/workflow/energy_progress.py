@@ -12,20 +12,20 @@ from pathlib import Path
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
+from pipeline.energy.energy_accounting_reader import (
+    EnergyAccounting,
+    EnergyFigure,
+    choose_energy_unit,
+    sum_energy,
+    validate_accounting,
+)
 from pipeline.energy.energy_forecast import (
     CostRange,
     ForecastJob,
     add_independent_error,
     forecast_remaining_jobs,
     relative_interval,
-)
-from pipeline.energy.run_energy_report import (
-    EnergyAccounting,
-    EnergyFigure,
-    choose_energy_unit,
-    sum_energy,
-    validate_accounting,
 )
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.job.run_snapshot import read_newest_snapshot

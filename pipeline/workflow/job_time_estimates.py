@@ -10,7 +10,7 @@ from statistics import fmean
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record
-from pipeline.core.record_archives import FileStore, StoredFile
+from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.layout import PLAN, RECORD
 from pipeline.workflow.steps import STEPS
 

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import BatchRecord, Record, find_record_files, outputs_exist
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_archives import FileStore, StoredFile
+from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.snakemake_internals import has_metadata
 from pipeline.workflow.steps import STAGES, STEPS

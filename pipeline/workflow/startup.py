@@ -21,7 +21,7 @@ from pipeline.config.estimated_genres import known_genres
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.core.yaml_files import load_yaml
 from pipeline.energy import node_meter
 from pipeline.forecast.forecast_inputs import collect_forecast_inputs

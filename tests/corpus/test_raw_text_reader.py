@@ -168,8 +168,8 @@ from pathlib import Path
 from pipeline.corpus.personal_data.metadata_masking import MetadataMasker
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
+from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.removed_documents import RemovedDocuments
-from pipeline.corpus.settings import PersonalData
 removed = RemovedDocuments("s", "filter", MetadataMasker(PersonalData()))
 kept = sum(1 for _ in RawTextReader(RawFiles("s", [("x.jsonl", Path(sys.argv[1]))]), removed).run())
 status = Path("/proc/self/status").read_text().split()  # getrusage would tell the peak of the tests as well

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.energy.attribution.run_attribution import RunAttribution
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.run_energy_report import CarbonIntensity, IntensityPeriod
+from pipeline.energy.energy_accounting_reader import CarbonIntensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 from tests.energy.accounts import job, line, made, reading
 

@@ -45,7 +45,7 @@ with NodeMeter(Path(sys.argv[1])):
     words = shlex.join([sys.executable, "-S", "-c", work, done, may_end])
     subprocess.run(["bash", "-c", f"sleep 0.4 & {words} & sleep 0.4"])
     while not os.path.islink(done): time.sleep(0.1)
-    cpu_time_accounting.process_cpu_accounting().update_and_read_memory()
+    cpu_time_accounting.get_process_accounting().update_and_read_memory()
     open(may_end, "w").close()
     stat = f"/proc/{os.readlink(done)}/stat"
     while os.path.exists(stat) and ") Z " not in open(stat).read(): time.sleep(0.05)
@@ -136,7 +136,7 @@ os.environ["PIPELINE_ATTEMPT"] = "mine"
 with NodeMeter(Path(sys.argv[1])):
     print(time.process_time(), flush=True)
     sys.stdin.readline()
-    cpu_time_accounting.process_cpu_accounting().update_and_read_memory()
+    cpu_time_accounting.get_process_accounting().update_and_read_memory()
     print("looked", flush=True)
     sys.stdin.readline()
 print(time.process_time())

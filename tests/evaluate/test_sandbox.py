@@ -136,7 +136,7 @@ for address in (("127.0.0.1", 22), ("10.0.0.1", 80), ("1.1.1.1", 53)):
     )
 
 
-def test_program_starts_no_process_and_no_thread() -> None:
+def test_program_starts_no_process_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_passes(
         """
 import os, subprocess, threading
@@ -148,6 +148,7 @@ for start in (os.fork, lambda: subprocess.run(["/bin/true"]), threading.Thread(t
     raise AssertionError(start)
 """
     )
+    monkeypatch.setattr(sandbox, "WALL_SECONDS", 1e4)  # it does not end by its time
     assert not passes_tests("import os\nwhile True:\n    os.fork()")
 
 
@@ -168,9 +169,10 @@ assert libc.kill(-1, 0) == -1, "no other process"
 
 
 def test_program_has_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert passes_tests("x = bytearray(200 << 20)")
+    assert passes_tests("x = bytearray(200 << 20)") and sandbox.MEMORY_BYTES == 1 << 30
     monkeypatch.setattr(sandbox, "MEMORY_BYTES", 1 << 28)
-    monkeypatch.setattr(sandbox, "WALL_SECONDS", 1000)  # no program ends by it
+    for name in ("CPU_SECONDS", "WALL_SECONDS"):
+        monkeypatch.setattr(sandbox, name, 1000)  # no program ends by its time
     assert passes_tests("x = bytearray(100 << 20)")
     assert not passes_tests(f"x = bytearray({sandbox.MEMORY_BYTES})")
     assert not passes_tests("x = []\nwhile True:\n    x.append(bytearray(1 << 24))")
@@ -179,6 +181,7 @@ def test_program_has_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not passes_tests("def f(): f()\nimport sys; sys.setrecursionlimit(10**9)\nf()")
 
 
+@pytest.mark.timeout(600)
 def test_program_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "CPU_SECONDS", 1)
     monkeypatch.setattr(sandbox, "WALL_SECONDS", 1e4)  # beyond the time that a test may take

@@ -114,7 +114,7 @@ def test_table_equals_hand_computed_values() -> None:
     assert row["p_value"] == pytest.approx(1 / 8) and not row["grows"]
 
 
-def test_item_noise_is_the_scatter_of_scores() -> None:
+def test_answer_noise_is_the_scatter_of_scores() -> None:
     draw = np.random.default_rng(3)
     result, moved = [], []
     for _ in range(300):

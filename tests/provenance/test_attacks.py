@@ -483,7 +483,7 @@ def test_run_rewritten_and_republished_is_detected_by_its_first_log(run: Signed,
     published = shutil.copy(run.heads, tmp_path / "heads.jsonl")
     forged = run_signing_and_log_checkpoint.current_log_checkpoint(run.folder)
     assert forged is not None
-    run_signing_and_log_checkpoint.append_to_public_log(Path(published), forged)
+    run_signing_and_log_checkpoint.append_to_checkpoint_log(Path(published), forged)
     (problem,) = run.problems(log=published)
     assert "was rewritten or truncated: heads.jsonl has the checkpoint" in problem
 

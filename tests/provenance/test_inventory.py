@@ -15,7 +15,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core.hashing import hash_file
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.provenance.inventory import (
     ACCEPTED_WITHOUT_VOUCHER,
     FILE_KINDS,

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.cli.application import main
 from pipeline.core import attestation_log
-from pipeline.core.attestation_log import EVIDENCE_ATTESTED, log_state_before_attempt
+from pipeline.core.attestation_log import EVIDENCE_ATTESTED, find_checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import load_records
@@ -151,7 +151,7 @@ def test_failure_after_the_crate_is_covered_by_the_published_log(
     folder, published = later.folder, tmp_path / "heads.jsonl"
     crate = hash_file(folder / CRATE)
     *_, last = attestation_log.read_log(folder)
-    run_signing_and_log_checkpoint.append_to_public_log(
+    run_signing_and_log_checkpoint.append_to_checkpoint_log(
         published, run_signing_and_log_checkpoint.PublishedCheckpoint("run", last.number, last.sha256)
     )
     assert verify_run(folder, TrustAnchors(crate, log=published)).problems == []
@@ -219,10 +219,12 @@ def test_readings_may_grow_between_attestations(finished: Path) -> None:
 
 def test_checkpoint_precedes_the_current_attempt(later: RunBuilder) -> None:
     *_, last = attestation_log.read_log(later.folder)
-    assert log_state_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256), "it has ended"
+    assert find_checkpoint_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256), (
+        "it has ended"
+    )
     for step, name in (("provenance.crate", "crate.2.json"), ("report.page", "page.2.json")):
         later.attempted({**attempt_content(step), "host": None, "slurm": None, "attempt": name, "ended": ""}, "running")
-    assert log_state_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256)
+    assert find_checkpoint_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256)
 
 
 def on_last_line(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:

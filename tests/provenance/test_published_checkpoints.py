@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.provenance import run_signing_and_log_checkpoint
 from pipeline.provenance.run_signing_and_log_checkpoint import (
     PublishedCheckpoint,
-    append_to_public_log,
+    append_to_checkpoint_log,
     read_published_checkpoints,
 )
 from pipeline.provenance.settings import Provenance
@@ -23,16 +23,16 @@ FIRST, SECOND = PublishedCheckpoint("tiny", 3, "a" * 64), PublishedCheckpoint("t
 def test_each_checkpoint_is_published_once_in_order(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     for head in (FIRST, SECOND, FIRST, SECOND):
-        append_to_public_log(log, head)
+        append_to_checkpoint_log(log, head)
     assert read_published_checkpoints(log) == [FIRST, SECOND]
 
 
 def test_log_without_a_final_line_end_or_empty_log_is_continued(tmp_path: Path) -> None:
     log = tmp_path / "heads.jsonl"
     log.touch()
-    append_to_public_log(log, FIRST)
+    append_to_checkpoint_log(log, FIRST)
     log.write_bytes(log.read_bytes().rstrip(b"\n"))
-    append_to_public_log(log, SECOND)
+    append_to_checkpoint_log(log, SECOND)
     assert read_published_checkpoints(log) == [FIRST, SECOND] and log.read_bytes().count(b"\n") == 2
 
 
@@ -42,7 +42,7 @@ def test_invalid_checkpoint_log_is_refused_and_unchanged(tmp_path: Path, content
     log.write_text(f"{content}\n", errors="surrogateescape")
     before = log.read_bytes()
     with pytest.raises(InputError, match=r"heads\.jsonl is no log of checkpoints"):
-        append_to_public_log(log, FIRST)
+        append_to_checkpoint_log(log, FIRST)
     assert log.read_bytes() == before
 
 

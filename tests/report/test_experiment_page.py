@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pipeline.energy.run_energy_report import EnergyFigure
+from pipeline.energy.energy_accounting_reader import EnergyFigure
 from pipeline.evaluate.item_results import MeasuredTask, TaskItem, write_items
 from pipeline.experiment.settings import Cell, ExperimentPage
 from pipeline.pretrain.monitors.held_out_document_losses import SCHEMA

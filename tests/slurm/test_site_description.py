@@ -70,7 +70,7 @@ def judge(words: Sequence[str]) -> SubmissionAnswer:
 @pytest.fixture(autouse=True)
 def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_description, "run_command", answer)
-    monkeypatch.setattr(site_description, "validate_batch", judge)
+    monkeypatch.setattr(site_description, "ask_sbatch", judge)
     monkeypatch.setattr(site_description, "query_configuration", lambda: CONFIGURATION)
 
 
@@ -176,7 +176,7 @@ def test_slurm_without_energy_omits_the_key(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_partition_that_refuses_jobs_is_selected_only_as_a_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse = SubmissionAnswer("refused", said="Invalid account")
-    monkeypatch.setattr(site_description, "validate_batch", lambda words: refuse)
+    monkeypatch.setattr(site_description, "ask_sbatch", lambda words: refuse)
     chosen = site_description.choose_partitions(site_description.list_partitions())
     assert {kind: one.name for kind, one in chosen.items()} == {"cpu": "standard", "gpu": "accel-closed"}
     assert "# 99 nodes of 128 cores (aarch64) for jobs; GPUs of the type h100; sbatch would refuse a job" in written()
@@ -186,7 +186,7 @@ def test_sbatch_is_tested_with_the_given_account(monkeypatch: pytest.MonkeyPatch
     def judge_account(words: Sequence[str]) -> SubmissionAnswer:
         return SubmissionAnswer("taken") if "--account=mine@h100" in words else SubmissionAnswer("refused", said="who?")
 
-    monkeypatch.setattr(site_description, "validate_batch", judge_account)
+    monkeypatch.setattr(site_description, "ask_sbatch", judge_account)
     for account, refusal in (("mine@h100", ""), (None, "who?")):
         assert {one.refusal for one in site_description.list_partitions(account)} == {refusal}
 

@@ -10,8 +10,8 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
+from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.energy.energy_forecast import CostRange, ForecastJob, forecast_remaining_jobs
-from pipeline.energy.run_energy_report import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.workflow.energy_progress import (
     format_progress,
     job_sizes,

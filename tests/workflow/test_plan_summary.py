@@ -61,8 +61,8 @@ def test_step_without_an_earlier_job_has_no_time(dag: Dag, tmp_path: Path) -> No
     jobs = [PlannedJob("plan_estimate", {}, ["output files have to be generated"])]
     assert rows(empty, jobs) == ["plan.estimate 1 not known no result yet", "total 1 not known"]
     assert plan_lines(empty, jobs, 40)[-1].endswith("energy: {calibration: [results/NAME]}")
-    for run in (tmp_path / "demo", empty.config.run_directory):
+    for run in (tmp_path / "a, b", empty.config.run_directory):
         (run / "report").mkdir(parents=True)
         (run / "report/energy.json").touch()
     (tmp_path / "begun/report").mkdir(parents=True)
-    assert plan_lines(empty, jobs, 40)[-1].endswith(f"energy: {{calibration: [{tmp_path}/demo]}}")
+    assert plan_lines(empty, jobs, 40)[-1].endswith(f"energy: {{calibration: ['{tmp_path}/a, b']}}")

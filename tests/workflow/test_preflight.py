@@ -196,7 +196,7 @@ SEEDS = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
     ("section", "words"),
     [
         ({"language_model": {"path": "no/lid.bin", "sha256": "0" * 64}}, "language_model: there is no file no/lid.bin"),
-        ({"harmful": {"word_lists": [{"name": "w", "path": "no/words.txt"}]}}, "harmful, w: there is no file no/words"),
+        ({"harmful": {"word_lists": [{"name": "w", "path": "no/words.txt"}]}}, "harmful: there is no file no/words"),
         ({"quality": {"nl": {"good": [SEEDS], "bad": [SEEDS]}}}, "quality.nl: there is no file no/seeds.jsonl"),
     ],
 )

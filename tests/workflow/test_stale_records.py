@@ -12,7 +12,7 @@ from pipeline import layout
 from pipeline.config.configuration_file import load_configuration
 from pipeline.core.attestation_log import ATTEMPT_BEGAN, EVIDENCE_CHANGED, read_log
 from pipeline.core.hashing import hash_file
-from pipeline.core.record_archives import FileStore
+from pipeline.core.record_store import FileStore
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.stale_records import StaleRecords
 from tests.conftest import Project, new_project

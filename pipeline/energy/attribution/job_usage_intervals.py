@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.record_archives import StoredFile
+from pipeline.core.record_store import StoredFile
 from pipeline.energy.readings import MOST_WATTS, Label, MeterInterval, Reading, read_intervals
 
 Floats = NDArray[np.float64]

@@ -58,7 +58,7 @@ class _Moment(NamedTuple):
     def __str__(self) -> str:
         return f"{'between blocks' if self.is_between else self.after}, {self.direction}"
 
-    def count_block_from_end(self, layers: int) -> _Moment | None:
+    def number_block_from_nearer_end(self, layers: int) -> _Moment | None:
         """Return the moment with its block counted from the nearer end, from the last one on as -1, -2, -3.
 
         A block in the middle has no name of its own, as its memory is between that of the blocks at its ends.
@@ -68,7 +68,7 @@ class _Moment(NamedTuple):
             return self
         return self._in_block(index - layers) if index >= layers - near else None
 
-    def count_block_from_start(self, layers: int) -> _Moment:
+    def number_block_from_start(self, layers: int) -> _Moment:
         """Return the moment with its block counted from the first one."""
         index = self._block
         return self._in_block(index % layers) if index is not None else self
@@ -261,7 +261,7 @@ def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
     steps = (layers - FEW_LAYERS[1]) // (FEW_LAYERS[1] - FEW_LAYERS[0])
     return _find_peak(
         {
-            moment.count_block_from_start(layers): {
+            moment.number_block_from_start(layers): {
                 kind: held + steps * (held - fewer[moment].get(kind, 0)) for kind, held in more[moment].items()
             }
             for moment in more
@@ -273,7 +273,7 @@ def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
 def _trace_few_layers(request: TraceRequest, rank: int, layers: int) -> dict[_Moment, _Held]:
     shape = request.architecture.model_copy(update={"layers": layers})
     traced = _trace_moments(request.model_copy(update={"architecture": shape}), rank)
-    return {near: held for moment, held in traced.items() if (near := moment.count_block_from_end(layers))}
+    return {near: held for moment, held in traced.items() if (near := moment.number_block_from_nearer_end(layers))}
 
 
 def _trace_moments(request: TraceRequest, rank: int) -> dict[_Moment, _Held]:

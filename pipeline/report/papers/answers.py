@@ -15,7 +15,7 @@ import jinja2
 from pipeline import layout
 from pipeline.core.markup import format_bytes
 from pipeline.corpus.documents import RIGHTS_REASONS
-from pipeline.energy.run_energy_report import EnergyFigure
+from pipeline.energy.energy_accounting_reader import EnergyFigure
 from pipeline.report.footprint import group_power_models, list_meters
 from pipeline.report.papers.facts import (
     CATEGORIES,

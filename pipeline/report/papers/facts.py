@@ -11,7 +11,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
-from pipeline.energy.run_energy_report import ENERGY_UNITS, EnergyFigure
+from pipeline.energy.energy_accounting_reader import ENERGY_UNITS, EnergyFigure
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.jobs_section import format_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader

@@ -139,7 +139,7 @@ def submit_batch(words: Sequence[str], script: str, workdir: Path) -> Submission
     return parse_sbatch_answer(done.returncode, done.stdout, done.stderr)
 
 
-def validate_batch(words: Sequence[str]) -> SubmissionAnswer:
+def ask_sbatch(words: Sequence[str]) -> SubmissionAnswer:
     """Return what sbatch would answer to a job with these options, without a submission."""
     command = ["sbatch", "--test-only", *words, "--wrap=true"]
     try:

@@ -146,7 +146,7 @@ def test_changed_list_changes_the_settings_and_a_moved_one_does_not(tmp_path: Pa
     assert before == settings(moved) and str(tmp_path) not in json.dumps(before.model_dump())
     moved.write_text(LIST + "meel\n")
     assert settings(moved) != before
-    with pytest.raises(InputError, match=r"corpus\.main\.harmful, b: there is no file .*nowhere\.txt"):
+    with pytest.raises(InputError, match=r"corpus\.main\.harmful: there is no file .*nowhere\.txt, which b names"):
         settings(tmp_path / "nowhere.txt")
 
 

@@ -100,9 +100,9 @@ def test_run_inside_a_batch_job_submits_its_own_jobs(cluster: Cluster, tmp_path:
 def test_sbatch_answer_is_tested_without_a_submission(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
     before = cluster.jobs()
-    assert slurm_commands.validate_batch(["--partition=cpu", "--time=1"]).outcome == "taken"
+    assert slurm_commands.ask_sbatch(["--partition=cpu", "--time=1"]).outcome == "taken"
     for option in ("--account=nobody", "--qos=none", "--constraint=nowhere", "--reservation=none", "--nodes=99"):
-        answer = slurm_commands.validate_batch(["--partition=cpu", "--time=1", option])
+        answer = slurm_commands.ask_sbatch(["--partition=cpu", "--time=1", option])
         assert answer.outcome == "refused" and answer.said, option
     assert cluster.jobs() == before
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.energy.run_energy_report import (
+from pipeline.energy.energy_accounting_reader import (
     AttemptEnergy,
     EnergyAccounting,
     EnergyFigure,

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import layout
-from pipeline.core import record_archives, zip_archives
+from pipeline.core import record_store, zip_archives
 from pipeline.core.errors import DiskFull
 from pipeline.core.hashing import hash_file
-from pipeline.core.record_archives import ArchivedFile, FileStore, file_size
+from pipeline.core.record_store import ArchivedFile, FileStore, file_size
 
 UNITS = st.sampled_from(["0", "1", "10", "2"])
 ACTIONS = st.one_of(
@@ -166,11 +166,11 @@ def test_archive_with_foreign_members_is_not_read(tmp_path: Path, name: str) -> 
 
 def test_oversized_member_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FileStore(tmp_path).archive("x", [write(tmp_path, "0", b"0" * 2000)])
-    monkeypatch.setattr(record_archives, "MOST_MEMBER_BYTES", 1000)
-    record_archives._list_members.cache_clear()
+    monkeypatch.setattr(record_store, "MOST_MEMBER_BYTES", 1000)
+    record_store._list_members.cache_clear()
     (sentence,) = FileStore(tmp_path).problems.values()
     assert sentence.endswith("its members have 2,000 bytes")
-    record_archives._list_members.cache_clear()
+    record_store._list_members.cache_clear()
 
 
 def test_member_with_another_compression_is_not_read(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_file_that_changes_while_archiving_is_kept(tmp_path: Path, monkeypatch: 
         write_archive(archive, files)
         path.write_bytes(b"written by another process")
 
-    monkeypatch.setattr(record_archives, "write_archive", meanwhile)
+    monkeypatch.setattr(record_store, "write_archive", meanwhile)
     FileStore(tmp_path).archive("x", [path])
     assert contents(tmp_path) == {path.name: b"written by another process"}
 
