@@ -61,7 +61,7 @@ test test-all: $(VENV)/installed-$(LOCK) $(VENV)-auditors/installed
 	make --no-print-directory check >$$shared/check 2>&1 & check=$$!; \
 	make --no-print-directory --keep-going MARKS="$(MARKS)" test-slurm >$$shared/slurm 2>&1 & slurm=$$!; \
 	trap "kill $$check $$slurm $$warm" INT TERM; \
-	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" $(MORE) --numprocesses 3 --dist loadfile \
+	$(BIN)/python -m pytest --ignore tests/slurm -m "$(MARKS)" $(MORE) --numprocesses 2 --dist loadfile \
 	    --no-loadscope-reorder; others=$$?; \
 	wait $$slurm; alone=$$?; wait $$check; checked=$$?; kill $$warm; \
 	cat $$shared/slurm $$shared/check; rm -r $$shared; exit $$((others + alone + checked))
