@@ -114,7 +114,11 @@ REASONS: dict[str, dict[str, Reason]] = {
         documents.OPT_OUT: Reason("it is a copy of a reserved document: {value}"),
     },
     "decontaminate": {
-        documents.CONTAMINATED: Reason("it contains the evaluation item {value}", _MINIMUM, ("minimum_overlap",)),
+        documents.CONTAMINATED: Reason(
+            "it contains an item of an evaluation task, {value}",
+            "the least share of the item's n-grams is",
+            ("minimum_overlap",),
+        ),
     },
 }
 

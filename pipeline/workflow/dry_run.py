@@ -74,7 +74,9 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
         else:
             known += mean * len(planned)
         duration = "not known" if mean is None else format_duration(mean * len(planned))
-        rows.append([step or rule, str(len(planned)), duration if step else "", ", ".join(_reasons(dag, planned))])
+        rows.append(
+            [step or rule, str(len(planned)), duration if step else "", ", ".join(_order_reasons(dag, planned))]
+        )
     total = f"at least {format_duration(known)}" if unknown else format_duration(known)
     rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
     head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
@@ -91,6 +93,11 @@ def _calibration_hint(run_directory: Path) -> str:
     return (
         f"The forecast needs a finished run: energy: {yaml.safe_dump(key, default_flow_style=True, width=1000).strip()}"
     )
+
+
+def _order_reasons(dag: Dag, jobs: list[PlannedJob]) -> list[str]:
+    """Return the reasons of the jobs of a step, those of their own before those of others."""
+    return sorted(_reasons(dag, jobs), key=lambda reason: reason == REASONS["input files updated by another job"])
 
 
 def _reasons(dag: Dag, jobs: list[PlannedJob]) -> Iterator[str]:

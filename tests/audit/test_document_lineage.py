@@ -183,7 +183,7 @@ def test_lineage_of_a_kept_document_ends_at_its_shard(run_directory: Path, capsy
             [
                 "decontaminate: removed, contaminated, value bread: 1",
                 "bread, item 1: ",
-                "the least is 0.0 (minimum_overlap, a default).",
+                "the least share of the item's n-grams is 0.0 (minimum_overlap, a default).",
             ],
         ),
     ],

@@ -32,14 +32,19 @@ def test_changed_settings_are_named_with_times_of_earlier_jobs(
     dag: Dag, finished: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(finished.folder)
-    segments = [PlannedJob("pretrain_segment", {"model": "base", "step": step}, [CHANGED]) for step in ("4", "8")]
+    segments = [
+        PlannedJob("pretrain_segment", {"model": "base", "step": step}, [reason])
+        for step, reason in (("4", AFTER), ("8", CHANGED))
+    ]
     training = dag.config.models["base"].training.model_copy(update={"learning_rate": 0.5})
     other = dag.config.model_copy(
         update={"models": {"base": dag.config.models["base"].model_copy(update={"training": training})}}
     )
     jobs = [PlannedJob("report_page", {}, [AFTER]), *segments]
     first, second, total = rows(Dag(other), jobs)
-    assert first.startswith("pretrain.segment 2 ") and first.endswith("s settings changed (training.learning_rate)")
+    assert first.startswith("pretrain.segment 2 ") and first.endswith(
+        "s settings changed (training.learning_rate), after the jobs above"
+    )
     assert second.startswith("report.page 1 ") and second.endswith("s after the jobs above")
     assert total.startswith("total 3 ") and "not known" not in total
     assert plan_lines(dag, jobs, 40)[0] == "3 jobs of 43 would run; 40 have valid results."
