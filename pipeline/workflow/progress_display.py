@@ -92,6 +92,8 @@ class ProgressDisplay:
         self._planned, self._before = Counter[str](), Counter[str]()
         self._finished, self._finished_when_counted = Counter[str](), Counter[str]()
         self._finished_jobs: set[int] = set()
+        self._finished_checkpoints: set[str] = set()  # since the plan was counted
+        self._is_plan_old = False  # Snakemake reports the progress after a checkpoint before it plans again
         self._busy_seconds = 0.0  # of finished jobs
         self._total: int | None = None
         self._line_time = 0.0
@@ -137,8 +139,12 @@ class ProgressDisplay:
         if rule in STAGE_OF:
             self._running_of[rule] += number not in self._running
             self._running[number] = JobProgress(name=job_name(rule, wildcards), started=self._clock())
-            if self._running_of[rule] > self._planned[rule] - self._finished_since_count()[rule]:
-                self._count()  # a job that needed no run does now, because its input changed
+            # A job that needed no run does now, because its input changed, or Snakemake has planned again.
+            if (
+                self._finished_checkpoints
+                or self._running_of[rule] > self._planned[rule] - self._finished_since_count()[rule]
+            ):
+                self._count()
 
     def _finish(self, number: int) -> None:
         rule, _ = self._described.get(number, ("", ""))
@@ -149,6 +155,9 @@ class ProgressDisplay:
         seconds = self._clock() - job.started
         self._finished[rule] += 1
         self._finished_jobs.add(number)
+        if rule in STAGES_BEHIND:
+            self._finished_checkpoints.add(rule)
+            self._is_plan_old = True
         self._busy_seconds += seconds
         if rule in STEP_OF:
             self._times.add(STEP_OF[rule].name, seconds)
@@ -173,13 +182,15 @@ class ProgressDisplay:
 
     def _update_counts(self, total: int) -> None:
         """Count the jobs again when the plan has changed, as it does after a checkpoint."""
-        if total == self._total:
-            return
-        self._total = total
-        self._count()
+        if self._is_plan_old:
+            self._is_plan_old = False
+        elif total != self._total or self._finished_checkpoints:
+            self._total = total
+            self._count()
 
     def _count(self) -> None:
         """Count the jobs to run and the others; those that finished in this invocation are neither."""
+        self._finished_checkpoints.clear()
         if counts := self._count_jobs(self._finished_jobs):
             planned, before = counts
             self._finished_when_counted = self._finished.copy()
@@ -204,9 +215,12 @@ class ProgressDisplay:
         return counts
 
     def _undecided_stages(self) -> set[str]:
-        """Return the stages whose valid results may be replaced: those behind a checkpoint that has yet to run."""
+        """Return the stages whose valid results may be replaced.
+
+        They are behind a checkpoint that has yet to run, or after which Snakemake has not reported its new plan.
+        """
         left = self._planned - self._finished_since_count()
-        return {stage for rule in left for stage in STAGES_BEHIND.get(rule, ())}
+        return {stage for rule in {*left, *self._finished_checkpoints} for stage in STAGES_BEHIND.get(rule, ())}
 
     def get_current_progress(self) -> tuple[RunProgress, list[TrainingProgress]]:
         """Return the progress of the run now, and that of its trainings."""
@@ -270,6 +284,8 @@ class ProgressDisplay:
         """Write the last progress file and print the result."""
         if not self._planned and not self._failed:
             return
+        if self._finished_checkpoints:
+            self._count()
         progress, _ = self.get_current_progress()
         progress = progress.model_copy(update={"ended": progress.updated, "jobs": [], "seconds_left": None})
         with suppress(OSError):

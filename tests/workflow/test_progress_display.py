@@ -106,16 +106,35 @@ def test_jobs_added_by_a_checkpoint_are_in_the_total(shown: Shown) -> None:
     assert "7 of 7 jobs done, 4 of them in" in shown.lines()[-1] and "stopped" not in shown.lines()[-1]
 
 
-def test_results_behind_a_checkpoint_count_as_done_once_it_has_run(shown: Shown) -> None:
-    shown.planned = {1: "sources_complete", 2: "tokens_index"}
+def test_results_behind_a_checkpoint_count_as_done_once_snakemake_has_planned_again(shown: Shown) -> None:
+    shown.planned = {1: "sources_complete", 2: "tokens_index", 8: "report_page"}
     shown.others |= {6: "corpus_filter", 7: "evaluate_suites"}
     done = []
-    for number, rule in [*shown.planned.items()]:
+
+    def run(number: int, rule: str) -> None:
         shown.event(LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards={})
         done.append(shown.display.get_current_progress()[0].done)
         shown.finish(number)
-    done.append(shown.display.get_current_progress()[0].done)
-    assert done == [3, 5, 7], "the listings, then the filter, then the evaluation behind the second checkpoint"
+        shown.event(LogEvent.PROGRESS, done=number, total=3)  # before Snakemake plans again
+        done.append(shown.display.get_current_progress()[0].done)
+        shown.others[number] = shown.planned.pop(number)
+
+    run(1, "sources_complete")
+    run(2, "tokens_index")
+    shown.planned[7] = shown.others.pop(7)
+    run(8, "report_page")
+    assert done == [3, 4, 5, 6, 6, 7], "the filter counts when the index begins, the evaluation runs again"
+    shown.display.end()
+    assert "7 of 8 jobs done" in shown.lines()[-1]
+
+
+def test_run_that_ends_with_a_checkpoint_counts_the_results_behind_it(shown: Shown) -> None:
+    shown.planned = {2: "tokens_index"}
+    shown.others |= {7: "evaluate_suites"}
+    shown.event(LogEvent.JOB_INFO, jobid=2, rule_name="tokens_index", wildcards={})
+    shown.finish(2)
+    shown.display.end()
+    assert "5 of 5 jobs done" in shown.lines()[-1]
 
 
 def test_remaining_time_is_hidden_if_it_covers_a_minority_of_jobs(shown: Shown) -> None:
