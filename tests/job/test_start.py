@@ -106,3 +106,14 @@ def test_input_without_a_record_is_accepted(batch: Batch, altered: Path) -> None
         batch.record("1").write_text(content)
     record = json.loads((batch.run / "provenance/records/sources.manifest.laws.json").read_text())
     assert [entry["path"] for entry in record["inputs"]] == [f"sources/laws/fingerprints/{unit}.json" for unit in UNITS]
+
+
+def test_steps_that_only_read_and_count_load_no_large_library() -> None:
+    """Each would take a job a third of a second or more."""
+    steps = ["sources.fingerprint", "sources.manifest", "corpus.statistics", "tokens.index", "pretrain.segment"]
+    steps += ["evaluate.suites", "evaluate.differences", "report.page", "provenance.crate"]
+    large = ["torch", "numba", "datatrove", "transformers", "lm_eval", "pandas", "scipy.stats", "scipy.optimize"]
+    words = "import importlib, sys; [importlib.import_module(f'pipeline.{name}') for name in sys.argv[1].split()]; "
+    words += "print([name for name in sys.argv[2].split() if name in sys.modules])"
+    given = [sys.executable, "-c", words, " ".join(steps), " ".join(large)]
+    assert subprocess.run(given, capture_output=True, text=True, check=True).stdout == "[]\n"
