@@ -29,7 +29,7 @@ from pipeline.report.experiment_page import FINISHED, summarize_experiment
 from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import CYCLONEDX, DOCUMENT_NAMES, SPDX, write_compliance_documents
-from pipeline.report.run_reader import Json, RunReader, link_job
+from pipeline.report.run_reader import REPLACED_ATTEMPT, Json, RunReader, link_job
 from pipeline.report.score_charts import LEAST_SIGNAL_TO_NOISE, METRICS, draw_score_charts
 from pipeline.report.settings import PageSettings, ProviderStatements
 from pipeline.report.template_context import build_template_context
@@ -209,13 +209,16 @@ def run(
         if cell["outcome"] == FINISHED and cell["link"]
     ]
     stated = ProviderStatements(settings.disclosure, settings.provider, settings.contact)
+    fates = Counter(attempt.fate for attempt in content["energy"].attempts)
     content |= {
         "stated": stated,
         "missing_answers": len(stated.missing),
         "asked_answers": stated.answer_count,
         "model_index": _format_model_index(settings.run, reader),
         "key_figures": compute_key_figures(everything, content, finished_cells),
-        "fates": sorted(Counter(attempt.fate for attempt in content["energy"].attempts).items()),
+        "fates": sorted(fates.items()),
+        "failures": sorted((fate, times) for fate, times in fates.items() if fate != REPLACED_ATTEMPT),
+        "replaced": fates[REPLACED_ATTEMPT],
         "homes": content["energy"].homes(words.gettext),
         "folded_from": LONG_TABLE_ROWS,
         "few": SHOWN_ENTRIES,

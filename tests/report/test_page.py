@@ -161,7 +161,19 @@ def test_replaced_attempt_counts_as_lost(run_folder: Run) -> None:
     record = run_folder.read(path)
     run_folder.write(path, {**record, "attempt": "tokens.shard.main.0.later.json"})
     assert run(run_folder.settings, **run_folder.arguments())["attempts_lost"] == 3
-    assert "finished, replaced by a later one" in (run_folder.root / "report/index.html").read_text()
+    page = (run_folder.root / "report/index.html").read_text()
+    assert "finished, replaced by a later one" in page
+
+
+def test_first_screen_names_replaced_results_as_no_failure(run_folder: Run) -> None:
+    path = "provenance/records/tokens.shard.main.0.json"
+    record = run_folder.read(path)
+    run_folder.write(path, {**record, "attempt": "tokens.shard.main.0.later.json"})
+    run(run_folder.settings, **run_folder.arguments())
+    summary = (run_folder.root / "report/index.html").read_text().split("What went wrong?")[1].split("</section>")[0]
+    assert "No failure: 1 finished result was replaced by a later one, as the run was changed" in summary
+    failures = summary.split("Lost attempts")[1].split("</li>")[0]
+    assert "failed 1" in failures and "replaced" not in failures
 
 
 def test_lost_document_and_broken_chain_are_shown(run_folder: Run) -> None:
