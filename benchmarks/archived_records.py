@@ -20,8 +20,8 @@ from statistics import median
 
 from benchmarks.large_run_startup import cost
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_store import FileStore
 from tests.provenance.conftest import RunBuilder
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.slurm.executor.job_requests import ResourceRequest, count_allocation_units, pack_jobs
+from pipeline.slurm.executor.job_requests import ResourceRequest, count_smallest_allocations, pack_jobs
 from pipeline.slurm.resources import StepResources
 from pipeline.workflow.job_parameters import Dag
 
@@ -104,7 +104,7 @@ class Bill:
             members = [jobs[number] for number in group]
             size, memory = members[0][0].allocation_cpus or 1, members[0][0].allocation_memory_megabytes
             cpus, megabytes = (sum(getattr(job[0], key) for job in members) for key in ("cpus", "memory_megabytes"))
-            cores = count_allocation_units(cpus, megabytes, size, memory) * size
+            cores = count_smallest_allocations(cpus, megabytes, size, memory) * size
             self.billed[stage] = self.billed.get(stage, 0) + cores * (max(job[2] for job in members) + START_SECONDS)
             self.used[stage] = self.used.get(stage, 0) + sum(job[1] + START_CPU_SECONDS for job in members)
 

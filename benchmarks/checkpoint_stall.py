@@ -55,7 +55,7 @@ def measure_stall(
     seconds: dict[str, list[float]] = {"synchronous": [], "stall": [], "passes": []}
     for step in range(1, rounds + 1):
         for number, side in enumerate(("synchronous", "stall")):
-            device_and_process_group.wait_for_device(device)
+            device_and_process_group.synchronize_device(device)
             dist.barrier()
             started = time.perf_counter()
             saver.save(2 * step + number, {})
@@ -64,7 +64,7 @@ def measure_stall(
             waited = time.perf_counter() - started
             started = time.perf_counter()
             backend.accumulate_gradients(batches)
-            device_and_process_group.wait_for_device(device)
+            device_and_process_group.synchronize_device(device)
             if side == "stall":
                 seconds["passes"].append(time.perf_counter() - started)
             started = time.perf_counter()

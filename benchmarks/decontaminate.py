@@ -21,7 +21,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.config.item_files import list_decontamination_item_files
+from pipeline.config.evaluation_item_paths import list_decontamination_item_files
 from pipeline.corpus.decontamination.item_ngrams import hash_item_ngrams
 from pipeline.corpus.decontamination.item_search import ContaminationDecision, ItemSearch
 from pipeline.workflow.steps import step_settings

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
-from pipeline.energy.node_meter import POWER_SAMPLE_SECONDS, SAMPLE_SECONDS
+from pipeline.energy.meter_recorder import POWER_SAMPLE_SECONDS, SAMPLE_SECONDS
 from pipeline.energy.power_model import UNREAD_SHARE, UNREAD_WATTS
 from tests.energy.second_meters import (
     RECORDS,

@@ -31,7 +31,7 @@ from datatrove.data import Document
 
 from benchmarks.decontaminate import texts_of
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.estimated_genres import sample_texts
+from pipeline.config.genre_estimation_from_samples import sample_texts
 from pipeline.corpus.filter import rule_blocks
 from pipeline.corpus.rules.presets import PRESETS
 from pipeline.corpus.rules.settings import LanguageRules

@@ -23,7 +23,7 @@ from checkpoint_stall import measure_stall
 from torch import Tensor
 
 from pipeline.core.machine import describe_machine
-from pipeline.model.execution_options import set_determinism, set_execution_options
+from pipeline.model.compilation_and_precision import set_determinism, set_execution_options
 from pipeline.model.llama_network import Llama
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard
@@ -191,7 +191,7 @@ def train(asked: dict[str, Any]) -> dict[str, Any]:
                 batches = draw()
                 began = time.perf_counter()
                 loss = trainer.step(batches)  # its value waits for the device
-                device_and_process_group.wait_for_device(device)
+                device_and_process_group.synchronize_device(device)
                 seconds.append(time.perf_counter() - began)
         if asked["side"] == "checkpoint":
             with tempfile.TemporaryDirectory() as folder:

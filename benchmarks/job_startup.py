@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.large_run_startup import cost, file_calls
-from pipeline.core.record_store import FileStore
+from pipeline.core.archived_run_files import FileStore
 from tests.stored import unpack_archives
 
 # The commands of the contract, ended where the step would begin.

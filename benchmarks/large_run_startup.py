@@ -23,7 +23,7 @@ import yaml
 
 from benchmarks.whole_run import copy_project
 from pipeline.config.configuration import parse_configuration
-from pipeline.core.record_store import FileStore
+from pipeline.core.archived_run_files import FileStore
 from pipeline.layout import MANIFEST, RECORD, SOURCES_COMPLETE, UNIT_RECORDS
 from pipeline.sources.source_units import assign_unit
 from pipeline.workflow.job_parameters import Dag
@@ -82,7 +82,7 @@ def write_project(project: Path, sources: int, units: int, units_per_job: int) -
 def write_results(dag: Dag) -> int:
     """Write empty outputs, records and batches of all jobs below the working directory; return how many jobs."""
     run, config = Path(dag.run), dag.config
-    written = [*dag.record_paths(), *dag.all_batch_record_paths()]
+    written = [*dag.non_batch_record_paths(), *dag.all_batch_record_paths()]
     written += [dag.record_path_template(name) for name in ("report.page", "provenance.crate")]
 
     def write_outputs(step: Step, values: dict[str, str]) -> list[str]:
@@ -99,7 +99,7 @@ def write_results(dag: Dag) -> int:
         stage, step, *instance = Path(name).stem.split(".")
         declared = STEPS[f"{stage}.{step}"]
         values = dict(zip(declared.instances.wildcards, instance, strict=True))
-        settings, code, environment = dag.job_versions(declared.name, values)
+        settings, code, environment = dag.job_settings_and_versions(declared.name, values)
         content = {"step": declared.name, "instance": values, "settings": json.loads(settings), "inputs": []}
         content |= {"outputs": [], "code_version": code, "environment_version": environment}
         if batch := values.pop("batch", None):

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.meter_recorder import NodeMeter
 from pipeline.energy.readings import read_intervals
 from pipeline.energy.startup_counters import ATTEMPT_VARIABLE
 

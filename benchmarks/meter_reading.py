@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from pipeline.energy.gpu_meter import Gpu, GpuMeter
-from pipeline.energy.node_meter import SAMPLE_SECONDS
+from pipeline.energy.meter_recorder import SAMPLE_SECONDS
 from pipeline.energy.rapl_and_cray_meters import Rapl, find_rapl
 
 
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
         for call in range(calls):
             for meter in meters:
                 meter.sample(SAMPLE_SECONDS * call + 1)
-                meter.take_readings(SAMPLE_SECONDS * call + 2)
+                meter.take_interval_readings(SAMPLE_SECONDS * call + 2)
         seconds = (time.process_time() - began) / calls
     print(f"{seconds * 1000:.3f} CPU ms of a look and a take = {seconds / SAMPLE_SECONDS:.4%} of one core")
     return 0

@@ -45,7 +45,7 @@ def write_tokens(folder: Path, tokens: int) -> TokenReader:
         shard._ShardWriter(paths["validation"], "validation", encoder, chosen),  # type: ignore[arg-type]
     ):
         for group in range(GROUPS):
-            writer.start_group({"source": f"source_{group}", "language": "nl"})
+            writer.start_document_group({"source": f"source_{group}", "language": "nl"})
             while writer.counts["tokens"] < tokens * (group + 1) / GROUPS:
                 number = writer.counts["documents"]
                 ids = draw.integers(2, 2**15, draw.integers(100, 2000)).tolist()

@@ -94,7 +94,7 @@ def write_tokens(folder: Path, results: list[str], tokens: int) -> Path:
         shard._ShardWriter(splits["train"], "train", encoder, chosen) as writer,
         shard._ShardWriter(splits["validation"], "validation", encoder, chosen),
     ):
-        writer.start_group({"source": "s", "language": "nl"})
+        writer.start_document_group({"source": "s", "language": "nl"})
         while writer.counts["tokens"] < tokens:
             number = writer.counts["documents"]
             ids = encoded[number % len(encoded)].copy()
@@ -132,7 +132,7 @@ def ours(folder: Path, tokenizer: Path) -> dict[str, Any]:
     with shard._ShardWriter(
         small, "train", load_encoder(tokenizer), ShardSettings(shard=0, shards=1, validation_fraction=0)
     ) as w:
-        w.start_group({"source": "s", "language": "nl"})
+        w.start_document_group({"source": "s", "language": "nl"})
         w.add((0, "s", "", ""), [300, 301])
     suffixes.run(Settings(), train=small, tokenizer=tokenizer, suffixes=folder / "small.suffixes.arrow")
     (folder / "suffixes").mkdir()

@@ -40,7 +40,7 @@ from pipeline.config.sections import Sections  # noqa: E402
 from pipeline.core.errors import InputError  # noqa: E402
 from pipeline.core.job_records import PLACE_FIELDS, Attempt, BatchRecord, Record, UnitRecords  # noqa: E402
 from pipeline.layout import PathTemplate  # noqa: E402
-from pipeline.workflow import run_file_paths  # noqa: E402
+from pipeline.workflow import expected_run_files  # noqa: E402
 from pipeline.workflow.job_parameters import Dag  # noqa: E402
 from pipeline.workflow.steps import STAGES, STEPS  # noqa: E402
 from pipeline.workflow.steps.declaration import Step  # noqa: E402
@@ -63,7 +63,7 @@ def _cached(function: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
 
 
 configuration.list_item_files = _cached(configuration.list_item_files)
-run_file_paths.list_suite_files = _cached(run_file_paths.list_suite_files)
+expected_run_files.list_suite_files = _cached(expected_run_files.list_suite_files)
 
 
 Shown = dict[type[BaseModel], str]

@@ -4,8 +4,8 @@ import atexit
 
 from pipeline.slurm import job_software, platform_check
 from pipeline.slurm.job_software import JobModules
-from pipeline.workflow import dry_run, preflight
-from pipeline.workflow.dry_run import PlannedJob
+from pipeline.workflow import dry_run_summary, preflight
+from pipeline.workflow.dry_run_summary import PlannedJob
 
 # What the directive envmodules would say, once for all; loaded with --sdm env-modules alone.
 if run.platform.modules:
@@ -41,7 +41,7 @@ def print_summary():
     """Print the summary of a dry run."""
     if counts := snakemake_workflow.count_jobs_by_rule():
         jobs = [PlannedJob(*job) for job in snakemake_workflow.job_reasons()]
-        for line in dry_run.report_plan(dag, jobs, counts[1]):
+        for line in dry_run_summary.report_plan(dag, jobs, counts[1]):
             print(line)
 
 

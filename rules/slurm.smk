@@ -3,7 +3,7 @@
 import os
 
 from pipeline.core.hashing import hash_file
-from pipeline.job import run_snapshot
+from pipeline.job import invocation_snapshots
 from pipeline.layout import CRATE, REPORT_PAGE
 from pipeline.slurm import accounting, executor_registration
 
@@ -18,7 +18,7 @@ with report_input_errors():
 
 onstart:
     refuse_what_is_missing()
-    os.environ[run_snapshot.SNAPSHOT_VARIABLE] = run_snapshot.write_snapshot(
+    os.environ[invocation_snapshots.SNAPSHOT_VARIABLE] = invocation_snapshots.write_snapshot(
         run.run_directory, frozen_now
     )
     executor_registration.record_slurm_invocation(workflow, run.run_directory)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snakemake.logging import logger
 
-from pipeline.slurm import job_software, invocations_and_leftover_jobs
+from pipeline.slurm import job_software, waiting_for_leftover_jobs
 from pipeline.workflow import snakemake_output
 from pipeline.workflow.snakemake_internals import METADATA_FOLDER, SnakemakeWorkflow
 from pipeline.workflow.stale_records import StaleRecords
@@ -17,11 +17,11 @@ from pipeline.workflow.startup import (
 
 def settle(dead):
     """Wait for jobs of starts that were killed, and for those of other hosts."""
-    invocations_and_leftover_jobs.wait_for_killed_invocations(
+    waiting_for_leftover_jobs.wait_for_killed_invocations(
         run.run_directory, logger.warning
     )
     if any(not holder.is_of_this_user_and_host for holder in dead):
-        invocations_and_leftover_jobs.wait_for_remote_steps(
+        waiting_for_leftover_jobs.wait_for_orphaned_steps(
             run.run_directory, logger.warning
         )
 
@@ -38,7 +38,7 @@ with report_input_errors():
     run = load_run_configuration(config, [*map(Path, workflow.configfiles)], profiles)
     startup.refuse_problems(run)
     if run_output and startup.executes:
-        run_output.show_progress(run, snakemake_workflow)
+        run_output.start_progress_display(run, snakemake_workflow)
     dag = startup.build_dag(
         run,
         lambda run: job_software.image_environments(run.platform, run.run.environment),

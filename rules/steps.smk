@@ -61,7 +61,7 @@ for step in STEPS.values():
 # One for all sources, because Snakemake plans the whole run again after each. It only says that all of them are read.
 checkpoint sources_complete:
     input:
-        behind.sources_complete_inputs(),
+        behind.sources_complete_checkpoint_inputs(),
     output:
         touch(behind.sources_complete_file()),
     message:

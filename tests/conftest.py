@@ -53,7 +53,7 @@ settings.load_profile("polder")
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "rules", "workflow", "pipeline", "envs", "config", "local", "slurm", "README.md")
-# A project's first invocation takes seconds for these: pipeline/workflow/invocation_cache.py.
+# A project's first invocation takes seconds for these: pipeline/workflow/cache_between_invocations.py.
 CACHES = (".snakemake/versions_of_steps.json", ".snakemake/names_without_persons")
 
 

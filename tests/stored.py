@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
-from pipeline.core.record_store import FileStore
+from pipeline.core.archived_run_files import FileStore
 
 
 def read_record(run: Path, name: str) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def test_no_other_module_hard_codes_a_path() -> None:
 
 # Each of these reads unarchived files: of running jobs, of steps without units, or before archiving.
 LISTS_SINGLE_FILES = {
-    "slurm/invocations_and_leftover_jobs.py",
+    "slurm/waiting_for_leftover_jobs.py",
     "job/job_entry_point.py",
     "forecast/forecast_inputs.py",
     "pretrain/training_follower.py",

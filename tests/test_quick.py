@@ -60,7 +60,7 @@ def test_change_selects_tests_that_import_it_directly_or_indirectly() -> None:
     failures = ROOT / "tests/evaluate/test_task_failures.py"
     assert concerned([failures], [ROOT / "tests/evaluate/agreeing.py"]), "it is started as `python -m MODULE`"
     uses = ROOT / "tests/energy/test_cpu_time_accounting.py"
-    assert concerned([uses], [ROOT / "pipeline/energy/node_meter.py"]), "a program in a string imports it"
+    assert concerned([uses], [ROOT / "pipeline/energy/meter_recorder.py"]), "a program in a string imports it"
     assert concerned(files, [ROOT / "tests/conftest.py"]) == {*files}, "each has the fixtures"
     assert concerned(files, [ROOT / "docs" / f"no{len(files)}.md"]) == set()
 

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline import layout
-from pipeline.config.estimated_genres import add_estimated_genres
+from pipeline.config.genre_estimation_from_samples import add_estimated_genres
 from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record, load_records
-from pipeline.core.output_archives import ArchivedOutput, find_output, find_outputs, open_table
+from pipeline.core.output_archives import ArchivedOutput, find_output, glob_outputs, open_parquet_source
 from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, OPT_OUT, id_hash, is_validation_cluster
-from pipeline.corpus.removal_reasons import explain_removal
+from pipeline.corpus.removal_explanations import explain_removal
 from pipeline.corpus.settings import Deduplication
 from pipeline.layout import PathTemplate
 from pipeline.provenance.crate_graph import format_license_and_rights
@@ -38,9 +38,9 @@ def _read_rows(
     """Return the rows of a file with one of the values in a column; none if there is no file."""
     if not path.is_file():
         return []
-    columns = [name for name in pq.read_schema(open_table(path)).names if name != leave_out]
+    columns = [name for name in pq.read_schema(open_parquet_source(path)).names if name != leave_out]
     rows: list[dict[str, Any]] = pq.read_table(
-        open_table(path), columns=columns, filters=[(column, "in", ids)]
+        open_parquet_source(path), columns=columns, filters=[(column, "in", ids)]
     ).to_pylist()
     return rows
 
@@ -82,7 +82,7 @@ class _DocumentLineage:
 
     def _unit_files(self, corpus: str, place: PathTemplate, **values: str) -> list[Path | ArchivedOutput]:
         """Return the document's unit's file of a kind, or those of all units of its source."""
-        return find_outputs(
+        return glob_outputs(
             self.run_directory, place, corpus=corpus, source=self.source, unit=self.unit or "*", **values
         )
 
@@ -99,7 +99,7 @@ class _DocumentLineage:
                 *self._unit_files(corpus, layout.FILTERED),
                 *self._unit_files(corpus, layout.REMOVED, step="filter"),
             ):
-                found.update(pq.read_table(open_table(path), columns=["id"])["id"].to_pylist())
+                found.update(pq.read_table(open_parquet_source(path), columns=["id"])["id"].to_pylist())
         ids = sorted(found)
         place = bisect(ids, self.id)
         return difflib.get_close_matches(
@@ -193,14 +193,16 @@ class _DocumentLineage:
 
     def _describe_masked_data(self, corpus: str, unit: str) -> None:
         """Describe how many items of each kind of personal data were masked, without their content."""
-        from pipeline.audit.document_mask_recount import describe_masked_data  # the filter's libraries take seconds
+        from pipeline.audit.masked_personal_data_recount import (
+            describe_masked_personal_data,
+        )  # the filter's libraries take seconds
 
         record = self.records.get(("corpus.filter", corpus, self.source, unit))
         path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)
         text = next((row.get("text") for row in _read_rows(path, [self.id], leave_out="")), None)
         if record is not None and self.file and text is not None:
             self.lines.append(
-                f"    {describe_masked_data(self.run_directory, record, self.id, self.file['name'], text)}"
+                f"    {describe_masked_personal_data(self.run_directory, record, self.id, self.file['name'], text)}"
             )
 
     def _read_configuration(self, record: Record) -> Any:
@@ -214,7 +216,7 @@ class _DocumentLineage:
         """Describe the entry of an opt-out list that matches the document, or the document that it is a copy of."""
         source = reserved.partition("/")[0]
         if reserved != self.id:
-            paths = find_outputs(self.run_directory, layout.REMOVED, corpus=corpus, step="filter", source=source)
+            paths = glob_outputs(self.run_directory, layout.REMOVED, corpus=corpus, step="filter", source=source)
             rows = [row for path in paths for row in _read_rows(path, [reserved])]
             entry = f", {rows[0]['value']}" if rows else ""
             self.lines.append(f"    a copy of {reserved}, which is reserved{entry}")
@@ -257,7 +259,7 @@ class _DocumentLineage:
                 self.lines.append(f"    and without {len(spans) - SHOWN_COPIES} more lines or passages")
 
     def _describe_copies(self, corpus: str, kept: str) -> None:
-        files = find_outputs(self.run_directory, layout.DUPLICATES, corpus=corpus)
+        files = glob_outputs(self.run_directory, layout.DUPLICATES, corpus=corpus)
         copies = sorted({row["id"] for file in files for row in _read_rows(file, [kept], "value")} - {kept})
         if copies:
             more = f" and {len(copies) - SHOWN_COPIES} more" if len(copies) > SHOWN_COPIES else ""
@@ -288,8 +290,8 @@ def _find_full_id(run_directory: Path, document_id: str) -> str:
     if layout.MANIFEST.path(run_directory, source=document_id.partition("/")[0]).is_file():
         return document_id
     found: set[str] = set()
-    for path in (*layout.FILTERED.glob(run_directory), *find_outputs(run_directory, layout.REMOVED, step="filter")):
-        ids = pq.read_table(open_table(path), columns=["id"])["id"]
+    for path in (*layout.FILTERED.glob(run_directory), *glob_outputs(run_directory, layout.REMOVED, step="filter")):
+        ids = pq.read_table(open_parquet_source(path), columns=["id"])["id"]
         found.update(ids.filter(pc.ends_with(ids, f"/{document_id}")).to_pylist())
     if len(found) > 1:
         raise InputError(
@@ -319,10 +321,10 @@ def list_removed_documents(run_directory: Path) -> list[str]:
     """
     lines: list[str] = []
     steps: set[str] = set()
-    for path in find_outputs(run_directory, layout.REMOVED):
+    for path in glob_outputs(run_directory, layout.REMOVED):
         name = path.path if isinstance(path, ArchivedOutput) else path.relative_to(run_directory).as_posix()
         part = layout.REMOVED.parse(name) or {}
-        for row in pq.read_table(open_table(path), columns=["id", "reason", "value"]).to_pylist():
+        for row in pq.read_table(open_parquet_source(path), columns=["id", "reason", "value"]).to_pylist():
             value = "" if row["value"] is None else f", value {row['value']}"
             rest = f"corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
             lines.append(f"{escape_to_one_line(row['id'])}\t{escape_to_one_line(rest)}")

@@ -244,7 +244,7 @@ def _clean_environment() -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])}
 
 
-def find_record(records: list[Record], step: str) -> Record:
+def find_record_by_name(records: list[Record], step: str) -> Record:
     """Return the record of a name, such as `corpus.filter.main.laws.0`, or title.
 
     Raises:
@@ -306,7 +306,7 @@ def choose_records(
         raise InputError("name a step, or how many are to be drawn: reproduce RUN STEP, or reproduce RUN --sample N")
     records = load_records(run_directory)
     if step is not None:
-        return [find_record(records, step)], [], None
+        return [find_record_by_name(records, step)], [], None
     assert sample is not None
     if not 1 <= sample <= len(records):
         raise InputError(f"--sample {sample}: the run has {len(records)} steps, name a number up to that")

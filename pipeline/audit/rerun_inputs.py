@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 
 from pipeline import layout
+from pipeline.core.archived_run_files import ArchivedFile, FileStore, StoredFile
 from pipeline.core.attestation_log import ATTEMPT_BEGAN, LogLine, read_log
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import Attempt, FileEntry, Record, find_record_files
+from pipeline.core.job_records import Attempt, FileEntry, Record, select_record_files
 from pipeline.core.output_archives import ArchivedOutput, find_output
-from pipeline.core.record_store import ArchivedFile, FileStore, StoredFile
 from pipeline.job.job_execution import list_files
 
 GROWING_FOLDERS = (
@@ -44,7 +44,7 @@ class RerunInputs:
         """Link a file, or write a copy of it if it is in an archive."""
         file = find_output(self.run_directory / path)
         if isinstance(file, ArchivedOutput):
-            file.copy_below(self.rerun_folder)
+            file.copy_into_folder(self.rerun_folder)
         else:
             self._link(path)
 
@@ -67,7 +67,7 @@ class RerunInputs:
             if find_output(self.run_directory / listing).is_file():
                 self._link_output(listing)
         lists = [entry.path for entry in self.record.inputs if layout.UNIT_RECORDS.parse(entry.path)]
-        for file in find_record_files(FileStore(self.run_directory), [self.run_directory / path for path in lists]):
+        for file in select_record_files(FileStore(self.run_directory), [self.run_directory / path for path in lists]):
             if not isinstance(file, ArchivedFile):
                 self._link(f"{layout.RECORDS}/{file.name}")
         if not self.record.instance:

@@ -19,7 +19,7 @@ from pipeline import layout
 from pipeline.audit.document_lineage import trace_document
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import SEGMENT_STEP, load_records
-from pipeline.core.settings import merge_operation_settings
+from pipeline.core.settings import merge_result_and_nonresult_settings
 from pipeline.corpus.documents import id_hash
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
@@ -43,7 +43,9 @@ class TrainingAudit:
             raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
         record = self.record = max(found, key=lambda record: int(record.settings["last_step"]))
         self.first_step = min(int(record.settings["first_step"]) for record in found)
-        self.settings = SegmentSettings.model_validate(merge_operation_settings(record.settings, record.operation))
+        self.settings = SegmentSettings.model_validate(
+            merge_result_and_nonresult_settings(record.settings, record.operation)
+        )
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = entry.resolve_path(run_directory)
@@ -113,7 +115,7 @@ class TrainingAudit:
             f"{skips}"
         )
 
-    def list_documents_in_sample(self, step: int, sample: int) -> list[dict[str, Any]]:
+    def list_documents_in_sequence(self, step: int, sample: int) -> list[dict[str, Any]]:
         """The documents of one sample with their `tokens` among its input tokens, in their order.
 
         Raises InputError when the training has no such step or sample.
@@ -150,10 +152,10 @@ class TrainingAudit:
         """
         sampler, order, hashed = self.sampler, self.sampler.order, id_hash(document_id)
         shard = hashed * sampler.reader.shards >> 64
-        places = [row.find_document(document_id, hashed, shard) for row in sampler.rows]
+        places = [row.find_document_span(document_id, hashed, shard) for row in sampler.rows]
         stream = next((number for number, place in enumerate(places) if place), None)
         if stream is None:
-            held_out = TokenReader(self.index, "validation").find_document(document_id, hashed, shard)
+            held_out = TokenReader(self.index, "validation").find_document_span(document_id, hashed, shard)
             advice = (
                 "it was held out for validation" if held_out else f"ask corpus why {self.run_directory} {document_id}"
             )
@@ -168,7 +170,7 @@ class TrainingAudit:
                 step = None if data_step in self.skips else data_step + 1 - sum(s < data_step for s in self.skips)
                 if step is not None and step <= self.first_step:
                     continue  # another model's, whose batches may have been others
-                for sample in np.flatnonzero(order.batch_sequences(data_step) == sequence).tolist():
+                for sample in np.flatnonzero(order.batch_sequences_of_all_streams(data_step) == sequence).tolist():
                     visits.append({"data_step": data_step, "step": step, "sample": sample, "tokens": tokens})
         return sorted(visits, key=lambda visit: (visit["data_step"], visit["sample"]))
 
@@ -215,7 +217,7 @@ class TrainingAudit:
 
 def _format_sample(audit: TrainingAudit, step: int, sample: int, with_decisions: bool) -> list[str]:
     lines = [f"step {step}, sample {sample}"]
-    for row in audit.list_documents_in_sample(step, sample):
+    for row in audit.list_documents_in_sequence(step, sample):
         described = f"source {row['source']}, language {row['language']}, license {audit.document_license(row)}"
         lines.append(f"  {row['tokens']} tokens of {row['id']}: {described}")
         if with_decisions:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from pipeline.cli import audit_commands, inspect_commands, run_commands, setup_commands
+from pipeline.cli import audit_commands, comparison_commands, run_commands, setup_commands
 from pipeline.core.errors import InputError
 
 VERSION = "0.1.0"
@@ -95,7 +95,7 @@ def root_callback(
     """Train a language model from openly licensed text, with proof of how it was made."""
 
 
-for module in (run_commands, inspect_commands, audit_commands, setup_commands):
+for module in (run_commands, comparison_commands, audit_commands, setup_commands):
     app.add_typer(module.commands)
 
 

@@ -73,7 +73,7 @@ def trace(
     commands: Annotated[bool, typer.Option("--commands", help="Print whole command lines.")] = False,
 ) -> None:
     """Print where a file, a figure or a training token comes from, or everything that a source went into."""
-    from pipeline.audit.training_data_tracing import trace_token
+    from pipeline.audit.quoted_text_tracing import trace_token
     from pipeline.provenance.trace import RunTracer
 
     lines = (
@@ -172,7 +172,7 @@ def quote(
     all_documents: Annotated[bool, typer.Option("--all", help="Name all documents, not the first.")] = False,
 ) -> None:
     """Find the longest parts of a text in a model's training documents, with license, source and training steps."""
-    from pipeline.audit.training_data_tracing import find_text_in_training as quote_text
+    from pipeline.audit.quoted_text_tracing import find_text_in_training as quote_text
     from pipeline.core.errors import InputError
     from pipeline.tokens.settings import MINIMUM_CHARACTERS
 

@@ -65,7 +65,7 @@ def run(
     from pipeline.corpus.text.language_codes import advise_language
     from pipeline.scaffold.new_parts import run_edits
     from pipeline.scaffold.project_edits import NewFile
-    from pipeline.sources.source_units import list_files
+    from pipeline.sources.source_units import find_files_by_glob
     from pipeline.workflow.settings_contradicted_by_text import find_contradicted_sources
 
     check_checkout()
@@ -73,7 +73,7 @@ def run(
         raise InputError(f"--language {language} is no code of a language: {advice}")
     for path in text or ():
         try:
-            list_files(path)
+            find_files_by_glob(path)
         except InputError as error:
             raise InputError(f"--text: {explain_bad_file_path(path) or error}") from None
     part = run_edits(name, dict.fromkeys(text or (), language), license_id, holder, text_key)

@@ -24,7 +24,7 @@ from pipeline.plan.plan_tables import (
     format_memory,
     format_proposals,
     format_quantity,
-    format_time_interval,
+    format_time_bounds,
 )
 from pipeline.plan.settings import EstimateSettings
 from pipeline.report.plan_page import write_plan_page
@@ -130,7 +130,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     rows = [["model (estimated)", *models]]
     unknown = []
     for key, label in SHOWN.items():
-        values = [format_time_interval(model) if key == "interval" else model.get(key) for model in models.values()]
+        values = [format_time_bounds(model) if key == "interval" else model.get(key) for model in models.values()]
         if key in SHARE_NEEDS:
             values = [SHARE_NEEDS[key] if value is None else value for value in values]
         values = [add_bound(key, model, value) for model, value in zip(models.values(), values, strict=True)]

@@ -53,7 +53,7 @@ def follow(
 ) -> None:
     """Show the progress of a run, its trainings and its waiting jobs until you press Ctrl-C."""
     from pipeline.pretrain.training_follower import TrainingFollower
-    from pipeline.slurm.invocations_and_leftover_jobs import list_waiting_jobs
+    from pipeline.slurm.waiting_for_leftover_jobs import list_waiting_jobs
     from pipeline.workflow import live_view
 
     announce = partial(print, file=sys.stderr) if as_json else print

@@ -58,8 +58,8 @@ def reservations(
 ) -> None:
     """Make an opt-out list of what robots.txt, ai.txt and tdmrep.json reserve, from files that you have fetched."""
     from pipeline.core.errors import InputError
-    from pipeline.opt_out.fetched_reservations import AI_AGENTS, collect_reservations
     from pipeline.opt_out.lists import YAML_SUFFIXES
+    from pipeline.opt_out.opt_out_list_from_reservations import AI_AGENTS, collect_reservations
 
     if out.suffix not in YAML_SUFFIXES:
         raise InputError(f"--out {out}: the list is JSON: name a file that ends in .json")

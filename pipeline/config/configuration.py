@@ -17,9 +17,9 @@ from pipeline.config.configuration_errors import (
     format_validation_error,
 )
 from pipeline.config.deprecated_names import replace_deprecated_names
-from pipeline.config.estimated_genres import estimate_source_genre, find_older_defaults
-from pipeline.config.named_files import NamedFiles
+from pipeline.config.genre_estimation_from_samples import estimate_source_genre, find_corpora_without_preset
 from pipeline.config.platforms import load_platform_settings
+from pipeline.config.referenced_files import NamedFiles
 from pipeline.config.section_consistency import check_retrain_models, check_sections
 from pipeline.core.errors import InputError, suggest_name
 from pipeline.corpus.rules.settings import LanguageRules
@@ -131,7 +131,7 @@ class Config(NamedFiles):
             self._item_files[key] = list_item_files(suite)
         return self._item_files[key]
 
-    def experiment_pages(self) -> dict[str, ExperimentPage]:
+    def experiment_page_settings(self) -> dict[str, ExperimentPage]:
         """Return the settings of the page of each experiment, with its cells."""
         return self._experiments
 
@@ -223,7 +223,7 @@ class Config(NamedFiles):
         """Return the evaluation's suites with their folders resolved."""
         return self.evaluation.resolve_suites(self.data)
 
-    def dump_configuration(self) -> dict[str, Any]:
+    def dump_explicit_settings(self) -> dict[str, Any]:
         """Return what was written to describe this run: `load` makes the same run of it, defaults included.
 
         What is Slurm's alone changes no result and is left out, and where this machine keeps its key; so are the cells
@@ -265,12 +265,12 @@ def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> C
     """
     content, deprecations = replace_deprecated_names(raw)
     origin = Origin(content, files[::-1], deprecations)
-    older = find_older_defaults(content)
+    older = find_corpora_without_preset(content)
     corpora = {"corpus": {**content.get("corpus", {}), **older}} if older else {}
     try:
         platform = load_platform_settings(str(raw.get("platform", "local")))
     except InputError as error:
-        raise InputError(origin.add_place(str(error))) from None
+        raise InputError(origin.prefix_source_location(str(error))) from None
     try:
         config = Config.model_validate({**content, **corpora, "platform": platform})
     except ValidationError as error:

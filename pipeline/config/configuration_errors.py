@@ -129,7 +129,7 @@ class Origin:
     files: Sequence[Path] = field(default=(), compare=False)
     deprecations: Sequence[str] = field(default=(), compare=False)
 
-    def add_place(self, sentence: str) -> str:
+    def prefix_source_location(self, sentence: str) -> str:
         """Return a sentence that begins with a key, as `corpus.main.x: …`, behind its file and line if a file has it.
 
         A sentence that begins with `source NAME` gets the line of the key of that source whose value it quotes.
@@ -146,7 +146,7 @@ class Origin:
 
     def describe_deprecations(self) -> list[str]:
         """Return a sentence with its place for each old name."""
-        return [*map(self.add_place, self.deprecations)]
+        return [*map(self.prefix_source_location, self.deprecations)]
 
     def _locate_in_source(self, name: str, keys: list[str | int], sentence: str) -> list[str | int]:
         """Return the position of a source, the second of two of one name, and the key in it."""
@@ -276,5 +276,5 @@ def format_validation_error(
     is_shown = problem["type"] in ("value_error", "model_type", "dict_type") or "did you mean" in message
     given = "" if is_shown else f" (given: {str(problem['input'])[:80]!r})"
     if not path:
-        return Origin(content or {}, files).add_place(f"{what}: {message}")
+        return Origin(content or {}, files).prefix_source_location(f"{what}: {message}")
     return f"{place}: {path}{' ' if message.startswith(('is ', 'needs ')) else ': '}{message}{given}"

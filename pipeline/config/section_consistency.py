@@ -14,7 +14,7 @@ from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import suggest_name
 from pipeline.corpus.documents import FINAL_SCHEMA
 from pipeline.pretrain.settings import Training
-from pipeline.sources.spdx_license_parser import canonical_license, is_allowed
+from pipeline.sources.spdx_license_parser import canonicalize_spdx_expression, is_allowed
 from pipeline.tokens.settings import UNKNOWN, bin_names
 
 
@@ -44,7 +44,7 @@ def _check_licenses(config: Sections) -> None:
         if (taken := model.pretrained) is None:
             continue
         try:
-            license = canonical_license(taken.license)
+            license = canonicalize_spdx_expression(taken.license)
         except ValueError as error:
             raise ValueError(f"models.{name}.pretrained: {error}") from None
         if config.allowed_licenses is not None and not is_allowed(license, config.allowed_licenses):
@@ -164,7 +164,7 @@ def _list_mixture_names(config: Sections, tokens: str) -> dict[str, list[str]]:
     section = config.tokens[tokens]
     sources = config.corpus_sources(section.corpus)
     known = {"source": sources, "language": sorted(config.corpus[section.corpus].languages)}
-    for name in section.strata.list_configured_strata():
+    for name in section.strata.list_stratification_keys():
         if name == "genre":
             known[name] = sorted({config.source(source).genre or UNKNOWN for source in sources})
         elif name == "license":

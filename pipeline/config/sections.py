@@ -20,7 +20,7 @@ from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
 from pipeline.report.settings import Disclosure, Report
 from pipeline.sources.settings import Source
-from pipeline.sources.spdx_license_parser import canonical_license
+from pipeline.sources.spdx_license_parser import canonicalize_spdx_expression
 from pipeline.tokenizer.settings import Tokenizer
 from pipeline.tokens.settings import Tokens
 
@@ -103,7 +103,7 @@ class Sections(Settings):
     @field_validator("allowed_licenses")
     @classmethod
     def _canonicalize_licenses(cls, licenses: list[str] | None) -> list[str] | None:
-        return licenses and sorted({canonical_license(license) for license in licenses})
+        return licenses and sorted({canonicalize_spdx_expression(license) for license in licenses})
 
     @field_validator("tokenizer")
     @classmethod

@@ -23,7 +23,7 @@ from pipeline.core.full_disk_errors import disk_full_error, is_disk_full
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.core.job_records import Attempt, Record
-from pipeline.core.json_values import parse_json
+from pipeline.core.json_validation import parse_json
 from pipeline.layout import ATTESTATION_LOG
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.core.record_store import StoredFile
+    from pipeline.core.archived_run_files import StoredFile
 
 
 def hash_file(path: StoredFile) -> str:

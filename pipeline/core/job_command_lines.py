@@ -92,7 +92,7 @@ def expand_numbered_path(path: str) -> list[str]:
     return [f"{match[1]}{number}{match[4]}" for number in range(int(match[2]), int(match[3]) + 1)]
 
 
-def folder_hint(path: str | Path) -> str:
+def format_search_folder(path: str | Path) -> str:
     """Return the folder that a relative path is looked for in, for a sentence on a file that is missing."""
     return "" if Path(path).is_absolute() else f" in {Path.cwd()}"
 

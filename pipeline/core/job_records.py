@@ -14,13 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.atomic_files import write_json
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import command_option, replace_settings_by_digest, settings_digest, settings_json
-from pipeline.core.json_values import parse_json, validate_fields
+from pipeline.core.json_validation import parse_json, validate_fields
 from pipeline.core.output_archives import output_sizes
-from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.layout import ATTEMPT, ATTEMPTS, BATCH_ARCHIVES, BATCHES, RECORD, RECORDS, UNIT_RECORDS
 
 PLACE_FIELDS = ("file", "archive")
@@ -192,7 +192,7 @@ class Record(_PlannedFile):
     attempt: str | None = None
 
     @property
-    def planned_versions(self) -> Versions:
+    def planned_settings_and_versions(self) -> Versions:
         """The settings as JSON, the code version and the environment version."""
         return settings_json(self.settings), self.code_version, self.environment_version
 
@@ -210,10 +210,10 @@ class Record(_PlannedFile):
 
     def matches_versions(self, versions: Versions) -> bool:
         """Return whether the job was planned with these settings and versions."""
-        return versions == self.planned_versions
+        return versions == self.planned_settings_and_versions
 
     @property
-    def computing_attempt(self) -> str | None:
+    def computing_attempt_file_name(self) -> str | None:
         """The file name of the attempt that computed the outputs: its own, or that of the reused result."""
         return (self.taken_over_from and self.taken_over_from.attempt) or self.attempt
 
@@ -316,7 +316,7 @@ def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:
     return records, {**problems, **store.problems}
 
 
-def find_record_files(store: FileStore, files: Iterable[Path]) -> list[StoredFile]:
+def select_record_files(store: FileStore, files: Iterable[Path]) -> list[StoredFile]:
     """Return the records among some files, and those that the lists of units' records among them name.
 
     Raises:
@@ -346,7 +346,7 @@ def load_records(run_directory: Path) -> list[Record]:
     return records
 
 
-def load_attempts(run_directory: Path) -> list[Attempt]:
+def load_run_attempts(run_directory: Path) -> list[Attempt]:
     """Return all attempts of a run, in the order of their file names; an empty list if there is none.
 
     Raises:

@@ -73,18 +73,18 @@ def escape_markdown(value: object) -> object:
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
-def html_passage(text: str, isolated: bool = True) -> Markup:
+def escape_text_for_html(text: str, isolated: bool = True) -> Markup:
     """Return running text from data for HTML, with its own text direction by default.
 
     Characters that scripts need and nobody sees, such as U+200C and U+200F, stay; explicit directions are shown.
     """
 
-    def kept(match: re.Match[str]) -> str:
+    def escape_format_character(match: re.Match[str]) -> str:
         character = match[0]
         is_needed = unicodedata.category(character) == "Cf" and character not in _DIRECTIONS
         return f"&#x{ord(character):X};" if is_needed else character
 
-    shown = NOT_ASCII.sub(kept, str(escape(text)))
+    shown = NOT_ASCII.sub(escape_format_character, str(escape(text)))
     return Markup(f"<bdi>{shown}</bdi>" if isolated else shown)
 
 
@@ -140,5 +140,5 @@ def template_environment(folder: Path, filters: dict[str, Any], *, html: bool) -
         "safe_url": safe_url,
         "size": format_bytes,
     }
-    made.filters |= {"passage": html_passage, **filters}
+    made.filters |= {"passage": escape_text_for_html, **filters}
     return made

@@ -19,13 +19,13 @@ from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path, PurePath
 
+from pipeline.core.archived_run_files import ArchivedFile
 from pipeline.core.errors import InputError
-from pipeline.core.record_store import ArchivedFile
 from pipeline.core.zip_archives import (
-    archive_order,
+    archive_sort_key,
     archive_state,
     list_members,
-    next_stamp,
+    next_archive_timestamp,
     remove_archived,
     write_archive,
 )
@@ -43,7 +43,7 @@ ARCHIVES = "archives"
 _PATH_PARTS = 4  # of each of these outputs, below the run
 
 
-def output_job(path: str) -> str | None:
+def archiving_job_name_prefix(path: str) -> str | None:
     """Return how the names of jobs begin that may have archived an output, by its path in the run; None for others."""
     parts = path.split("/")
     if len(parts) != _PATH_PARTS or (known := _PLACES.get((parts[0], parts[2]))) is None:
@@ -65,12 +65,12 @@ def is_archivable(place: PathTemplate) -> bool:
 
 def may_hold(archive: str, path: str) -> bool:
     """Return whether an output may be in an archive, both by their paths relative to the run."""
-    job, beginning = find_archive_writer(archive), output_job(path)
+    job, beginning = parse_archive_job_name(archive), archiving_job_name_prefix(path)
     is_near = archive.split("/")[:2] == path.split("/")[:2]
     return is_near and job is not None and beginning is not None and job.startswith(beginning)
 
 
-def find_archive_writer(path: str) -> str | None:
+def parse_archive_job_name(path: str) -> str | None:
     """Return the name of the job that wrote an archive of outputs, by its path relative to the run; None for others."""
     values = (place.parse(path) for place in OUTPUT_ARCHIVES)
     return next((value["job"] for value in values if value), None)
@@ -87,7 +87,7 @@ def _list_members(archive: Path, *state: int) -> dict[str, int]:
     sizes = list_members(archive, place, MOST_MEMBER_BYTES)
     folder = place.rpartition(f"/{ARCHIVES}/")[0]
     for name in sizes:
-        if output_job(name) is None or not name.startswith(f"{folder}/"):
+        if archiving_job_name_prefix(name) is None or not name.startswith(f"{folder}/"):
             raise InputError(f"{place} was changed: its member {name!r} is no output of a unit")
     return sizes
 
@@ -111,7 +111,7 @@ class ArchivedOutput(ArchivedFile):
         """When the archive was written, which is after the file."""
         return self.archive.stat().st_mtime_ns
 
-    def copy_below(self, folder: Path) -> Path:
+    def copy_into_folder(self, folder: Path) -> Path:
         """Return the path of a copy below a folder, where it has the same relative path as below the run."""
         copy = folder / self.path
         if not copy.exists():
@@ -128,7 +128,7 @@ def find_output(path: Path) -> Path | ArchivedOutput:
 def _list_archived_with(path: Path | str) -> Mapping[str, ArchivedOutput]:
     """Return what the archives hold that may have an output; they are listed again when their folder has changed."""
     run, *parts = os.path.abspath(path).rsplit("/", _PATH_PARTS)
-    if (jobs := output_job("/".join(parts))) is None:
+    if (jobs := archiving_job_name_prefix("/".join(parts))) is None:
         return {}
     try:
         changed = os.stat(f"{run}/{parts[0]}/{parts[1]}/{ARCHIVES}").st_mtime_ns
@@ -137,7 +137,7 @@ def _list_archived_with(path: Path | str) -> Mapping[str, ArchivedOutput]:
     return _list_folder(run, f"{parts[0]}/{parts[1]}", jobs, changed)
 
 
-def find_outputs(run_directory: Path, place: PathTemplate, **values: object) -> list[Path | ArchivedOutput]:
+def glob_outputs(run_directory: Path, place: PathTemplate, **values: object) -> list[Path | ArchivedOutput]:
     """Return the outputs of a kind, in the order of their paths; values are as in `PathTemplate.glob`."""
     pattern = place.glob_pattern(**values)
     parts = pattern.split("/")
@@ -150,7 +150,7 @@ def find_outputs(run_directory: Path, place: PathTemplate, **values: object) -> 
     return [found[path] for path in sorted(found)]
 
 
-def open_table(file: Path | ArchivedOutput) -> Path | BytesIO:
+def open_parquet_source(file: Path | ArchivedOutput) -> Path | BytesIO:
     """Return what pyarrow reads a table from."""
     return file if isinstance(file, Path) else BytesIO(file.read_bytes())
 
@@ -204,9 +204,9 @@ class OutputArchives:
         """List the archives that are new since the last time."""
         known = {*self._archives}
         found = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
-        for archive in sorted((archive for archive in found if archive not in known), key=archive_order):
+        for archive in sorted((archive for archive in found if archive not in known), key=archive_sort_key):
             path = _path_in_run(archive)
-            if find_archive_writer(path) is None:  # somebody else's: `verify` names it
+            if parse_archive_job_name(path) is None:  # somebody else's: `verify` names it
                 continue
             try:
                 members = _list_members(*archive_state(archive))
@@ -219,7 +219,7 @@ class OutputArchives:
             else:
                 for name, size in members.items():
                     other = self.archived.get(name)
-                    if other is None or archive_order(other.archive) < archive_order(archive):
+                    if other is None or archive_sort_key(other.archive) < archive_sort_key(archive):
                         self.archived[name] = ArchivedOutput(name, archive, size)
             self._archives.append(archive)
 
@@ -232,7 +232,7 @@ class OutputArchives:
             DiskFull: the disk is full; all files stay.
             InputError: an earlier archive with some of these outputs is damaged, and stays.
         """
-        outputs = sorted(path.absolute() for path in paths if output_job(_path_in_run(path)))
+        outputs = sorted(path.absolute() for path in paths if archiving_job_name_prefix(_path_in_run(path)))
         if len(outputs) >= FEWEST_FILES:
             self._move(job, [path for path in outputs if path.is_file() and path.stat().st_size <= MOST_BYTES])
         self.remove(_path_in_run(path) for path in outputs if path.exists())
@@ -242,17 +242,17 @@ class OutputArchives:
         earlier = [
             archive
             for archive in self._archives
-            if find_archive_writer(place := _path_in_run(archive)) == job and place not in self.problems
+            if parse_archive_job_name(place := _path_in_run(archive)) == job and place not in self.problems
         ]
         if not paths and len(earlier) < 2:
             return
         states: dict[Path, tuple[int, int]] = {}
-        name = f"{next_stamp(self._archives)}.{os.getpid()}.{job}.zip"
+        name = f"{next_archive_timestamp(self._archives)}.{os.getpid()}.{job}.zip"
         archive = self.run_directory / self._folder / ARCHIVES / name
         for left in archive.parent.glob(f".partial-*.{job}.zip"):  # of a killed process
             left.unlink(missing_ok=True)
 
-        def read() -> Iterator[tuple[str, bytes]]:
+        def iterate_files_to_archive() -> Iterator[tuple[str, bytes]]:
             files: dict[str, Path | ArchivedOutput] = {
                 name: file for name, file in self.archived.items() if file.archive in earlier
             }
@@ -266,7 +266,7 @@ class OutputArchives:
                     states[file] = found.st_mtime_ns, found.st_size
                     yield name, content
 
-        write_archive(archive, read())
+        write_archive(archive, iterate_files_to_archive())
         remove_archived(states)
         self._list_archives()
         newest = {name: file.archive for name, file in self.archived.items()}

@@ -54,11 +54,11 @@ def optional_later_field(default: Any, **options: Any) -> Any:
     return Field(default=default, exclude_if=lambda value: bool(value == default), **options)
 
 
-def merge_operation_settings(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
+def merge_result_and_nonresult_settings(result: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
     """Merge the settings that affect the result with those that do not."""
     both = dict(result)
     for key, value in operation.items():
-        both[key] = merge_operation_settings(both[key], value) if isinstance(both.get(key), dict) else value
+        both[key] = merge_result_and_nonresult_settings(both[key], value) if isinstance(both.get(key), dict) else value
     return both
 
 

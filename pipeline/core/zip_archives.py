@@ -111,15 +111,15 @@ def _extract(file: BufferedReader, member: zipfile.ZipInfo) -> bytes:
     return data
 
 
-def archive_order(archive: Path) -> tuple[str, ...]:
+def archive_sort_key(archive: Path) -> tuple[str, ...]:
     """Return what orders archives: the time and the process in the name."""
     return tuple(archive.name.split(".")[:2])
 
 
-def next_stamp(archives: Iterable[Path]) -> str:
+def next_archive_timestamp(archives: Iterable[Path]) -> str:
     """Return the time for the name of a new archive, later than those of all others."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    latest = max((archive_order(archive)[0] for archive in archives), default="")
+    latest = max((archive_sort_key(archive)[0] for archive in archives), default="")
     return now if now > latest else f"{latest}1"  # the clock of another node is ahead
 
 

@@ -29,7 +29,7 @@ def run(settings: ClassifySettings, *, documents: Path, classifier: list[Path], 
     """
     score_text, scored = load_classifier(settings, classifier), 0
 
-    def compute(table: pa.Table) -> npt.NDArray[np.float64]:
+    def score_table(table: pa.Table) -> npt.NDArray[np.float64]:
         nonlocal scored
         result = np.full(table.num_rows, np.nan)
         for place, row in enumerate(table.to_pylist()):
@@ -46,6 +46,6 @@ def run(settings: ClassifySettings, *, documents: Path, classifier: list[Path], 
             scored += 1
         return result
 
-    unit = write_scores(documents, scores, "quality", ["text", "language"], compute)
+    unit = write_scores(documents, scores, "quality", ["text", "language"], score_table)
     print(f"{unit['source']}.{unit['unit']}: {scored} of {unit['documents']} documents scored", flush=True)
     return {"documents": unit["documents"], "scored": scored}

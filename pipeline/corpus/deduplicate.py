@@ -14,7 +14,7 @@ from datatrove.data import Document
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import KEPT_SCHEMA, SPANS, read_aligned, remove_listed_parts
 from pipeline.corpus.documents import DocumentWriter, read_file_metadata, write_removed
-from pipeline.corpus.removed_documents import open_removed_texts
+from pipeline.corpus.removed_documents import create_removed_text_writer
 from pipeline.corpus.settings import DeduplicateSettings
 
 
@@ -42,7 +42,7 @@ def run(
     Raises:
         InputError: the duplicates belong to other documents.
     """
-    texts = open_removed_texts(settings, private)
+    texts = create_removed_text_writer(settings, private)
     metadata = read_file_metadata(documents)
     copies = _read_duplicates(duplicates, documents, metadata)
     unit: dict[str, Any] = {"source": metadata["source"], "unit": metadata["unit"], "stage": "deduplicate"}

@@ -31,7 +31,7 @@ from pipeline.corpus.documents import (
     REPEATED_PASSAGES,
     ROWS_PER_GROUP,
     encode_parquet_metadata,
-    non_nullable_fields,
+    make_non_nullable_fields,
     read_batches,
     read_file_metadata,
     read_row_groups,
@@ -39,14 +39,14 @@ from pipeline.corpus.documents import (
 
 KEPT_SCHEMA = pa.schema(
     [
-        *non_nullable_fields(id=pa.string()),
+        *make_non_nullable_fields(id=pa.string()),
         pa.field("cluster", pa.string()),  # null: the id of the document itself
-        *non_nullable_fields(cluster_size=pa.int64()),
+        *make_non_nullable_fields(cluster_size=pa.int64()),
         pa.field("cut", pa.list_(pa.int64())),  # null: none
     ]
 )
 
-_SPAN_FIELDS = non_nullable_fields(start=pa.int64(), end=pa.int64(), reason=pa.string())
+_SPAN_FIELDS = make_non_nullable_fields(start=pa.int64(), end=pa.int64(), reason=pa.string())
 SPANS = pa.list_(pa.struct(_SPAN_FIELDS))
 """Lines and passages to remove from a text, the column `spans`: first byte and end in UTF-8, and the reason."""
 PARAGRAPH_BREAK = re.compile(r"(\n\s*\n)")
@@ -54,7 +54,7 @@ _REASONS = (REPEATED_PASSAGES, BOILERPLATE_LINES, DUPLICATE_PARAGRAPHS)  # a lat
 _WHITE_SPACE = re.compile(rb"\s+")
 
 
-def remove_paragraphs(text: str, places: Collection[int]) -> str:
+def remove_paragraphs_from_text(text: str, places: Collection[int]) -> str:
     """Return a text without the paragraphs at these indices and the empty lines after each."""
     pieces = PARAGRAPH_BREAK.split(text)
     kept = [place for place in range(0, len(pieces), 2) if place // 2 not in places]
@@ -74,7 +74,7 @@ def remove_parts(
         The text, and the number of removed bytes by reason; they add up to the difference of the sizes.
     """
     if not spans:
-        shorter = remove_paragraphs(text, paragraphs) if paragraphs else text
+        shorter = remove_paragraphs_from_text(text, paragraphs) if paragraphs else text
         return shorter, {DUPLICATE_PARAGRAPHS: len(text.encode()) - len(shorter.encode())} if paragraphs else {}
     content = text.encode()
     parts = [(_REASONS.index(span["reason"]), span["start"], span["end"]) for span in spans]
@@ -312,7 +312,7 @@ def add_scores(documents: pa.Table, scores: Sequence[pa.Table]) -> pa.Table:
     return documents.select([*names, *(name for name in columns if name not in SCORES), last])
 
 
-def format_licenses(declared: str, documents: Mapping[str, int], own: object) -> str:
+def format_source_licenses(declared: str, documents: Mapping[str, int], own: object) -> str:
     """Return the license that a source declares, or the licenses of its documents, the most frequent first.
 
     Args:

@@ -45,7 +45,7 @@ RIGHTS_REASONS = (OPT_OUT, RESERVED_BY_PAGE, *LICENSE_REASONS)
 STATED_REASONS = (LANGUAGE_DIFFERS, URL_BLOCKED, URL_NOT_ALLOWED)  # what a source states, not the text
 
 
-def non_nullable_fields(**columns: pa.DataType) -> list[pa.Field]:
+def make_non_nullable_fields(**columns: pa.DataType) -> list[pa.Field]:
     """Return non-nullable columns, by name."""
     return [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
 
@@ -53,30 +53,32 @@ def non_nullable_fields(**columns: pa.DataType) -> list[pa.Field]:
 _STRING = pa.string()
 DOCUMENT_SCHEMA = pa.schema(
     [
-        *non_nullable_fields(id=_STRING, text=_STRING, language=_STRING, language_score=pa.float64(), source=_STRING),
+        *make_non_nullable_fields(
+            id=_STRING, text=_STRING, language=_STRING, language_score=pa.float64(), source=_STRING
+        ),
         pa.field("license", _STRING),  # the document's own; null: the license of its source
         *(pa.field(name, _STRING) for name in ("url", "title", "date")),
-        *non_nullable_fields(flags=pa.list_(_STRING), id_hash=pa.uint64()),
+        *make_non_nullable_fields(flags=pa.list_(_STRING), id_hash=pa.uint64()),
     ]
 )
 # Deduplication adds the id of the first document of the cluster, and the number of copies that a document represents,
 # itself included. `id_hash` stays last: readers skip row groups by its statistics.
 DEDUPLICATED_SCHEMA = pa.schema(
-    [*[*DOCUMENT_SCHEMA][:-1], *non_nullable_fields(cluster=_STRING, cluster_size=pa.int64(), id_hash=pa.uint64())]
+    [*[*DOCUMENT_SCHEMA][:-1], *make_non_nullable_fields(cluster=_STRING, cluster_size=pa.int64(), id_hash=pa.uint64())]
 )
 # Adds the scores of corpus.scores and corpus.perplexity.
 FINAL_SCHEMA = pa.schema(
     [
         *[*DEDUPLICATED_SCHEMA][:-1],
         *(pa.field(name, pa.float64()) for name in ("quality", "perplexity")),
-        *non_nullable_fields(id_hash=pa.uint64()),
+        *make_non_nullable_fields(id_hash=pa.uint64()),
     ]
 )
 REMOVED_SCHEMA = pa.schema(
     [
-        *non_nullable_fields(id=_STRING, source=_STRING, stage=_STRING, reason=_STRING),
+        *make_non_nullable_fields(id=_STRING, source=_STRING, stage=_STRING, reason=_STRING),
         pa.field("value", _STRING),
-        *non_nullable_fields(bytes=pa.int64()),
+        *make_non_nullable_fields(bytes=pa.int64()),
         pa.field("language", _STRING),
     ]
 )

@@ -22,7 +22,7 @@ from pipeline.corpus.personal_data.metadata_masking import MetadataMasker, Metad
 from pipeline.corpus.personal_data.text_masking import PersonalDataMaskingStep
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
-from pipeline.corpus.removed_documents import RemovedDocuments, RemovedTexts, open_removed_texts
+from pipeline.corpus.removed_documents import RemovedDocuments, RemovedTexts, create_removed_text_writer
 from pipeline.corpus.rights_filters import LicenseFilter, OptOutFilter, PageReservationFilter, check_license_differences
 from pipeline.corpus.rules.gopher import GopherQuality, GopherRepetition
 from pipeline.corpus.rules.harmful_content import HarmfulContentFilter
@@ -30,7 +30,7 @@ from pipeline.corpus.rules.rule_block import RuleBlock
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.rules.web_text import C4Quality, FineWebQuality, NordicPileQuality
 from pipeline.corpus.settings import FilterSettings
-from pipeline.corpus.source_filters import StatedLanguageFilter, UrlListFilter
+from pipeline.corpus.stated_language_and_url_filters import StatedLanguageFilter, UrlListFilter
 from pipeline.corpus.text.language_identification import LanguageFilter
 from pipeline.corpus.text.text_cleaning import TextCleaner
 
@@ -186,7 +186,7 @@ def run(
     language_model = _verify_identification_model(settings, model)
 
     def run_filters(chosen: RawFiles) -> list[PipelineStep]:
-        texts = open_removed_texts(settings, private)
+        texts = create_removed_text_writer(settings, private)
         return run_blocks(
             [
                 *build_filter_pipeline(settings, chosen, content, language_model, harmful, url_lists, texts),

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, non_nullable_fields, write_table
+from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, OPT_OUT, make_non_nullable_fields, write_table
 from pipeline.corpus.duplicates.key_groups import (
     Bits,
     SignedCorpus,
@@ -32,11 +32,11 @@ from pipeline.corpus.settings import DuplicateSelection, FindDuplicatesSettings
 
 DUPLICATE_SCHEMA = pa.schema(
     [
-        *non_nullable_fields(id=pa.string()),
+        *make_non_nullable_fields(id=pa.string()),
         pa.field("reason", pa.string()),
-        *non_nullable_fields(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
+        *make_non_nullable_fields(value=pa.string(), cluster=pa.string(), cluster_size=pa.int64()),
         pa.field("jaccard", pa.float64()),
-        *non_nullable_fields(cut=pa.list_(pa.int64())),
+        *make_non_nullable_fields(cut=pa.list_(pa.int64())),
     ]
 )
 MEMBER_BYTES = 260  # memory for a document that has duplicates, besides its id
@@ -54,7 +54,7 @@ class DuplicateClusters:
         tables, ranks = [], []
         for unit in units:
             columns = ["id", "characters", *CONTENT, *["ngrams"] * minhash]
-            tables.append(unit.read(columns).take(self.duplicate_numbers_in_unit(unit) - unit.first))
+            tables.append(unit.read(columns).take(self.clustered_document_numbers(unit) - unit.first))
             ranks.append(np.full(len(tables[-1]), unit.rank))
         table = pa.concat_tables(tables)
         del tables
@@ -100,11 +100,13 @@ class DuplicateClusters:
         numbers_D = self.numbers_M[self._order[compared_D]]
         ngrams_D = self._table["ngrams"].to_numpy()[self._order[compared_D]]
 
-        def read(places_P: Numbers, hashes: Keys, starts_P: Numbers) -> Numbers:
+        def read_ngram_sets(places_P: Numbers, hashes: Keys, starts_P: Numbers) -> Numbers:
             return sets.read_sets(numbers_D[places_P], ngrams_D[places_P], hashes, starts_P)
 
         least = settings.minimum_similarity
-        kept_D, jaccard_D = find_similar_kept_texts(self._cluster_O[compared_D], ngrams_D, read, least, memory_bytes)
+        kept_D, jaccard_D = find_similar_kept_texts(
+            self._cluster_O[compared_D], ngrams_D, read_ngram_sets, least, memory_bytes
+        )
         kept_O, jaccard_O = same_text_O.copy(), np.ones(len(by_text))
         kept_O[compared_D], jaccard_O[compared_D] = compared_D[kept_D], jaccard_D
         self.kept_M = self._in_document_order(self._order[kept_O[same_text_O]])
@@ -124,10 +126,10 @@ class DuplicateClusters:
         """The number of documents that the kept document of each represents, itself included."""
         return np.asarray(np.bincount(self.kept_M, minlength=len(self.kept_M))[self.kept_M])
 
-    def duplicate_numbers_in_unit(self, unit: SignedUnit) -> Numbers:
+    def clustered_document_numbers(self, unit: SignedUnit) -> Numbers:
         """Return the numbers of the documents with duplicates in a unit."""
         return self.numbers_M[
-            slice(*np.searchsorted(self.numbers_M, [unit.document_numbers.start, unit.document_numbers.stop]))
+            slice(*np.searchsorted(self.numbers_M, [unit.corpus_document_range.start, unit.corpus_document_range.stop]))
         ]
 
 
@@ -151,7 +153,9 @@ class OptedOutClusters:
 
     def removed_rows_in_unit(self, unit: SignedUnit) -> tuple[Numbers, pa.Array]:
         """Return the rows of the removed documents in a unit, and the ids of the reserved ones."""
-        inside = slice(*np.searchsorted(self.numbers_T, [unit.document_numbers.start, unit.document_numbers.stop]))
+        inside = slice(
+            *np.searchsorted(self.numbers_T, [unit.corpus_document_range.start, unit.corpus_document_range.stop])
+        )
         return self.numbers_T[inside] - unit.first, self._ids_T[inside]
 
 
@@ -163,7 +167,7 @@ def _duplicate_rows(
     spans: tuple[Numbers, pa.Array] | None,
 ) -> pa.Table:
     """Return the documents of a unit that have duplicates, lose parts or copy a reserved one, in order."""
-    members = clusters.duplicate_numbers_in_unit(unit)
+    members = clusters.clustered_document_numbers(unit)
     indices = np.searchsorted(clusters.numbers_M, members)
     cut_rows, cut_places = locate_repeated_paragraphs(unit, repeated)
     taken_rows, taken_ids = taken.removed_rows_in_unit(unit)
@@ -220,7 +224,7 @@ def run(
     signed = SignedCorpus(signatures, reserved, section, section.prefer)
     units = signed.units
     left_bytes = memory_left_for_keys(section, signed.total, signed.total * DOCUMENT_BYTES)
-    roots = (signed.read_pairs(pairs) if pairs else signed.group_equal_keys(left_bytes)).roots()
+    roots = (signed.read_document_sets(pairs) if pairs else signed.group_equal_keys(left_bytes)).roots()
     reserved_clusters = OptedOutClusters(signed, roots)
     roots = roots[: signed.documents]
     roots[reserved_clusters.numbers_T] = reserved_clusters.numbers_T

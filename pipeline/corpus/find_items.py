@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from pipeline.corpus.decontamination.item_search import ContaminationDecision
 from pipeline.corpus.decontamination.settings import ContaminationThresholds
-from pipeline.corpus.documents import non_nullable_fields, read_file_metadata, write_table
+from pipeline.corpus.documents import make_non_nullable_fields, read_file_metadata, write_table
 
 HIT_SCHEMA = pa.schema(
-    non_nullable_fields(id=pa.string(), task=pa.string(), item=pa.string(), found=pa.int64(), ngrams=pa.int64())
+    make_non_nullable_fields(id=pa.string(), task=pa.string(), item=pa.string(), found=pa.int64(), ngrams=pa.int64())
 )
 
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from pipeline.core.settings import Settings
 from pipeline.corpus.decontamination.item_search import ItemSearch
 from pipeline.corpus.document_streams import read_deduplicated_documents
-from pipeline.corpus.documents import encode_parquet_metadata, non_nullable_fields, read_file_metadata
+from pipeline.corpus.documents import encode_parquet_metadata, make_non_nullable_fields, read_file_metadata
 
 MATCH_SCHEMA = pa.schema(
-    non_nullable_fields(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64())
+    make_non_nullable_fields(id=pa.string(), document=pa.int64(), language=pa.string(), ngram=pa.int64())
 )
 
 

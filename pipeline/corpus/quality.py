@@ -15,7 +15,7 @@ from pipeline.corpus.classifier.classifier_training import (
     TextSplits,
     calibrate,
     classification_metrics,
-    read_seed_texts,
+    read_labeled_training_texts,
     score_texts_by_ngrams,
     split_texts,
     train,
@@ -37,9 +37,9 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
     content: dict[str, Any] = {}
     for language, sets in settings.languages.items():
         own_files, files = files[: len(sets)], files[len(sets) :]
-        texts = read_seed_texts(language, sets, own_files, settings.normalization)
+        texts = read_labeled_training_texts(language, sets, own_files, settings.normalization)
         parts = split_texts(texts)
-        weights, gap = train(texts.shares.select_by_index(parts.training), texts.good_N[parts.training])
+        weights, gap = train(texts.shares.select_texts(parts.training), texts.good_N[parts.training])
         slope, constant = calibrate(_score_texts(texts, parts.calibration, weights), texts.good_N[parts.calibration])
         classifiers[language] = LinearClassifier(weights, slope, constant)
         content[language] = {
@@ -63,7 +63,7 @@ def run(settings: QualitySettings, *, files: list[Path], model: Path, evaluation
 
 
 def _score_texts(texts: SeedTexts, places: Places, weights: Any) -> Floats:
-    return score_texts_by_ngrams(*texts.shares.select_by_index(places), weights)
+    return score_texts_by_ngrams(*texts.shares.select_texts(places), weights)
 
 
 def _count_labels(texts: SeedTexts, places: Places) -> dict[str, int]:

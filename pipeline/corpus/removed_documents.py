@@ -110,7 +110,7 @@ class RemovedTexts:
         return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
 
 
-def open_removed_texts(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:
+def create_removed_text_writer(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:
     """Return a writer of removed texts; if the run keeps none, delete those of an earlier run and return None."""
     if settings.keep_removed:
         return RemovedTexts(private, samples=settings.samples, licenses=settings.own_sample_licenses)

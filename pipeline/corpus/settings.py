@@ -15,10 +15,10 @@ from pipeline.corpus.rules.presets import (
     GENRES,
     PRESETS,
     Preset,
-    add_known_minimum_scores,
+    add_language_identification_minimum_scores,
     complete_genre_rules,
     complete_language_rules,
-    rules_for_source,
+    merge_source_rule_changes,
 )
 from pipeline.corpus.rules.settings import Harmful, LanguageRules
 from pipeline.sources.settings import Genre, ReadSettings, Rights, Source, UrlLists
@@ -224,7 +224,7 @@ class Corpus(Settings):
         if not isinstance(preset, str):
             return written
         languages = written.get("languages", dict.fromkeys(PRESETS.get(preset, {})))
-        languages = add_known_minimum_scores(languages, written.get("language_model"), preset)
+        languages = add_language_identification_minimum_scores(languages, written.get("language_model"), preset)
         genres = {"genres": complete_genre_rules(languages, written.get("genres", {}))} if preset == "genre" else {}
         return {**written, **genres, "languages": complete_language_rules(languages, preset)}
 
@@ -249,7 +249,7 @@ class Corpus(Settings):
             ValueError: the source changes a language outside the corpus.
         """
         of_genre = self.rules_by_genre.get(genre) if genre else None
-        return rules_for_source(of_genre or self.languages, source.filters)
+        return merge_source_rule_changes(of_genre or self.languages, source.filters)
 
     @property
     def rules_by_genre(self) -> dict[Genre, dict[str, LanguageRules]]:

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.url_hosts import extract_host
 from pipeline.corpus.documents import read_documents, read_file_metadata
 from pipeline.corpus.duplicates.minhash import MinhashSigner
-from pipeline.corpus.duplicates.passage_hashes import extract_passages
+from pipeline.corpus.duplicates.passage_hashes import hash_all_word_passages
 from pipeline.corpus.duplicates.signature_files import (
     CONTENT,
     SignatureWriter,
@@ -45,7 +45,7 @@ def write_document_signatures(
             domain = extract_host(url).removeprefix("www.") or f"source {unit['source']}"
             row["lines"] = line_keys(text, domain, settings.line_characters)
         if settings.passage_words is not None:
-            row["passages"] = extract_passages(text, settings.passage_words).anchors_A
+            row["passages"] = hash_all_word_passages(text, settings.passage_words).anchors_A
         writer.add(row)
     writer.close()
 

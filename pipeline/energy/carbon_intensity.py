@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.energy.energy_accounting_reader import CarbonIntensity, IntensityPeriod
 from pipeline.energy.external_meters.meter_tables import MeterTable, MeterTableRow, format_number, read_text
+from pipeline.energy.run_energy_report_reader import CarbonIntensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 
 GAP_FACTOR = 1.5  # times the usual time between two rows
@@ -64,7 +64,7 @@ def read_intensity_series(series: CarbonIntensitySeries, path: Path) -> Intensit
             the one before, or an intensity that cannot be.
     """
     table = MeterTable(read_text(path), str(path), smallest=2)
-    time, column = table.require_column(series.time), table.require_column(series.grams_per_kwh)
+    time, column = table.require_column_name(series.time), table.require_column_name(series.grams_per_kwh)
     moments: list[float] = []
     grams: list[float | None] = []
     for row in table:

@@ -121,17 +121,17 @@ class GpuMeter(PartsMeter):
         """Begin with counters that were sampled before; a board without one begins with its first reading."""
         for part in self.parts:
             if part.method == "counter" and part.name in sample.board_millijoules:
-                part.add_counter(sample.board_millijoules[part.name] / MILLI, now)
-                part.take_reading(now)
+                part.add_counter_sample(sample.board_millijoules[part.name] / MILLI, now)
+                part.read_energy_since_last_call(now)
 
     def sample(self, now: float) -> None:
         """Read all boards; one that fails does not affect the others."""
         for gpu, part in zip(self._boards, self.parts, strict=True):
             try:
                 if part.method == "counter":
-                    part.add_counter(gpu.get_total_energy_consumption() / MILLI, now)
+                    part.add_counter_sample(gpu.get_total_energy_consumption() / MILLI, now)
                 else:
-                    part.add_power(_read_watts(self._meter, gpu), now)
+                    part.add_power_sample(_read_watts(self._meter, gpu), now)
             except Exception as error:  # a board that fell off the bus
                 part.mark_unknown(f"it could not be read ({error})")
 

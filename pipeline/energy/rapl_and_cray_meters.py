@@ -1,6 +1,6 @@
 """Meter the parts of a node with RAPL or Cray's pm_counters.
 
-Each call of `take_readings` returns the joules since the last one, or the reason why they are unknown.
+Each call of `take_interval_readings` returns the joules since the last one, or the reason why they are unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Meter(Protocol):
     def sample(self, now: float) -> None:
         """Read the counters between two readings."""
 
-    def take_readings(self, now: float) -> list[Reading]:
+    def take_interval_readings(self, now: float) -> list[Reading]:
         """Return the readings since the last call."""
 
 
@@ -78,7 +78,7 @@ class MeteredPart:
         if self._last is None and self._began is not None:
             self._problem = self._problem or "it could not be read when the interval began"
 
-    def add_counter(self, joules: float, moment: float, clock: float | None = None) -> None:
+    def add_counter_sample(self, joules: float, moment: float, clock: float | None = None) -> None:
         """Add a sample of an energy counter.
 
         Args:
@@ -105,7 +105,7 @@ class MeteredPart:
         else:
             self._add(used, seconds)
 
-    def add_power(self, watts: float, moment: float) -> None:
+    def add_power_sample(self, watts: float, moment: float) -> None:
         """Add a sample of a power; the power between two samples is their mean."""
         self._note_gap()
         before, self._last = self._last, (watts, moment, moment)
@@ -122,7 +122,7 @@ class MeteredPart:
         else:
             self._joules += joules
 
-    def take_reading(self, now: float) -> Reading:
+    def read_energy_since_last_call(self, now: float) -> Reading:
         """Return the reading since the last call."""
         problem = self._problem
         if self._began is None:
@@ -161,13 +161,13 @@ class PartsMeter(ABC):
     def sample(self, now: float) -> None:
         """Read all counters."""
 
-    def take_readings(self, now: float) -> list[Reading]:
+    def take_interval_readings(self, now: float) -> list[Reading]:
         """Return the readings since the last call."""
         self.sample(now)
         return self._take_parts(now)
 
     def _take_parts(self, now: float) -> list[Reading]:
-        return [part.take_reading(now) for part in self.parts]
+        return [part.read_energy_since_last_call(now) for part in self.parts]
 
 
 ReadText = Callable[[Path], str | None]
@@ -218,7 +218,7 @@ class UnreadableMeter:
     def sample(self, now: float) -> None:
         """Do nothing."""
 
-    def take_readings(self, now: float) -> list[Reading]:
+    def take_interval_readings(self, now: float) -> list[Reading]:
         """Return one reading that says why nothing was read."""
         return [self._reading]
 
@@ -262,7 +262,7 @@ class Rapl(CounterFilesMeter):
             if counter is None:
                 part.mark_unknown("its counter could not be read")
             else:
-                part.add_counter(counter / MICROJOULES, now)
+                part.add_counter_sample(counter / MICROJOULES, now)
 
 
 def find_rapl(powercap: Path = POWERCAP) -> Rapl | UnreadableMeter | None:
@@ -351,7 +351,7 @@ class PmCounters(CounterFilesMeter):
             elif counter is None:
                 part.mark_unknown("its counter could not be read")
             else:
-                part.add_counter(*counter, now)
+                part.add_counter_sample(*counter, now)
 
 
 def find_pm_counters(folder: Path = PM_COUNTERS, devices: Path = KFD_NODES) -> PmCounters | None:

@@ -2,7 +2,7 @@
 
 A meter runs once per node of a job and writes a JSON line per interval to `provenance/readings`. External meters
 (Slurm, EAR, a power distribution unit) are read afterwards into the same records. Only
-`pipeline/energy/attribution/run_attribution.py` sums joules.
+`pipeline/energy/attribution/job_energy_attribution.py` sums joules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.core.record_store import StoredFile
+from pipeline.core.archived_run_files import StoredFile
 
 MOST_PROBLEMS = 3  # reported for one file
 

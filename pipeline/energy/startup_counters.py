@@ -118,7 +118,7 @@ def keep_startup_sample() -> None:
     _startup_sample = sample_counters()
 
 
-def take_startup_sample() -> CounterSample | None:
+def pop_startup_sample() -> CounterSample | None:
     """Return the sample of this process once; None where there is none."""
     global _startup_sample
     sample, _startup_sample = _startup_sample, None

@@ -21,12 +21,12 @@ from pipeline.evaluate.suites import (
     answer_suites,
     open_finished_tasks,
     prepare_process,
-    write_empty_results,
+    write_failed_cell_results,
     write_results,
 )
 from pipeline.model.huggingface import read_architecture, read_end_token_ids, save_pretrained
 from pipeline.model.networks import initial_state
-from pipeline.pretrain import failed_training_outcome
+from pipeline.pretrain import failed_training_milestone
 
 
 def run(
@@ -55,11 +55,11 @@ def run(
     Raises:
         InputError: as in `evaluate suites`.
     """
-    if settings.untrained_seed is not None and (ended := failed_training_outcome.read_failure(model[0])):
-        return write_empty_results(settings.name, None, ended, results, answers)
+    if settings.untrained_seed is not None and (ended := failed_training_milestone.read_failure(model[0])):
+        return write_failed_cell_results(settings.name, None, ended, results, answers)
     prepare_process(platform, settings.seed, deterministic=settings.deterministic)
     from pipeline.evaluate.lm_eval_model import load_model
-    from pipeline.model.execution_options import is_deterministic
+    from pipeline.model.compilation_and_precision import is_deterministic
 
     if owner and scratch:
         owner.afterwards = partial(remove_path, scratch)

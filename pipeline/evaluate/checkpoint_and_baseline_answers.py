@@ -21,10 +21,10 @@ from pipeline.evaluate.item_results import (
     TaskItem,
     read_item_answers,
 )
-from pipeline.evaluate.score_intervals import ItemStatistics, item_statistics
+from pipeline.evaluate.score_intervals import ItemStatistics, corpus_metric_statistics_by_item
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
 from pipeline.evaluate.text_metrics import READABILITY, UNTESTED
-from pipeline.evaluate.trivial_baseline_tests import SLOR, normalize_log_probabilities, tie_averaged_credit
+from pipeline.evaluate.trivial_baseline_tests import SLOR, normalize_choice_scores_by_length, tie_averaged_credit
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -89,7 +89,7 @@ class BaselineAnswers(NamedTuple):
         if metric == SLOR:
             of_items = zip(items, keys, strict=True)
             values = {
-                key: tie_averaged_credit(item, normalize_log_probabilities(item, SLOR, given[key]))
+                key: tie_averaged_credit(item, normalize_choice_scores_by_length(item, SLOR, given[key]))
                 for item, key in of_items
                 if key in given
             }
@@ -187,7 +187,9 @@ def _score_rule(task: Task, examples: Sequence[dict[str, Any]], written: Sequenc
     aggregations = task.aggregation()
     scores = {metric: float(aggregations[metric](each)) for metric, each in values.items()}
     numbers = {metric: each for metric, each in values.items() if all(isinstance(one, int | float) for one in each)}
-    statistics = {metric: item_statistics(aggregations[metric], each) for metric, each in values.items()}
+    statistics = {
+        metric: corpus_metric_statistics_by_item(aggregations[metric], each) for metric, each in values.items()
+    }
     return RuleScores(
         numbers,
         {metric: value for metric, value in scores.items() if math.isfinite(value)},

@@ -24,7 +24,7 @@ from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
 from pipeline.evaluate.task_file_reader import (
     CARD,
     MIRROR_LIST,
-    format_mirror_arguments,
+    format_mirror_command_arguments,
     list_suite_task_files,
     read_data_set_name,
     read_task_config,
@@ -111,7 +111,7 @@ class MirrorFolders:
                 if folder not in self._problems:
                     self._problems[folder] = find_altered_file(folder, data_set.files if data_set else {})
                 if found := self._problems[folder]:
-                    words = format_mirror_arguments(suite) if suite.folder else task
+                    words = format_mirror_command_arguments(suite) if suite.folder else task
                     raise InputError(f"{found}; run `polder mirror {mirror} {words}` again")
                 revisions |= {name: data_set.revision} if data_set else {}
         return revisions

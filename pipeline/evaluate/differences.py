@@ -37,7 +37,12 @@ from pipeline.evaluate.item_results import BITS, ItemKey
 from pipeline.evaluate.score_intervals import CORPUS_METRICS, corpus_difference_interval, sum_clusters
 from pipeline.evaluate.score_trends import find_trends
 from pipeline.evaluate.settings import DifferencesSettings
-from pipeline.evaluate.trivial_baseline_tests import LEVEL, holm_correction, randomization_p_value, sign_flip_p_value
+from pipeline.evaluate.trivial_baseline_tests import (
+    LEVEL,
+    holm_correction,
+    paired_randomization_p_value,
+    sign_flip_p_value,
+)
 
 POWER = 0.8
 NORMAL_REACH = float(ndtri(1 - LEVEL / 2))  # of an interval, in standard errors
@@ -186,7 +191,7 @@ def compare_corpus_metrics(one: EvaluatedCheckpoint, other: EvaluatedCheckpoint)
                 "high": high,
                 "simulated_coverage": simulated_coverage("corpus-level", effective_sample_size(first_KS[:, kind.size])),
                 "detectable_difference": detectable_from_interval(low, high),
-                "p_value": randomization_p_value(first_KS, second_KS, kind, two_sided=True),
+                "p_value": paired_randomization_p_value(first_KS, second_KS, kind, two_sided=True),
             }
 
 

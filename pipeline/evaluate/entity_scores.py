@@ -33,7 +33,7 @@ def serialize_entities(tokens: Sequence[str], tags: Sequence[Any], names: Names)
     return json.dumps(found, ensure_ascii=False)
 
 
-def tag_tokens(text: str, tokens: Sequence[str], names: Names) -> list[str]:
+def tags_from_json_answer(text: str, tokens: Sequence[str], names: Names) -> list[str]:
     """Return the tags of tokens by the first JSON object in a text, as EuroEval marks them; without one, all are `o`.
 
     The first word of an entity marks each token that contains it, each further word those that follow such a token.
@@ -80,6 +80,6 @@ def count_entities(text: str, fields: Mapping[str, Any], names: Names, without: 
     Args:
         fields: the item, with its `tokens` and their `labels`.
     """
-    written = find_entities(tag_tokens(text, fields["tokens"], names), without)
+    written = find_entities(tags_from_json_answer(text, fields["tokens"], names), without)
     real = find_entities(fields["labels"], without)
     return len(written & real), len(written), len(real)

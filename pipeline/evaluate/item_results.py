@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.evaluate.request_tokenizer import move_trailing_space
-from pipeline.evaluate.score_intervals import ItemStatistics, is_binary_metric, item_statistics
+from pipeline.evaluate.score_intervals import ItemStatistics, corpus_metric_statistics_by_item, is_binary_metric
 from pipeline.evaluate.text_metrics import GRADED
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def join_metric_name(metric: str, kind: str) -> str:
     return metric if kind == "none" else f"{metric},{kind}"
 
 
-def read_item_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
+def read_metadata_named_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
     """Return the field of a line of data that the task's metadata names, such as `cluster` or `parts`.
 
     Raises:
@@ -128,7 +128,7 @@ def read_item_field(task: Task, kind: str, doc: dict[str, Any]) -> str | None:
     return str(doc[field])
 
 
-def read_ideal_choice_share(task: Task) -> float | None:
+def read_target_first_choice_share(task: Task) -> float | None:
     """Return the share of first choices that a task aims at; None for a task with right answers.
 
     Raises:
@@ -162,7 +162,7 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
     Raises:
         InputError: the data lack a field that the task's metadata names; a metric has the name of a column.
     """
-    has_right_answers = read_ideal_choice_share(task) is None
+    has_right_answers = read_target_first_choice_share(task) is None
     correct: dict[int, dict[str, bool]] = {}
     graded: dict[int, dict[str, float]] = {}
     statistics: dict[int, dict[str, ItemStatistics]] = {}
@@ -177,7 +177,9 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
         elif has_right_answers and is_binary_metric([*values.values()]):
             for number, value in values.items():
                 correct.setdefault(number, {})[name] = bool(value)
-        elif added := item_statistics(task.aggregation().get(name.partition(",")[0]), [*values.values()]):
+        elif added := corpus_metric_statistics_by_item(
+            task.aggregation().get(name.partition(",")[0]), [*values.values()]
+        ):
             for number, one in zip(values, added, strict=True):
                 statistics.setdefault(number, {})[name] = one
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
@@ -202,8 +204,8 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
             log_probabilities,
             correct.get(number, {}),
             None if written is None else str(written),
-            read_item_field(task, "cluster", doc),
-            read_item_field(task, "parts", doc),
+            read_metadata_named_field(task, "cluster", doc),
+            read_metadata_named_field(task, "parts", doc),
             graded=graded.get(number, {}),
             statistics=statistics.get(number, {}),
         )

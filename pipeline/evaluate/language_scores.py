@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from pipeline.evaluate.differences import detectable_from_interval
-from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
+from pipeline.evaluate.trivial_baseline_tests import has_mostly_truncated_prompts
 
 
 class LanguageScore(NamedTuple):
@@ -20,7 +20,7 @@ class LanguageScore(NamedTuple):
 
     Attributes:
         low, high: the ends of its 95 % interval over other items of the same tasks; None if a task has none.
-        detectable: see `detectable_score_difference`, in points.
+        detectable: see `detectable_difference_between_models`, in points.
         tasks: the number of tasks that are counted.
         tested, better: of these, the tasks that are compared with baselines and that are better than each.
     """
@@ -44,7 +44,7 @@ class SeedScatter(NamedTuple):
     seeds: int
 
 
-def detectable_score_difference(low: float | None, high: float | None) -> float | None:
+def detectable_difference_between_models(low: float | None, high: float | None) -> float | None:
     """Return the smallest difference of two models that as many items detect in 80 of 100 cases, from an interval.
 
     At 5 %, two-sided, for one comparison. The variance is that of two independent scores with the interval's width, so
@@ -64,7 +64,7 @@ def is_counted(task: dict[str, Any]) -> bool:
     """
     chance = task["chance_level"]
     is_share = chance is not None and chance < 1 and task["higher_is_better"] and task.get("aim") is None
-    return bool(is_share and task["value"] is not None and not is_mostly_truncated(task))
+    return bool(is_share and task["value"] is not None and not has_mostly_truncated_prompts(task))
 
 
 def aggregate_by_language(tasks: Sequence[dict[str, Any]]) -> list[LanguageScore]:
@@ -97,7 +97,7 @@ def _aggregate(language: str, tasks: Sequence[dict[str, Any]]) -> LanguageScore:
         low = mean - math.hypot(*(below for below, _ in sides.values()))
         high = mean + math.hypot(*(above for _, above in sides.values()))
     verdicts = [task["verdict"] for task in tasks if task["verdict"] is not None]
-    detectable = detectable_score_difference(low, high)
+    detectable = detectable_difference_between_models(low, high)
     return LanguageScore(language, mean, low, high, detectable, len(tasks), len(verdicts), verdicts.count("better"))
 
 

@@ -197,22 +197,24 @@ class LmEvalModel(HFLM):  # type: ignore[misc]
             if length + normalize_gen_kwargs(how, self.max_gen_toks)["max_gen_toks"] > self.max_length:
                 self.truncated.add((prompt, None))
 
-        def key(number: int) -> tuple[str, int, str]:
+        def batching_sort_key(number: int) -> tuple[str, int, str]:
             prompt, how = requests[number].args
             return repr(sorted(how.items())), -lengths[number], prompt
 
         chunks: list[list[int]] = []
-        for _, of_kind in groupby(sorted(range(len(requests)), key=key), key=lambda number: key(number)[0]):
+        for _, of_kind in groupby(
+            sorted(range(len(requests)), key=batching_sort_key), key=lambda number: batching_sort_key(number)[0]
+        ):
             numbers = [*of_kind]
             chunks += [numbers[start : start + self.batch_size] for start in range(0, len(numbers), self.batch_size)]
         generate = super().generate_until
 
-        def write(chunk: list[int]) -> list[str]:
+        def generate_chunk(chunk: list[int]) -> list[str]:
             # With sampling, any process draws the same, whatever the batch before.
             torch.manual_seed(int(hash_prompts([[self.seed], [requests[number].args for number in chunk]])[:8], 16))
             return cast(list[str], generate([requests[number] for number in chunk]))
 
-        written = self._distribute(chunks, write)
+        written = self._distribute(chunks, generate_chunk)
         of_number: dict[int, str] = {}
         for chunk, texts in zip(chunks, written, strict=True):
             of_number.update(zip(chunk, texts, strict=True))

@@ -21,7 +21,7 @@ from pipeline.evaluate.item_results import (
     TaskItem,
     collect_items,
     collect_metric_values,
-    read_ideal_choice_share,
+    read_target_first_choice_share,
 )
 from pipeline.evaluate.score_intervals import (
     ADDITIVE_AGGREGATIONS,
@@ -43,8 +43,8 @@ from pipeline.evaluate.trivial_baseline_tests import (
     compare_corpus_metric_with_baselines,
     compare_with_baselines,
     find_model_constant_answer,
-    is_mostly_truncated,
-    normalize_log_probabilities,
+    has_mostly_truncated_prompts,
+    normalize_choice_scores_by_length,
 )
 from pipeline.tokens.ngram_models import NgramModels, ScoredTokens
 
@@ -94,7 +94,7 @@ def run_lm_eval(
         for key, values in collected:
             metric, _, kind = key.partition(",")
             of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
-            aim = read_ideal_choice_share(tasks[name]) if is_binary_metric([*values.values()]) else None
+            aim = read_target_first_choice_share(tasks[name]) if is_binary_metric([*values.values()]) else None
             aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, UNBOUNDED)
             is_better = found["higher_is_better"][name][metric]
             rows.append(
@@ -165,7 +165,7 @@ def _score_with_interval(
     if not math.isfinite(value):
         return {**ScoreInterval(0.0)._asdict(), "value": None, "clusters": None, "parts": [], **examples}
 
-    def between(some: Sequence[TaskItem]) -> ScoreInterval:
+    def compute_interval_of_items(some: Sequence[TaskItem]) -> ScoreInterval:
         clusters = [item.number if item.cluster is None else item.cluster for item in some]
         statistics = [item.statistics[metric] for item in some if metric in item.statistics]
         return score_interval([values[item.number] for item in some], clusters, mean, value, bounds, statistics)
@@ -175,14 +175,15 @@ def _score_with_interval(
         for item in items:
             if item.part is not None:
                 parts.setdefault(item.part, []).append(item)
-    whole = between(items)
+    whole = compute_interval_of_items(items)
     return {
         **whole._asdict(),
         "value": value,
         "clusters": len({item.cluster for item in known}) if items[0].cluster is not None else None,
         **examples,
         "parts": [
-            {"part": part, "examples": len(parts[part]), **between(parts[part])._asdict()} for part in sorted(parts)
+            {"part": part, "examples": len(parts[part]), **compute_interval_of_items(parts[part])._asdict()}
+            for part in sorted(parts)
         ],
     }
 
@@ -206,7 +207,7 @@ def _slor_row(one: MeasuredTask) -> dict[str, Any] | None:
     if not one.items or not one.rows or any(contexts) or not all(item.right for item in one.items):
         return None
     for item in one.items:
-        scores = normalize_log_probabilities(item, SLOR, item.log_probabilities)
+        scores = normalize_choice_scores_by_length(item, SLOR, item.log_probabilities)
         item.correct[SLOR] = scores.index(max(scores)) in item.right
     values = {item.number: item.correct[SLOR] for item in one.items}
     count, value = len(values), sum(values.values()) / len(values)
@@ -254,7 +255,7 @@ def add_baselines(
     ]
     words = NgramModels(index, (scored for of_task in tokens for choices in of_task.values() for scored in choices))
 
-    def add(
+    def add_baseline_comparisons(
         one: MeasuredTask, own: Mapping[int, Sequence[ScoredTokens]], of_task: dict[int, Sequence[ScoredTokens]]
     ) -> None:
         for place, item in enumerate(one.items):
@@ -305,13 +306,13 @@ def add_baselines(
     for one, own, of_task in zip([*measured], asked, tokens, strict=True):
         try:
             with blame_task(one.task, "comparing it with baselines"):
-                add(one, own, of_task)
+                add_baseline_comparisons(one, own, of_task)
         except InputError as error:
             measured.remove(one)
             failed.append(failed_task_entry(one.suite, one.task, error))
     rows = [row for one in measured for row in one.rows]
     for row in rows:
-        if is_mostly_truncated(row):  # the truncated prompts are another task
+        if has_mostly_truncated_prompts(row):  # the truncated prompts are another task
             row["p_value"] = None
     add_verdicts(rows)
     return failed

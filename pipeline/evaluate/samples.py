@@ -17,8 +17,8 @@ import numpy as np
 from pipeline.evaluate.export_check import load_checked_generator
 from pipeline.evaluate.memorization import count_letters, measure_memorization
 from pipeline.evaluate.settings import SamplesSettings
-from pipeline.evaluate.text_generator import configure_deterministic_generation
-from pipeline.pretrain import failed_training_outcome
+from pipeline.evaluate.text_generator import enable_offline_deterministic_mode
+from pipeline.pretrain import failed_training_milestone
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
 
@@ -70,11 +70,11 @@ def run(
             document is long enough to measure memorization.
         RuntimeError: Transformers computes other logits than the network that was trained.
     """
-    if ended := failed_training_outcome.read_failure(final):
+    if ended := failed_training_milestone.read_failure(final):
         content = _samples_content(settings, [], []) | {"outcome": ended._asdict()}
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
-    configure_deterministic_generation()
+    enable_offline_deterministic_mode()
     search = TextSearch(index, tokenizer, suffixes)
     generator, checked = load_checked_generator(final, search)
     rows = []
@@ -126,7 +126,7 @@ def _find_copied_parts(search: TextSearch, text: str, settings: SamplesSettings)
         {
             "start": part.start,
             "end": part.end,
-            "occurrences": part.occurrences,
+            "occurrences": part.occurrence_count,
             "documents": search.count_documents(part),
             "first": list(islice(search.documents(part), SHOWN_DOCUMENTS)),
         }

@@ -120,14 +120,14 @@ def build_root(folders: list[str], file_bytes: int) -> None:
     """Replace the file system of this mount namespace by these directories, read-only, and an empty /tmp."""
     os.umask(0o022)
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    others = {fields[0] for fields in list_mounts()}
+    others = {fields[0] for fields in read_mountinfo()}
     mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     os.mkdir(ROOT + TMP)
     mount("tmpfs", ROOT + TMP, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={file_bytes},nr_inodes=1k,mode=1777")
     for path in folders:
         os.makedirs(ROOT + path, exist_ok=True)
         mount(path, ROOT + path, None, MS_BIND | MS_REC)
-    for fields in list_mounts():
+    for fields in read_mountinfo():
         point = fields[4].decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
         if fields[0] not in others and point != ROOT + TMP:
             kept = sum(LOCKED_FLAGS.get(option, 0) for option in fields[5].decode().split(","))
@@ -137,7 +137,7 @@ def build_root(folders: list[str], file_bytes: int) -> None:
     call("umount2", b".", MNT_DETACH)  # the old root, which is mounted over the new one
 
 
-def list_mounts() -> list[list[bytes]]:
+def read_mountinfo() -> list[list[bytes]]:
     """Return the fields of the mounts of this namespace (proc_pid_mountinfo(5)), oldest first."""
     with open("/proc/self/mountinfo", "rb") as file:
         return [line.split() for line in file]

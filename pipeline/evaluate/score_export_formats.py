@@ -17,7 +17,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
-from pipeline.core.package_records import read_environment
+from pipeline.core.shared_environment_files import read_environment
 from pipeline.evaluate.text_metrics import OWN_METRICS
 
 Json = dict[str, Any]

@@ -119,7 +119,7 @@ def score_interval(
         )
     if count < 2:
         return ScoreInterval(value)
-    statistics = statistics or item_statistics(aggregation, values)
+    statistics = statistics or corpus_metric_statistics_by_item(aggregation, values)
     if statistics:
         metric, sum_KS = CORPUS_METRICS[statistics[0].aggregation], sum_clusters(statistics, cluster_I)
         score = ConfidenceInterval(float(metric.score(sum_KS.sum(axis=0))), *corpus_metric_interval(metric, sum_KS))
@@ -224,7 +224,7 @@ def matthews_correlation(sum_XS: Floats) -> Floats:
 def _sacrebleu_statistics(name: str, **settings: Any) -> Callable[[Sequence[Any]], Floats]:
     """Return a function that computes a sacreBLEU metric's statistics of pairs of references and text."""
 
-    def of_items(pairs: Sequence[Any]) -> Floats:
+    def extract_sacrebleu_statistics(pairs: Sequence[Any]) -> Floats:
         import sacrebleu
         from lm_eval.api.metrics import _sacreformat
 
@@ -232,7 +232,7 @@ def _sacrebleu_statistics(name: str, **settings: Any) -> Callable[[Sequence[Any]
         metric = getattr(sacrebleu, name)(**settings)
         return np.array(metric._extract_corpus_statistics(texts, references), dtype=np.float64)
 
-    return of_items
+    return extract_sacrebleu_statistics
 
 
 def _binary_class_statistics(pairs: Sequence[Any]) -> Floats:
@@ -269,7 +269,7 @@ CORPUS_METRICS = {
 """By the names of the functions of lm-eval, and of `register_aggregations`."""
 
 
-def item_statistics(aggregation: Aggregation, values: Sequence[Any]) -> list[ItemStatistics] | None:
+def corpus_metric_statistics_by_item(aggregation: Aggregation, values: Sequence[Any]) -> list[ItemStatistics] | None:
     """Return the statistics of each item; None for a metric that has none.
 
     None, too, if the statistics do not reproduce lm-eval's metric, such as with more than two classes.

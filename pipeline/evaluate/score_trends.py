@@ -51,7 +51,7 @@ def rank_trend(merits_C: Floats) -> RankTrend:
     return RankTrend(float(found.statistic), float(as_good.mean()))
 
 
-def answer_noise(merits_GC: Floats, units_G: Floats) -> float:
+def answer_instability_noise(merits_GC: Floats, units_G: Floats) -> float:
     """Return the standard deviation of a score with fixed items, by the instability of the answers.
 
     Of n items (or groups of them) i and K checkpoints c, with y the merit, u the units, and s_c = Σ y_ic / Σ u_i:
@@ -82,9 +82,9 @@ def step_noise(steps_C: Floats, scores_C: Floats) -> float:
 def measure_trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> dict[str, Any]:
     """Return signal, noise and growth of the score of one task over the checkpoints of a model.
 
-    Signal is the largest less the smallest score; noise is the larger one of `answer_noise` and `step_noise`. Heineman
-    et al. also divide a range by a deviation, over models and over the last checkpoints, which are too few here. For
-    pure noise the ratio is about 1 to 2.
+    Signal is the largest less the smallest score; noise is the larger one of `answer_instability_noise` and
+    `step_noise`. Heineman et al. also divide a range by a deviation, over models and over the last checkpoints, which
+    are too few here. For pure noise the ratio is about 1 to 2.
 
     The one-sided p-value is that of a sign-flip test over groups of items: the growth of each is the sum of its merits
     weighted by the centered index of the checkpoint, and without an effect of training both signs are equally likely.
@@ -96,7 +96,7 @@ def measure_trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> d
     """
     count = len(steps)
     scores_C = merits_GC.sum(axis=0) / units_G.sum()
-    of_items = answer_noise(merits_GC, units_G)
+    of_items = answer_instability_noise(merits_GC, units_G)
     of_steps = step_noise(np.array(steps, dtype=np.float64), scores_C)
     noise, signal = max(of_items, of_steps), float(np.ptp(scores_C))
     found, grown_G = rank_trend(scores_C), merits_GC @ (np.arange(count) - (count - 1) / 2)

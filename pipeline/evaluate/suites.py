@@ -28,9 +28,9 @@ from pipeline.evaluate.settings import RequestSettings, SuiteSettings, SuitesSet
 from pipeline.evaluate.task_failures import (
     ProcessFailure,
     SharedFailure,
-    blame_items,
     blame_task,
     gather_values_across_processes,
+    wrap_scoring_with_item_errors,
 )
 from pipeline.evaluate.task_loader import (
     TaskSource,
@@ -40,8 +40,8 @@ from pipeline.evaluate.task_loader import (
     sample_items,
     too_long_entry,
 )
-from pipeline.evaluate.task_protocol import describe_protocol
-from pipeline.pretrain import failed_training_outcome
+from pipeline.evaluate.task_protocol_hash import describe_protocol
+from pipeline.pretrain import failed_training_milestone
 from pipeline.pretrain.processes.launch_command import (
     build_command,
     count_processes,
@@ -99,8 +99,8 @@ def run(
         InputError: for an unknown task, data that are missing, malformed or not as listed, or a model that does not
             load.
     """
-    if ended := failed_training_outcome.read_failure(milestone):
-        return write_empty_results(settings.model, settings.step, ended, results, answers)
+    if ended := failed_training_milestone.read_failure(milestone):
+        return write_failed_cell_results(settings.model, settings.step, ended, results, answers)
     given: dict[str, Any] = {"milestone": milestone, "tasks": tasks, "index": index, "baselines": baselines}
     given |= {"results": results, "answers": answers, "scratch": scratch}
     if owner and scratch:
@@ -132,7 +132,7 @@ def evaluate_checkpoint(
 ) -> dict[str, Any]:
     """Evaluate in this process; the first of several processes writes the files."""
     from pipeline.evaluate.lm_eval_model import load_model
-    from pipeline.model.execution_options import is_deterministic
+    from pipeline.model.compilation_and_precision import is_deterministic
 
     others = read_baseline_answers(baselines)
     model = load_model(milestone / layout.CHECKPOINT_MODEL, settings.batch_size, device)
@@ -165,7 +165,7 @@ def prepare_process(platform: str | None, seed: int, *, deterministic: bool) -> 
     import datasets
     import torch
 
-    from pipeline.model.execution_options import set_determinism
+    from pipeline.model.compilation_and_precision import set_determinism
 
     set_platform_variables(platform)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
@@ -326,7 +326,7 @@ def _answer_task(
     drawn = sample_items(model, suite, name, task, seed)
     if not drawn.examples:
         return SuiteAnswers([], [too_long_entry(model, suite.name, name, drawn)], {})
-    blame_items(name, task, drawn.examples)
+    wrap_scoring_with_item_errors(name, task, drawn.examples)
     protocol = describe_protocol(task, drawn.examples, seed)
     (measured,) = run_lm_eval(model, suite, {name: task}, {name: drawn.examples}, seed)
     for row in measured.rows:
@@ -341,8 +341,8 @@ def _answer_task(
     return decode_answers(encode_answers(SuiteAnswers([measured], [], {})))
 
 
-def write_empty_results(
-    model: str, step: int | None, ended: failed_training_outcome.TrainingFailure, results: Path, answers: Path
+def write_failed_cell_results(
+    model: str, step: int | None, ended: failed_training_milestone.TrainingFailure, results: Path, answers: Path
 ) -> dict[str, int]:
     """Write empty results of a cell that did not reach its end, with the reason."""
     write_items(answers, [])

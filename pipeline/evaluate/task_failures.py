@@ -95,7 +95,7 @@ def blame_task(task: str, action: str, item: int | None = None) -> Iterator[None
         ) from error
 
 
-def blame_items(name: str, task: Task, examples: Sequence[int]) -> None:
+def wrap_scoring_with_item_errors(name: str, task: Task, examples: Sequence[int]) -> None:
     """Make a task's scoring name the example at which it raises; lm-eval scores them in order, once per filter."""
     score, numbers = task.process_results, cycle(examples)
 

@@ -210,7 +210,7 @@ def _list_text_files(suite: Suite) -> list[tuple[str, Path]]:
     return found
 
 
-def format_mirror_arguments(suite: Suite | SuiteSettings) -> str:
+def format_mirror_command_arguments(suite: Suite | SuiteSettings) -> str:
     """Return the words of `polder mirror` that name the data sets of a suite of task files."""
     known = next((name for name, one in KNOWN_SUITES.items() if one.folder == suite.folder), None)
     return known or "--configuration CONFIG"
@@ -238,7 +238,7 @@ def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) ->
         if suite.data is None or not (mirror / data_set / CARD).is_file():
             raise InputError(
                 f"suite {suite.name}: {task} reads {data_set}, and there is no {mirror / data_set / CARD}; "
-                f"copy it with `polder mirror {suite.data or 'FOLDER'} {format_mirror_arguments(suite)}`"
+                f"copy it with `polder mirror {suite.data or 'FOLDER'} {format_mirror_command_arguments(suite)}`"
             )
         listed = [path for path in [mirror / MIRROR_LIST] if path.is_file()]
         return listed + sorted(path for path in (mirror / data_set).rglob("*") if path.is_file())

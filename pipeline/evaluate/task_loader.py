@@ -18,7 +18,7 @@ from pipeline.evaluate.checkpoint_and_baseline_answers import render_rule_answer
 from pipeline.evaluate.dataset_mirror import find_data_sets, list_group_members, load_lm_eval_task_index
 from pipeline.evaluate.entity_scores import serialize_entities
 from pipeline.evaluate.fewshot_draws import choose_examples
-from pipeline.evaluate.item_results import read_ideal_choice_share, read_item_field
+from pipeline.evaluate.item_results import read_metadata_named_field, read_target_first_choice_share
 from pipeline.evaluate.settings import SuiteSettings
 from pipeline.evaluate.task_failures import blame_task
 from pipeline.evaluate.task_file_reader import (
@@ -99,7 +99,7 @@ def find_task_sources(suite: SuiteSettings, given: Sequence[Path], scratch: Path
         if name in sources:
             raise InputError(f"task file {path}: another file of the suite {suite.name} is named {name}; rename one")
         load = partial(load_file_task, path, configuration, given, scratch)
-        own_files = partial(list_task_files, path, configuration, given)
+        own_files = partial(list_files_of_task, path, configuration, given)
         sources[name] = TaskSource(name, own_files, load, data_sets=partial(_find_data_sets, configuration))
     return [*sources.values()]
 
@@ -158,7 +158,7 @@ def _link_mirrors(given: Sequence[Path], scratch: Path) -> Path:
     return hub
 
 
-def list_task_files(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
+def list_files_of_task(path: Path, configuration: dict[str, Any], given: Sequence[Path]) -> list[Path]:
     """Return the files of a task: its own, included files, and data.
 
     Raises:
@@ -332,12 +332,12 @@ def check_items(task: Task, drawn: Sequence[int]) -> None:
     Raises:
         InputError: the answer of one is none of its choices, or the task's metadata do not fit.
     """
-    read_ideal_choice_share(task)
+    read_target_first_choice_share(task)
     render_rule_answers(task, [task.eval_docs[index] for index in drawn])
     for index in drawn:
         example = task.eval_docs[index]
         for kind in ("cluster", "parts"):
-            read_item_field(task, kind, example)
+            read_metadata_named_field(task, kind, example)
         with blame_task(task.config.task, "rendering it", index):
             task.doc_to_text(example)
             target = task.doc_to_target(example)

@@ -11,7 +11,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.request_tokenizer import RequestTokenizer
 
 
-def configure_deterministic_generation() -> None:
+def enable_offline_deterministic_mode() -> None:
     """Make the libraries of this process work offline and deterministically; call it before they are imported."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     import torch

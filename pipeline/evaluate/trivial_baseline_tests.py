@@ -39,14 +39,14 @@ def majority_credits(items: Sequence[TaskItem]) -> Floats:
     """Return the credits of always answering the text that is right most often among the other items."""
     often = Counter(normalize_nfc(item.choices[number]) for item in items for number in item.right)
 
-    def scores(item: TaskItem) -> list[float]:
+    def score_by_answer_frequency(item: TaskItem) -> list[float]:
         own = {normalize_nfc(item.choices[number]) for number in item.right}
         return [often[choice] - (choice in own) for choice in map(normalize_nfc, item.choices)]
 
-    return np.array([tie_averaged_credit(item, scores(item)) for item in items])
+    return np.array([tie_averaged_credit(item, score_by_answer_frequency(item)) for item in items])
 
 
-def normalize_log_probabilities(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
+def normalize_choice_scores_by_length(item: TaskItem, metric: str, scores: Sequence[float]) -> list[float]:
     """Normalize the log-probabilities of the choices as a metric does.
 
     `acc_norm` divides by the characters. `acc_slor` subtracts the unigram log-probability and divides by the number of
@@ -89,7 +89,10 @@ def baseline_credits(
         }
         for name, model in models.items():
             found[name] = np.array(
-                [tie_averaged_credit(item, normalize_log_probabilities(item, metric, model(item))) for item in items]
+                [
+                    tie_averaged_credit(item, normalize_choice_scores_by_length(item, metric, model(item)))
+                    for item in items
+                ]
             )
     return found | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
 
@@ -116,7 +119,9 @@ def sign_flip_p_value(right: Floats, credits: Floats) -> float:
     return _permutation_p_value(len(differing), lambda signs_RK: signs_RK @ differing)
 
 
-def randomization_p_value(own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *, two_sided: bool = False) -> float:
+def paired_randomization_p_value(
+    own_KS: Floats, other_KS: Floats, metric: CorpusMetric, *, two_sided: bool = False
+) -> float:
     """Return the p-value of a difference of a corpus-level metric by approximate randomization.
 
     As in sacreBLEU (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989), but items of a cluster are
@@ -151,7 +156,7 @@ def _permutation_p_value(units: int, permuted_leads: Callable[[NDArray[np.int8]]
     """
     random, lead = np.random.default_rng(0), float(permuted_leads(np.ones((1, units), dtype=np.int8))[0])
 
-    def reached(flips: int) -> int:
+    def count_extreme_permutations(flips: int) -> int:
         """Count the permutations with at least the observed lead."""
         found = 0
         for rounds in np.array_split(np.arange(flips), max(1, flips * units // 10**7)):
@@ -159,9 +164,12 @@ def _permutation_p_value(units: int, permuted_leads: Callable[[NDArray[np.int8]]
             found += int((permuted_leads(signs_RK) >= lead - TIE_TOLERANCE).sum())
         return found
 
-    flips, at_least = PERMUTATIONS, reached(PERMUTATIONS)
+    flips, at_least = PERMUTATIONS, count_extreme_permutations(PERMUTATIONS)
     if at_least < FEW_EXTREMES:  # or no lead could be real among hundreds of comparisons
-        flips, at_least = flips + MORE_FACTOR * PERMUTATIONS, at_least + reached(MORE_FACTOR * PERMUTATIONS)
+        flips, at_least = (
+            flips + MORE_FACTOR * PERMUTATIONS,
+            at_least + count_extreme_permutations(MORE_FACTOR * PERMUTATIONS),
+        )
     return (1 + at_least) / (1 + flips)
 
 
@@ -221,7 +229,7 @@ def compare_corpus_metric_with_baselines(
             continue
         own_KS, other_KS = sum_clusters(own, cluster_I), sum_clusters(of_items, cluster_I)
         values[name] = float(kind.score(other_KS.sum(axis=0)))
-        p_values[name] = randomization_p_value(own_KS, other_KS, kind)
+        p_values[name] = paired_randomization_p_value(own_KS, other_KS, kind)
     if not values:
         return {}
     direction = 1 if kind.higher_is_better else -1
@@ -268,7 +276,7 @@ def find_model_constant_answer(items: Sequence[TaskItem]) -> str | None:
     return None if never_wrong else answer
 
 
-def is_mostly_truncated(row: dict[str, Any]) -> bool:
+def has_mostly_truncated_prompts(row: dict[str, Any]) -> bool:
     """Return whether more than half of the examples of a score had a truncated prompt."""
     return bool(2 * row.get("examples_truncated", 0) > row["examples"] + row.get("examples_without_value", 0))
 

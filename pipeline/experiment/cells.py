@@ -164,7 +164,7 @@ def _match_training_cost(model: Model, base: Model, equal: str, place: CellConte
             f"device_power_watts, and {known.name} does not: choose another platform, or equal flops"
         )
 
-    def training_cost(one: Model, steps: int) -> int:
+    def count_tokens_or_flops(one: Model, steps: int) -> int:
         """Return the tokens or FLOPs of the first steps."""
         batches = one.training.batch_schedule
         if equal == "tokens":
@@ -172,8 +172,10 @@ def _match_training_cost(model: Model, base: Model, equal: str, place: CellConte
         return training_flops(one.architecture, place.vocabulary_size(one.tokens), batches, 0, steps)
 
     ramp = model.training.batch_schedule.ramp_steps
-    of_ramp = training_cost(model, ramp)
-    wanted = ramp + (training_cost(base, base.training.steps) - of_ramp) / (training_cost(model, ramp + 1) - of_ramp)
+    of_ramp = count_tokens_or_flops(model, ramp)
+    wanted = ramp + (count_tokens_or_flops(base, base.training.steps) - of_ramp) / (
+        count_tokens_or_flops(model, ramp + 1) - of_ramp
+    )
     steps = max(round(wanted), ramp + 1)
     rounded = steps / wanted - 1
     if abs(rounded) > MOST_ROUNDING:
@@ -195,7 +197,9 @@ def explain_platform_misfit(model: Model, place: CellContext) -> str | None:
     training, architecture = model.training, model.architecture
     vocabulary_size = place.vocabulary_size(model.tokens)
     try:
-        process_layout.check_layout(training, architecture, vocabulary_size, place.processes, place.per_node)
+        process_layout.check_mesh_divides_model(
+            training, architecture, vocabulary_size, place.processes, place.per_node
+        )
     except InputError as error:
         return str(error)
     sizes = process_layout.make_layout(training, place.processes, place.per_node)

@@ -17,7 +17,7 @@ from pipeline.core.batch_schedule import BatchSchedule, median_step_seconds
 from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record
-from pipeline.experiment.run_overview import RunSummary, find_last_segments, find_runs, run_folder
+from pipeline.experiment.run_overview import RunSummary, find_last_segments, find_runs_in_folder, run_folder
 
 VARIED_KEYS = {
     "batch_size",
@@ -68,7 +68,7 @@ def read_measurements(results: Path) -> Iterator[ScalingMeasurement]:
     Raises:
         InputError: there is no run.
     """
-    for name, run in find_runs(results).items():
+    for name, run in find_runs_in_folder(results).items():
         folder = run_folder(results, name)
         for model, record in find_last_segments(folder).items():
             metrics = layout.METRICS.path(folder, model=model)

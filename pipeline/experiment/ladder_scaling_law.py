@@ -15,8 +15,8 @@ from typing import NamedTuple
 from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record
-from pipeline.core.settings import merge_operation_settings
-from pipeline.experiment.run_overview import find_last_segments, find_runs, run_folder
+from pipeline.core.settings import merge_result_and_nonresult_settings
+from pipeline.experiment.run_overview import find_last_segments, find_runs_in_folder, run_folder
 from pipeline.experiment.scaling_fit import PARAMETERS, LossPrediction, ScalingFit, ScalingPoint, fit_scaling_law
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import parameter_count
@@ -60,7 +60,7 @@ def find_rungs(results: Path) -> tuple[list[Rung], list[str]]:
         InputError: there is no run, or models that are no cells were validated on different tokens.
     """
     rungs, left_out = [], []
-    for name, run in find_runs(results).items():
+    for name, run in find_runs_in_folder(results).items():
         for model, record in find_last_segments(run_folder(results, name)).items():
             try:
                 rungs.append(_read_rung(f"{name}/{model}", model, record, run.figures))
@@ -153,7 +153,7 @@ def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, Repo
         index_sha256=index.sha256,
         variant=json.dumps([record.settings["architecture"], record.settings["training"]], sort_keys=True),
         seed=record.settings.get("seed"),
-        is_cell=bool(merge_operation_settings(record.settings, record.operation).get("records_outcome")),
+        is_cell=bool(merge_result_and_nonresult_settings(record.settings, record.operation).get("records_outcome")),
     )
 
 

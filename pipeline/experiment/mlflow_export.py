@@ -177,7 +177,7 @@ def _mlflow_key(name: str) -> str:
     return f"{shown}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def prepare_mlflow() -> None:
+def import_mlflow_without_telemetry() -> None:
     """Import MLflow without telemetry and with file stores.
 
     Raises:
@@ -194,7 +194,7 @@ def write_models(store: Path, name: str, models: Sequence[LoggedModel]) -> int:
     """Write the models of a run into the experiment of that name; return the number of new or changed ones.
 
     A model is identified by its folder and name, and written again only if it has changed; its old version is deleted,
-    as is an incomplete one of a killed call. Call `prepare_mlflow` before.
+    as is an incomplete one of a killed call. Call `import_mlflow_without_telemetry` before.
 
     Raises:
         InputError: MLflow cannot write there.

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.display_text import align_columns, escape_to_one_line, pluralize, truncate_text
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import SEGMENT_STEP, Record, load_records
-from pipeline.core.record_store import FileStore
-from pipeline.energy.energy_accounting_reader import JOULE, EnergyUnit, choose_energy_unit
-from pipeline.job.run_snapshot import read_newest_snapshot
+from pipeline.energy.run_energy_report_reader import JOULE, EnergyUnit, choose_energy_unit
+from pipeline.job.invocation_snapshots import read_newest_snapshot
 from pipeline.provenance.content_differences import flatten_json
 from pipeline.provenance.trace import ReportFigure, read_figures
 
@@ -48,7 +48,7 @@ class RunSummary(NamedTuple):
     state: str
 
 
-def find_runs(results: Path) -> dict[str, RunSummary]:
+def find_runs_in_folder(results: Path) -> dict[str, RunSummary]:
     """Find the runs below a folder, or the run that it is, by their path within it.
 
     Raises:
@@ -66,7 +66,7 @@ def find_runs(results: Path) -> dict[str, RunSummary]:
 
 
 def run_folder(results: Path, name: str) -> Path:
-    """Return the folder of a run that `find_runs` names."""
+    """Return the folder of a run that `find_runs_in_folder` names."""
     return results if layout.RECORDS.path(results).is_dir() else results / name
 
 

@@ -120,7 +120,7 @@ def _to_final_schema(source: str, documents: Iterable[RawDocument]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=FINAL_SCHEMA).sort_by([("id_hash", "ascending"), ("id", "ascending")])
 
 
-def estimate_corpus_size(listed: SourceUnits) -> CorpusSize | None:
+def estimate_source_size(listed: SourceUnits) -> CorpusSize | None:
     """Estimate the size of a source; None for a data set that is not fetched yet, or without any text.
 
     Raises:

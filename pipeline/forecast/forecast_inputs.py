@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt, Record
-from pipeline.core.record_store import FileStore
-from pipeline.energy.energy_accounting_reader import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
+from pipeline.energy.run_energy_report_reader import AttemptEnergy, EnergyAccounting, read_energy_accounting, sum_energy
 from pipeline.forecast.workload import BYTES, WORKLOADS, RawBytes
 from pipeline.plan.settings import (
     CalibrationRun,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pipeline.config.configuration import Config
-from pipeline.config.item_files import list_count_only_item_files
+from pipeline.config.evaluation_item_paths import list_count_only_item_files
 from pipeline.model.size_and_cost import parameter_count, training_flops
 
 RawBytes = Mapping[str, float]
@@ -92,7 +92,7 @@ def _all_training_flops(config: Config, raw: RawBytes) -> float | None:
 def _baseline_parameters(config: Config, raw: RawBytes) -> float | None:
     """Count a baseline in a folder as a parameter for two of its bytes."""
     sizes = [
-        config.baseline_bytes(name) / 2 if model is None else _count_parameters(config, model)
+        config.baseline_file_sizes(name) / 2 if model is None else _count_parameters(config, model)
         for name, model in config.baselines().items()
     ]
     return sum(sizes) or None

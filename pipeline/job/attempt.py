@@ -26,7 +26,7 @@ from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.core.job_records import Attempt, Record
 from pipeline.core.machine import describe_machine
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree, peak_memory_bytes_of_process_tree
-from pipeline.energy.node_meter import NodeMeter, readings_file
+from pipeline.energy.meter_recorder import NodeMeter, readings_file
 from pipeline.energy.startup_counters import ATTEMPT_VARIABLE, NODE_VARIABLE, READINGS_VARIABLE, node_name
 
 # One question; of the folder that the code runs from anyway git needs no proof that it is this user's.

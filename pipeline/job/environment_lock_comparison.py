@@ -101,7 +101,7 @@ def image_environments(
     )
 
 
-def job_environment(step: str, lock: str) -> Environment:
+def resolve_job_environment(step: str, lock: str) -> Environment:
     """Return the environment in which a job computes; the launcher of a training runs outside of the image.
 
     Raises:
@@ -152,7 +152,7 @@ def find_environment_problems(lock: str, platform: str | None, deep: bool) -> It
     """
     own = platform_files.load_platform(platform).get("own_versions", []) if platform else []
     for name in installed.locked_names(lock):
-        one = installed.compare_with_lock(lock, name)
+        one = installed.compare_distribution_with_lock(lock, name)
         if one and (one.installed is None or name not in map(installed.canonical, own)):
             yield one.sentence("the run", lock, platform)
     for name, folder in sorted(installed.metadata_folders().items()) if deep else ():

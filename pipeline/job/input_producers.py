@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import FileEntry, Record, map_producers
-from pipeline.core.record_store import FileStore
 from pipeline.layout import RECORD
 
 

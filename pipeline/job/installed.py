@@ -163,7 +163,7 @@ def _is_locked(version: str, locked: str) -> bool:
     return SpecifierSet(f"=={locked}").contains(version, prereleases=True)
 
 
-def compare_with_lock(lock: str, name: str) -> LockDifference | None:
+def compare_distribution_with_lock(lock: str, name: str) -> LockDifference | None:
     """Return the difference of a distribution from the lock; None if there is none or the lock does not name it."""
     locked, here = locked_version(lock, name), find_distribution(name)
     if locked is None or (here and _is_locked(here.version, locked)):
@@ -194,7 +194,7 @@ def closure(imported: frozenset[str], lock: str) -> Closure:
     return Closure(
         {name: here.version for name in names if (here := found[name])},
         locked,
-        tuple(one for name in names if (one := compare_with_lock(lock, name))),
+        tuple(one for name in names if (one := compare_distribution_with_lock(lock, name))),
     )
 
 

@@ -15,20 +15,20 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path, PurePath
 from types import FrameType
 
+from pipeline.core.archived_run_files import FileStore, file_size
 from pipeline.core.errors import InputError, Stopped
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import settings_digest
 from pipeline.core.job_records import Attempt, BatchFile, BatchRecord, FileReference, Record, UnitRecords, outputs_exist
 from pipeline.core.lock_owner import die_with_parent
 from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_output
-from pipeline.core.record_store import FileStore, file_size
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
-from pipeline.energy.node_meter import share_startup
+from pipeline.energy.meter_recorder import divide_startup_among_jobs
 from pipeline.energy.startup_counters import keep_startup_sample
 from pipeline.job.attempt import RunningAttempt
-from pipeline.job.identical_job_reuse import USER_NAMED_KEYS, index_records
 from pipeline.job.job_execution import Job, expand_paths, list_files
 from pipeline.job.reach import PACKAGE
+from pipeline.job.reuse_under_another_name import USER_NAMED_KEYS, index_records
 from pipeline.layout import ATTEMPT, READINGS, UNIT_RECORDS
 
 SINGLE_THREAD_VARIABLES = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
@@ -56,13 +56,13 @@ def _run_task(work: WorkerTask, problem: Connection, parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     handler = signal.getsignal(signal.SIGTERM)
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def handle_first_sigterm(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # both Slurm and the parent send it
         if callable(handler):
             handler(number, frame)
 
     if callable(handler):
-        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGTERM, handle_first_sigterm)
     # A GPU is shared by all tasks and would be counted once per task.
     os.environ |= {**SINGLE_THREAD_VARIABLES, "CUDA_VISIBLE_DEVICES": ""}
     keep_startup_sample()
@@ -190,7 +190,7 @@ def _execute_jobs(jobs: Sequence[Job]) -> None:
     importlib.import_module(jobs[0].module)  # once, for all of them
     if next(iter(jobs[0].instance)) in USER_NAMED_KEYS:
         index_records(jobs[0].run_directory, jobs[0].name)
-    share_startup(len(jobs))
+    divide_startup_among_jobs(len(jobs))
     RunningAttempt.counted_cpu_seconds = -cpu_seconds_of_process_tree() / len(jobs)
     works = [WorkerTask(f"{job.name} of {job.instance}", _input_bytes(job), job.execute) for job in jobs]
     run_in_parallel(works, processes)

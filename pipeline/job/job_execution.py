@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from pipeline import layout
 from pipeline.core import output_lease
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.attestation_log import load_signing_key
 from pipeline.core.errors import DiskFull, InputError, Superseded
 from pipeline.core.full_disk_errors import disk_full_error, is_disk_full, remove_path, truncate_and_remove
@@ -27,11 +28,10 @@ from pipeline.core.job_command_lines import expand_numbered_path
 from pipeline.core.job_records import FileEntry, Record, ReusedResult, UnitRecords
 from pipeline.core.output_archives import ArchivedOutput, find_output
 from pipeline.core.output_lease import Lease
-from pipeline.core.package_records import write_environment
 from pipeline.core.platform_files import fill_folder_template
-from pipeline.core.record_store import FileStore, StoredFile
-from pipeline.core.settings import Settings, merge_operation_settings
-from pipeline.job import environment_lock_comparison, identical_job_reuse, run_snapshot, versions
+from pipeline.core.settings import Settings, merge_result_and_nonresult_settings
+from pipeline.core.shared_environment_files import write_environment
+from pipeline.job import environment_lock_comparison, invocation_snapshots, reuse_under_another_name, versions
 from pipeline.job.attempt import RunningAttempt, command_line, execution_context
 from pipeline.job.input_producers import find_producers
 
@@ -109,8 +109,8 @@ class Job:
         """Raise InputError if code or environment differ from the plan, or installed packages from the lock."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
-        found = environment_lock_comparison.job_environment(self.name, lock)
-        platform = self.arguments.platform or run_snapshot.planned_platform()
+        found = environment_lock_comparison.resolve_job_environment(self.name, lock)
+        platform = self.arguments.platform or invocation_snapshots.planned_platform_name()
         self.environment_version = found.version
         self.environment = {
             "python": found.python,
@@ -129,7 +129,9 @@ class Job:
                     f"the {what} of {self.name} changed while the job waited ({planned} was planned, {now} is here): "
                     "run snakemake again to plan with the current code and environment"
                 )
-        self.plan = run_snapshot.load_job_plan(self.name, self.code_version, self.environment_version)
+        self.plan = invocation_snapshots.verify_planning_snapshot(
+            self.name, self.code_version, self.environment_version
+        )
 
     def bind_arguments(self) -> tuple[Callable[..., dict[str, Any]], Any, dict[str, Any]]:
         """Return the step's function, its validated settings and its keyword arguments."""
@@ -138,7 +140,9 @@ class Job:
         parameters = inspect.signature(run).parameters
         first = next(iter(parameters))
         try:
-            both = merge_operation_settings(json.loads(self.arguments.settings), json.loads(self.arguments.operation))
+            both = merge_result_and_nonresult_settings(
+                json.loads(self.arguments.settings), json.loads(self.arguments.operation)
+            )
             settings = hints[first].model_validate(both)
         except json.JSONDecodeError as error:
             raise InputError(
@@ -154,7 +158,7 @@ class Job:
             for path in paths:
                 if not wait_until(lambda path=path: self.resolve_input_path(path).exists()):  # type: ignore[misc]
                     raise InputError(f"{self.name}: the input {name} {path} does not exist")
-            self.wait_for_units(paths)
+            self.wait_for_unit_records(paths)
             readable = [*map(self.resolve_input_path, paths)]
             keywords[name] = readable if hints.get(name) == list[Path] else readable[0]
         self.partial = {name: output_lease.temporary_output_path(path) for name, path in self.outputs.items()}
@@ -184,14 +188,14 @@ class Job:
     def resolve_input_path(self, path: Path) -> Path:
         """Return where the step reads an input: an output in an archive is copied to a temporary folder."""
         file = find_output(path)
-        return file.copy_below(self.copies) if isinstance(file, ArchivedOutput) else file
+        return file.copy_into_folder(self.copies) if isinstance(file, ArchivedOutput) else file
 
     @cached_property
     def copies(self) -> Path:
         """The temporary folder with copies of archived inputs, until the job ends."""
         return Path(self.until_end.enter_context(TemporaryDirectory(prefix="polder-")))
 
-    def wait_for_units(self, paths: list[Path]) -> None:
+    def wait_for_unit_records(self, paths: list[Path]) -> None:
         """Wait for the records of units that lists among input files name.
 
         Raises:
@@ -200,14 +204,14 @@ class Job:
 
         missing: list[str] = []
 
-        def are_there() -> bool:
+        def are_unit_records_present() -> bool:
             listed = [record for path in batches for record in UnitRecords.load(path).records]
             store = FileStore(self.run_directory)
             missing[:] = [record.path for record in listed if not _has_content(store.find(record.path), record.sha256)]
             return not missing
 
         batches = [path for path in paths if layout.UNIT_RECORDS.parse(self.recorded_path(path))]
-        if batches and not wait_until(are_there):
+        if batches and not wait_until(are_unit_records_present):
             raise InputError(f"{missing[0]} is not the record that its batch has listed: start snakemake again")
 
     def recorded_path(self, path: Path) -> str:
@@ -291,7 +295,7 @@ class Job:
         if getattr(settings, "keep_removed", False):  # private texts are outside of the results
             return None
         of_job = self.code_version, self.environment_version
-        found = identical_job_reuse.find_reusable_result(
+        found = reuse_under_another_name.find_reusable_result(
             self.record_path, self.instance, settings.result_settings(), of_job, inputs
         )
         if found is None:

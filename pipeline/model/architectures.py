@@ -47,11 +47,11 @@ class Shape:
     """The same for an architecture with experts; in others all parameters are active."""
 
 
-def get_shape(name: str) -> Shape:
+def get_architecture_formulas(name: str) -> Shape:
     found: Shape = import_module(ARCHITECTURES[name]).SHAPE
     return found
 
 
 def list_presets() -> dict[str, str]:
     """Return the name of the architecture of each preset."""
-    return {preset: name for name in ARCHITECTURES for preset in get_shape(name).presets}
+    return {preset: name for name in ARCHITECTURES for preset in get_architecture_formulas(name).presets}

@@ -213,7 +213,7 @@ def save_pretrained(
         folder, shapes, state.__getitem__, rename=rename, largest_file_bytes=largest_file_bytes, run_tasks=run_tasks
     )
 
-    def describe() -> None:
+    def write_config_and_tokenizer_files() -> None:
         special: dict[str, int | list[int]] = {**read_special_token_ids(tokenizer, tokenizer_configuration)}
         own = special.get("eos_token_id")
         if all_ends := [*([own] if isinstance(own, int) and own not in ends else []), *ends]:
@@ -226,7 +226,7 @@ def save_pretrained(
             (folder / f"{name}.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         shutil.copyfile(tokenizer, folder / "tokenizer.json")
 
-    run_tasks([describe])
+    run_tasks([write_config_and_tokenizer_files])
 
 
 def read_architecture(folder: Path) -> tuple[Architecture, int, int]:

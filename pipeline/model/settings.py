@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings, optional_later_field
-from pipeline.model.architectures import get_shape, list_presets
+from pipeline.model.architectures import get_architecture_formulas, list_presets
 
 INITIAL_DEVIATION = 0.02
 
@@ -94,7 +94,7 @@ class Architecture(Settings):
     @classmethod
     def _apply_preset(cls, data: Any) -> Any:
         if isinstance(data, dict) and (name := list_presets().get(str(data.get("preset")))):
-            return {**get_shape(name).presets[data["preset"]], **data}
+            return {**get_architecture_formulas(name).presets[data["preset"]], **data}
         return data
 
     @field_validator("preset")
@@ -133,7 +133,7 @@ class Architecture(Settings):
 
     def _check_experts(self) -> None:
         experts, chosen = self.experts, self.experts_per_token
-        if get_shape(self.name).active_parameter_count is None:
+        if get_architecture_formulas(self.name).active_parameter_count is None:
             if experts or chosen:
                 raise ValueError(
                     f"preset {self.preset} has no experts: remove experts and experts_per_token or take qwen3-moe"

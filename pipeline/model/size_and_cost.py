@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from pipeline.core.batch_schedule import BatchSchedule
-from pipeline.model.architectures import DeviceWork, get_shape
+from pipeline.model.architectures import DeviceWork, get_architecture_formulas
 from pipeline.model.settings import Architecture
 
 
 def parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of trainable parameters; a tied embedding counts once."""
-    return get_shape(architecture.name).parameter_count(architecture, vocabulary_size)
+    return get_architecture_formulas(architecture.name).parameter_count(architecture, vocabulary_size)
 
 
 def active_parameter_count(architecture: Architecture, vocabulary_size: int) -> int:
     """Return the number of parameters that one token uses: with experts those that it visits, otherwise all."""
-    of = get_shape(architecture.name)
+    of = get_architecture_formulas(architecture.name)
     return (of.active_parameter_count or of.parameter_count)(architecture, vocabulary_size)
 
 
@@ -28,7 +28,7 @@ def flops_per_token(
     Args:
         recomputation: count the hardware's operations, which include a second forward pass of every block.
     """
-    count = get_shape(architecture.name).flops_per_token
+    count = get_architecture_formulas(architecture.name).flops_per_token
     return count(architecture, vocabulary_size, sequence_length, recomputation=recomputation)
 
 
@@ -47,7 +47,7 @@ def training_flops(
 
 def activation_bytes(architecture: Architecture, vocabulary_size: int, work: DeviceWork) -> float:
     """Return the peak bytes of activations of one device, without model state."""
-    return get_shape(architecture.name).activation_bytes(architecture, vocabulary_size, work)
+    return get_architecture_formulas(architecture.name).activation_bytes(architecture, vocabulary_size, work)
 
 
 def ulysses_degree(architecture: Architecture, tensor: int, context: int) -> int:

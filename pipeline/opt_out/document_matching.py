@@ -17,7 +17,7 @@ from pipeline.core.url_hosts import domain_suffixes, extract_host
 from pipeline.corpus.documents import OPT_OUT, REMOVED_SCHEMA, read_file_metadata
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.entries import hash_membership_mask
 
 BooleanArray = npt.NDArray[np.bool_]
 
@@ -57,11 +57,11 @@ class OptedOutSignatures:
         matches = np.zeros(len(table), dtype=bool)
         for name in columns:
             found = table[name].to_numpy()
-            matches |= (found != 0) & contains_hashes(self.hashes[name], found)
+            matches |= (found != 0) & hash_membership_mask(self.hashes[name], found)
         return matches
 
 
-def read_removed_copies(paths: Iterable[Path]) -> pa.Table:
+def read_copies_of_reserved_documents(paths: Iterable[Path]) -> pa.Table:
     """Return `id`, `source` and `value`, the id of the reserved document, of what the deduplication removed as such."""
     columns = ["id", "source", "value"]
     nothing = pa.schema([REMOVED_SCHEMA.field(name) for name in columns]).empty_table()
@@ -89,7 +89,7 @@ def union_hashes(parts: list[Keys]) -> Keys:
     return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *parts]))
 
 
-def manifest_opt_out(manifest: dict[str, Any]) -> dict[str, Any]:
+def opt_out_list_from_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the opt-out list in the manifest of a source; without entries where it has none."""
     nothing: dict[str, Any] = {"date": None, "sha256": None, "domains": [], "ids": [], "holders": []}
     return nothing | (manifest.get("opt_out") or {})

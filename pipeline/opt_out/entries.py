@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.url_hosts import domain_suffixes, extract_host
 from pipeline.sources.decompression import DamagedFile, DecompressedChunks
-from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, exact_text_or_none, field_text, get_field
+from pipeline.sources.raw_documents import WITHHELD_ID, FieldNames, field_text, get_field, value_to_text_or_none
 from pipeline.sources.record_formats import read_csv, read_records, split_format
 from pipeline.sources.settings import OPT_OUT_KINDS, EntriesSettings, OptOut
 from pipeline.sources.table_formats import (
@@ -97,7 +97,7 @@ def _read_file_identities(path: Path, name: str, place: str, keys: FieldNames, l
         for number, (original, url) in enumerate(
             read_archive_ids(iter(DecompressedChunks(path, compression)), path), 1
         ):
-            yield RecordIdentity(_record_ids(place, number, exact_text_or_none(original)), url, None)
+            yield RecordIdentity(_record_ids(place, number, value_to_text_or_none(original)), url, None)
     elif kind in ("json", "csv"):
         pieces = iter(DecompressedChunks(path, compression))
         for record in read_csv(pieces, path, limit, None) if kind == "csv" else read_records(path, name, keys, limit):
@@ -111,7 +111,7 @@ def _read_file_identities(path: Path, name: str, place: str, keys: FieldNames, l
         yield RecordIdentity(_record_ids(place, 1, None), None, None)
 
 
-def hash_record_identities(
+def hash_unit_identities(
     source: str, files: Iterable[tuple[str, Path]], keys: FieldNames, limit: int, *, is_part: bool = False
 ) -> HashIndex:
     """Return the sorted hashes of all that an opt-out list can name in the files of a unit, name and path.
@@ -190,7 +190,7 @@ class ListedEntries:
         chosen = {kind: self._matched(kind, entries) for kind in OPT_OUT_KINDS}
         if normalize_nfc(self.holder) in self.opt_out.holders:
             chosen["holders"] = sorted({*chosen["holders"], normalize_nfc(self.holder)})
-        is_there = contains_hashes(entries, self._hosts).tolist()
+        is_there = hash_membership_mask(entries, self._hosts).tolist()
         reservations = [one for one, there in zip(self.opt_out.reservations, is_there, strict=True) if there]
         return self.opt_out.model_copy(update={**chosen, "reservations": reservations})
 
@@ -205,11 +205,11 @@ class ListedEntries:
 
     def _matched(self, kind: str, entries: HashIndex) -> list[str]:
         listed = [np.array(hashes, dtype=np.uint64) for hashes in self._listed[kind]]
-        is_there = np.logical_or.reduce([contains_hashes(entries, hashes) for hashes in listed])
+        is_there = np.logical_or.reduce([hash_membership_mask(entries, hashes) for hashes in listed])
         return [value for value, there in zip(getattr(self.opt_out, kind), is_there.tolist(), strict=True) if there]
 
 
-def contains_hashes(entries: HashIndex, wanted: HashIndex) -> npt.NDArray[np.bool_]:
+def hash_membership_mask(entries: HashIndex, wanted: HashIndex) -> npt.NDArray[np.bool_]:
     """Return for each wanted hash whether it is among the sorted ones."""
     if not len(entries):
         return np.zeros(len(wanted), dtype=bool)
@@ -230,6 +230,6 @@ def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries:
     is_part = any(entry["part"] is not None for entry in listed)
     named = zip((entry["name"] for entry in listed), files, strict=True)
     keys = FieldNames(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
-    found = hash_record_identities(settings.source, named, keys, settings.document_bytes, is_part=is_part)
+    found = hash_unit_identities(settings.source, named, keys, settings.document_bytes, is_part=is_part)
     write_identity_hashes(entries, found)
     return {"files": len(files), "entries": len(found)}

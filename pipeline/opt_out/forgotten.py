@@ -17,12 +17,12 @@ from pipeline.corpus.duplicates.signature_files import Keys
 from pipeline.opt_out.document_matching import (
     OptedOutSignatures,
     hash_ids,
-    manifest_opt_out,
     match_domains,
-    read_removed_copies,
+    opt_out_list_from_manifest,
+    read_copies_of_reserved_documents,
     union_hashes,
 )
-from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.entries import hash_membership_mask
 from pipeline.opt_out.lists import mask_personal_data
 from pipeline.opt_out.settings import ForgottenSettings
 from pipeline.sources.settings import OPT_OUT_KINDS
@@ -78,13 +78,13 @@ def _search_unit(
     table = pq.read_table(final, columns=["id", "url"])
     signed = pq.read_table(signatures, columns=["id", *reserved.hashes])
     own = hash_ids(table["id"])
-    signed = signed.filter(pa.array(contains_hashes(np.sort(own), hash_ids(signed["id"]))))
+    signed = signed.filter(pa.array(hash_membership_mask(np.sort(own), hash_ids(signed["id"]))))
     if len(signed) != len(table):
         raise InputError(f"{signatures} does not sign all documents of {final}: delete it and run corpus.signatures")
-    opt_out = lists.get(known["source"], manifest_opt_out({}))
+    opt_out = lists.get(known["source"], opt_out_list_from_manifest({}))
     by_holder = opt_out.get("holder") in opt_out["holders"]
     for how, names, found in (
-        ("is on the list, or was removed as a copy", table["id"], contains_hashes(ids, own)),
+        ("is on the list, or was removed as a copy", table["id"], hash_membership_mask(ids, own)),
         ("is of a domain on the list", table["id"], match_domains(table["url"], set(opt_out["domains"]))),
         ("is of a holder on the list", table["id"], [by_holder] * len(table)),
         ("is a copy of a reserved document", signed["id"], reserved.match_signatures(signed, reserved.hashes)),
@@ -118,7 +118,9 @@ def run(
         InputError: something that is to be forgotten is in the corpus, or the counts do not fit.
     """
     known = OptedOutSignatures(reserved, settings.signatures)
-    copies = read_removed_copies(path for path in removed if read_file_metadata(path)["stage"] == "deduplicate")
+    copies = read_copies_of_reserved_documents(
+        path for path in removed if read_file_metadata(path)["stage"] == "deduplicate"
+    )
     left_out, lists, sources = _count_removed(removed), {}, {}
     copied = Counter(
         (value.partition("/")[0], source)
@@ -126,7 +128,7 @@ def run(
     )
     for path in manifests:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        name, opt_out = manifest["source"]["name"], manifest_opt_out(manifest)
+        name, opt_out = manifest["source"]["name"], opt_out_list_from_manifest(manifest)
         lists[name] = {**opt_out, "holder": mask_personal_data(manifest["source"]["rights"]["holder"])}
         if name in left_out and left_out[name] != known.documents[name]:
             raise InputError(

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path, PurePath
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.job_records import FileEntry, Record, read_job_files
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_store import FileStore
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 RECORD_PLACES = (layout.RECORD, layout.BATCH_ARCHIVE)
@@ -33,7 +33,7 @@ def list_runs(results: Path) -> list[Path]:
     return sorted(folder.parents[1] for folder in results.glob(f"*/{layout.RECORDS}") if folder.is_dir())
 
 
-def private_folder(results: Path, run: str) -> Path:
+def run_private_folder(results: Path, run: str) -> Path:
     return results.parent / "private" / run
 
 
@@ -56,7 +56,7 @@ def read_unit_free_records(run: Path, *steps: str) -> list[Record]:
     return read_job_files(Record, [path for step in steps for path in layout.RECORD.glob(run, job=f"{step}.*")])[0]
 
 
-def list_imported_weights(run: Path) -> Iterator[tuple[FileEntry, Path]]:
+def list_weights_imported_by_run(run: Path) -> Iterator[tuple[FileEntry, Path]]:
     """Yield the files of weights outside of a run that its records name, each with the path in the job's command."""
     for record in read_unit_free_records(run, *IMPORTING_STEPS):
         paths = {path.name: path for path in map(Path, record.command)}
@@ -88,9 +88,9 @@ def hash_other_runs(results: Path, run: str) -> dict[str, str]:
         lines = [_file_state(path) for place in RECORD_PLACES for path in place.glob(folder)]
         lines += [path.relative_to(folder).as_posix() for pattern in FOLDER_PATTERNS for path in folder.glob(pattern)]
         lines += [
-            _file_state(path) for path in private_folder(results, folder.name).rglob(f"{FINISHED_PATTERN}.parquet")
+            _file_state(path) for path in run_private_folder(results, folder.name).rglob(f"{FINISHED_PATTERN}.parquet")
         ]
-        lines += [_file_state(path) for _, path in list_imported_weights(folder)]
+        lines += [_file_state(path) for _, path in list_weights_imported_by_run(folder)]
         found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
     for path in find_archives(results):
         found[path.relative_to(results).as_posix()] = hashlib.sha256(_file_state(path).encode()).hexdigest()[:16]

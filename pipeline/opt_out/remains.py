@@ -26,11 +26,11 @@ from pipeline.corpus.duplicates.signature_files import Keys
 from pipeline.opt_out.document_matching import (
     OptedOutSignatures,
     hash_ids,
-    manifest_opt_out,
-    read_removed_copies,
+    opt_out_list_from_manifest,
+    read_copies_of_reserved_documents,
     union_hashes,
 )
-from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.entries import hash_membership_mask
 from pipeline.opt_out.other_runs_fingerprint import find_archives, list_runs
 from pipeline.opt_out.run_folder_search import (
     ForgottenDocuments,
@@ -58,7 +58,7 @@ def _search_shards(shards: list[Path], ids: Keys) -> int:
     for path in shards:
         for found in read_shard_ids(path):
             documents += len(found)
-            if contains_hashes(ids, found).any():
+            if hash_membership_mask(ids, found).any():
                 raise InputError(f"{path} holds a document that is to be forgotten: delete it and start again")
     return documents
 
@@ -90,7 +90,9 @@ def run(
         for name, section in settings.corpora.items()
     }
     ids = {
-        name: union_hashes([signed[name].ids, hash_ids(read_removed_copies(_files_of_corpus(name, removed))["id"])])
+        name: union_hashes(
+            [signed[name].ids, hash_ids(read_copies_of_reserved_documents(_files_of_corpus(name, removed))["id"])]
+        )
         for name in settings.corpora
     }
     tokens = {}
@@ -100,7 +102,9 @@ def run(
     described = [json.loads(path.read_text(encoding="utf-8")) for path in manifests]
     wanted = ForgottenDocuments(
         ids=union_hashes(list(ids.values())),
-        domains={manifest["source"]["name"]: set(manifest_opt_out(manifest)["domains"]) for manifest in described},
+        domains={
+            manifest["source"]["name"]: set(opt_out_list_from_manifest(manifest)["domains"]) for manifest in described
+        },
         reserved=[(section, signed[name]) for name, section in settings.corpora.items()],
     )
     results = remains.absolute().parents[2]
@@ -118,7 +122,7 @@ def run(
     places = [
         place for search, found in zip(searches, in_documents, strict=True) for place in found + search.search_models()
     ]
-    named = {place.path: place for search in searches for place in search.find_imported_folders()}
+    named = {place.path: place for search in searches for place in search.find_imported_model_copies()}
     places += [named[path] for path in sorted(named.keys() - {place.path for place in places})]
     everything = union_hashes([wanted.ids, *(search.ids for search in searches)])
     for path in find_archives(results):

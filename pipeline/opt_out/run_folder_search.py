@@ -17,19 +17,19 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import SEGMENT_STEP, FileEntry, Record, read_job_files
-from pipeline.core.output_archives import ArchivedOutput, find_outputs, open_table
-from pipeline.core.record_store import FileStore
+from pipeline.core.output_archives import ArchivedOutput, glob_outputs, open_parquet_source
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
-from pipeline.opt_out.entries import contains_hashes
+from pipeline.opt_out.entries import hash_membership_mask
 from pipeline.opt_out.other_runs_fingerprint import (
     WEIGHTS_SUFFIX,
-    list_imported_weights,
-    private_folder,
+    list_weights_imported_by_run,
     read_unit_free_records,
+    run_private_folder,
 )
 from pipeline.pretrain.checkpoints.recovery import training_identity
 from pipeline.pretrain.settings import SegmentSettings
@@ -72,7 +72,9 @@ class ForgottenDocuments:
         """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
         found = hash_ids(table["id"])
         urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
-        return np.asarray(found[contains_hashes(ids, found) | match_domains(urls, self.domains.get(source, set()))])
+        return np.asarray(
+            found[hash_membership_mask(ids, found) | match_domains(urls, self.domains.get(source, set()))]
+        )
 
 
 class Verdict(NamedTuple):
@@ -160,7 +162,7 @@ class RunSearch:
         stored = records[0].settings if records else {}
 
         def read(path: Path | ArchivedOutput) -> Keys:
-            present = pq.read_schema(open_table(path)).names
+            present = pq.read_schema(open_parquet_source(path)).names
             parts = []
             for settings, reserved in self.wanted.reserved:
                 same = all(
@@ -168,12 +170,12 @@ class RunSearch:
                     for key, old in SIGNATURE_SETTINGS.items()
                 )
                 columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
-                table = pq.read_table(open_table(path), columns=["id", *columns])
+                table = pq.read_table(open_parquet_source(path), columns=["id", *columns])
                 parts.append(hash_ids(table["id"].filter(pa.array(reserved.match_signatures(table, columns)))))
             return union_hashes(parts)
 
         yield from self._read_files(
-            "signatures", find_outputs(self.folder, layout.SIGNATURES, corpus=corpus.name), read
+            "signatures", glob_outputs(self.folder, layout.SIGNATURES, corpus=corpus.name), read
         )
 
     def _search_corpora(self) -> Iterator[RemainingCopy]:
@@ -211,7 +213,7 @@ class RunSearch:
 
     def _search_tokens(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
-            return union_hashes([found[contains_hashes(self.ids, found)] for found in read_shard_ids(path)])
+            return union_hashes([found[hash_membership_mask(self.ids, found)] for found in read_shard_ids(path)])
 
         for folder in layout.TOKEN_SET.glob(self.folder):
             if folder.name in self.proven:
@@ -240,7 +242,7 @@ class RunSearch:
     def _export_records(self) -> list[Record]:
         return read_unit_free_records(self.folder, EXPORT_STEP)
 
-    def find_weights(self) -> Iterator[tuple[str, KnownWeights]]:
+    def judge_weight_files(self) -> Iterator[tuple[str, KnownWeights]]:
         """Yield the sha256 of each file of weights that the run wrote, with the verdict known by now."""
         for record in (*self._export_records, *self._training_records.values()):
             model, is_export = record.instance["model"], record.step == EXPORT_STEP
@@ -292,9 +294,9 @@ class RunSearch:
             why = f"no searched run made {_describe_weights(read[0])}, which it continues: what they learned is unknown"
             yield Verdict(None, why, False)
 
-    def find_imported_folders(self) -> Iterator[RemainingCopy]:
+    def find_imported_model_copies(self) -> Iterator[RemainingCopy]:
         """Yield the folders outside of the run from which a job read such weights, if they are still there."""
-        for entry, file in list_imported_weights(self.folder):
+        for entry, file in list_weights_imported_by_run(self.folder):
             made = self.weights.get(entry.sha256)
             if made and made.verdict and entry.matches_file(file):
                 why = f"holds a copy of the weights of {made.path}: {_describe_weights(entry)}"
@@ -345,7 +347,7 @@ class RunSearch:
             table = pq.read_table(path, columns=["id", "text"])
             return self.wanted.find_matching_ids(table.filter(table["text"].is_valid()), "", self.ids)
 
-        for folder in layout.REMOVED_FOLDER.glob(private_folder(self.results, self.run)):
+        for folder in layout.REMOVED_FOLDER.glob(run_private_folder(self.results, self.run)):
             found = union_hashes(self._read_files("private texts", folder.glob("*.parquet"), read))
             if len(found):
                 yield self._remaining_copy("private texts", folder, len(found), "searched")
@@ -360,13 +362,13 @@ def judge_weights(searches: list[RunSearch], weights: dict[str, KnownWeights]) -
     A verdict passes to whatever read such weights, in any run, until none is new.
     """
     for search in searches:
-        for sha256, made in search.find_weights():
+        for sha256, made in search.judge_weight_files():
             weights.setdefault(sha256, replace(made, verdict=None))
     is_changed = True
     while is_changed:
         is_changed = False
         for search in searches:
-            for sha256, made in search.find_weights():
+            for sha256, made in search.judge_weight_files():
                 if _rank(made.verdict) > _rank(weights[sha256].verdict):
                     weights[sha256], is_changed = made, True
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import flops_per_token, parameter_count
-from pipeline.plan.formulas import tensor_parallel_degrees, work_per_pipeline_rank
 from pipeline.plan.settings import MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
+from pipeline.plan.training_cost_formulas import tensor_parallel_degrees, work_per_pipeline_rank
 from pipeline.plan.training_step_operations import count_key_value_heads_read
-from pipeline.plan.training_time import list_missing_figures
+from pipeline.plan.training_time import explain_unknown_step_time
 
 PRESETS = ("llama3-1b", "llama3-3b", "llama3-8b", "gptnl-30b", "llama3-70b")
 TOKENS_PER_PARAMETER = {
@@ -104,7 +104,7 @@ def _list_candidates(architecture: Architecture, platform: PlatformPlan) -> Iter
         )
         model = ModelPlan(architecture=architecture, training=training, vocabulary_size=VOCABULARY_SIZE)
         yield model
-        if list_missing_figures(model, platform, devices):
+        if explain_unknown_step_time(model, platform, devices):
             return
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from pipeline.energy.settings import JOULES_PER_KWH, carbon_grams
 from pipeline.model.size_and_cost import active_parameter_count, parameter_count, training_flops
-from pipeline.plan import formulas, scaling_laws
+from pipeline.plan import scaling_laws, training_cost_formulas
 from pipeline.plan.alternative_models import advise_shapes, plan_model_sizes
 from pipeline.plan.settings import EnergyPlan, EstimateSettings, ModelPlan, PlatformPlan
-from pipeline.plan.sharding_strategies import hybrid_group_size
+from pipeline.plan.sharding_strategy_definitions import hybrid_group_size
 from pipeline.plan.time_and_energy_forecast import FORMULAS as INTERVAL
 from pipeline.plan.time_and_energy_forecast import add_time_interval, forecast_costs, list_time_notes
 from pipeline.plan.training_time import FORMULAS as RUN_TIME
@@ -153,14 +153,14 @@ def estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan)
     )
     sharing = max(devices // matrices, 1)
     flops = {
-        "training_flops_6nd": formulas.training_flops(active, tokens),
-        "training_flops_8nd": formulas.training_flops(active, tokens, recomputation=True),
+        "training_flops_6nd": training_cost_formulas.training_flops(active, tokens),
+        "training_flops_8nd": training_cost_formulas.training_flops(active, tokens, recomputation=True),
         "model_flops": training_flops(
             architecture, model.vocabulary_size, training.batch_schedule, training.first_step, training.steps
         ),
     }
     kept, recomputed = (
-        formulas.device_bytes(
+        training_cost_formulas.device_bytes(
             architecture,
             model.vocabulary_size,
             training,
@@ -176,11 +176,12 @@ def estimate_model(model: ModelPlan, platform: PlatformPlan, energy: EnergyPlan)
         "active_parameters": active,
         "tokens": tokens,
         **flops,
-        "general_purpose_share_6nd": formulas.training_flops(active, seen) / formulas.GENERAL_PURPOSE_FLOPS,
-        "general_purpose_share_8nd": formulas.training_flops(active, seen, recomputation=True)
-        / formulas.GENERAL_PURPOSE_FLOPS,
+        "general_purpose_share_6nd": training_cost_formulas.training_flops(active, seen)
+        / training_cost_formulas.GENERAL_PURPOSE_FLOPS,
+        "general_purpose_share_8nd": training_cost_formulas.training_flops(active, seen, recomputation=True)
+        / training_cost_formulas.GENERAL_PURPOSE_FLOPS,
         "devices_used": devices,
-        "tensor_parallel_degrees": formulas.tensor_parallel_degrees(architecture),
+        "tensor_parallel_degrees": training_cost_formulas.tensor_parallel_degrees(architecture),
         "model_state_bytes_per_device": round(kept.state),
         "gathered_bytes_per_device": round(kept.gathered),
         "activation_bytes_per_device": round(kept.activations),
@@ -209,17 +210,19 @@ def _estimate_consumption(
     if seconds is None or peak is None or utilization is None:
         return figures
     for convention in ("6nd", "8nd"):
-        figures[f"seconds_{convention}"] = formulas.duration_seconds(
+        figures[f"seconds_{convention}"] = training_cost_formulas.duration_seconds(
             flops[f"training_flops_{convention}"], devices=devices, peak_flops_per_second=peak, utilization=utilization
         )
     hours = seconds * devices / 3600
     figures["device_hours"] = hours
-    if billed := platform.billed_resources(devices):
+    if billed := platform.count_billed_cores_and_gpus(devices):
         figures["billed_core_hours"], figures["billed_gpu_hours"] = (seconds / 3600 * number for number in billed)
     if platform.price_euros_per_device_hour is not None:
         figures["cost_euros"] = hours * platform.price_euros_per_device_hour
     if platform.device_power_watts is not None:
-        joules = formulas.energy_joules(seconds, devices=devices, device_power_watts=platform.device_power_watts)
+        joules = training_cost_formulas.energy_joules(
+            seconds, devices=devices, device_power_watts=platform.device_power_watts
+        )
         figures["energy_joules"] = joules
         figures["facility_energy_joules"] = joules * energy.pue
         figures["carbon_grams"] = carbon_grams(

@@ -38,7 +38,7 @@ def format_quantity(key: str, value: Any) -> str:
     return _format_number(value)
 
 
-def format_time_interval(model: dict[str, Any]) -> str | None:
+def format_time_bounds(model: dict[str, Any]) -> str | None:
     """Format the 95 % interval of a model's time; None where it has none."""
     if model["low_seconds"] is None:
         return None

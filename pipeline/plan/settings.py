@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
-from pipeline.plan.sharding_strategies import StrategyName
+from pipeline.plan.sharding_strategy_definitions import StrategyName
 
 Precision = Literal["fp32", "bf16"]
 
@@ -136,7 +136,7 @@ class PlatformPlan(_PartialSettings):
     price_euros_per_device_hour: float | None = Field(default=None, ge=0)
     partitions: dict[str, PartitionPlan] = {}
 
-    def billed_resources(self, devices: int) -> tuple[int, int] | None:
+    def count_billed_cores_and_gpus(self, devices: int) -> tuple[int, int] | None:
         """Return the cores and GPUs that are billed for so many devices, in whole allocations; None if none is stated.
 
         A device has its share of a node's cores or, without GPUs, one core.

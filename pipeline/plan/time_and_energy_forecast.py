@@ -20,7 +20,11 @@ from pipeline.energy.energy_forecast import (
 )
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.settings import ForecastPlan, ModelPlan, PlatformPlan, StepCost
-from pipeline.plan.training_time import estimate_training_time, find_similar_trainings, list_missing_figures
+from pipeline.plan.training_time import (
+    estimate_training_time,
+    explain_unknown_step_time,
+    find_similar_published_trainings,
+)
 
 STEP_ERROR = 0.052
 """Standard deviation of ln(measured / planned seconds of a step), for shapes that nothing was fitted on:
@@ -66,7 +70,7 @@ def measure_time_ratios(plan: ForecastPlan | None, platform: PlatformPlan, is_co
     for run in plan.runs if plan else ():
         for name, training in run.trainings.items() if run.platform == platform.name else ():
             planned = estimate_training_time(training.model, platform, training.processes)["step_seconds"]
-            if planned and is_counted == (not list_missing_figures(training.model, platform, training.processes)):
+            if planned and is_counted == (not explain_unknown_step_time(training.model, platform, training.processes)):
                 ratios.append(TimeRatio(f"{name} of {run.folder}", training.step_seconds / planned))
     return ratios
 
@@ -93,7 +97,7 @@ def add_time_interval(
     none = {"low_seconds": None, "high_seconds": None}
     if planned["seconds"] is None:
         return planned | none
-    is_counted = not list_missing_figures(model, platform, planned["devices_used"])
+    is_counted = not explain_unknown_step_time(model, platform, planned["devices_used"])
     interval = fit_time_interval(measure_time_ratios(plan, platform, is_counted), is_counted)
     if interval is None:
         return planned | none
@@ -149,7 +153,7 @@ def list_time_notes(
         planned: the model's entry in the plan.
     """
     notes = [PRETRAINED_NOTE] * model.pretrained + [EXPERTS_NOTE] * bool(model.architecture.experts)
-    missing = list_missing_figures(model, platform, planned["devices_used"])
+    missing = explain_unknown_step_time(model, platform, planned["devices_used"])
     if planned["seconds"] is None:
         return [*notes, f"no time: {'; '.join(missing)}"]
     interval = format_interval_note(planned, measure_time_ratios(forecast, platform, is_counted=not missing))
@@ -181,7 +185,7 @@ def _list_published_training_notes(platform: PlatformPlan, planned: dict[str, An
     trainings = [
         f"{one.name} {one.device_hours:,.0f} hours of {one.device} for {format_quantity('tokens', one.tokens)} tokens, "
         f"{100 * one.utilization:.0f} % of the peak ({one.source})"
-        for one in find_similar_trainings(planned["active_parameters"])
+        for one in find_similar_published_trainings(planned["active_parameters"])
     ]
     took = " to ".join(dict.fromkeys(format_quantity("seconds", value) for value in (least, most)))
     note = (

@@ -6,10 +6,10 @@ import math
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import replicated_key_value_heads, ulysses_degree
-from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.sharding_strategies import STRATEGIES, hybrid_group_size
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES, hybrid_group_size
 from pipeline.plan.step_time import DeviceMesh, Kernel, StepWork
+from pipeline.plan.training_cost_formulas import layers_per_pipeline_rank, parameters_per_device
 
 FLOAT8_RATE = 1.8
 """Rate of matrix products in 8 bits relative to those in bf16, fitted on torchtitan's six rows in float8 (H100, H200):
@@ -113,20 +113,20 @@ def count_step_work(
     )
     parts = ulysses_degree(a, t, c)
 
-    def matrix_product(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
+    def matrix_product_work(inner: float, outer: float, rows: float = tokens, matrices: float = 1) -> Kernel:
         return Kernel(2 * rows * inner * outer, 2 * (rows * (inner + outer) + matrices * inner * outer))
 
     def cast_to_float8(kernel: Kernel) -> Kernel:
         return Kernel(kernel.flops, FLOAT8_BYTES * kernel.bytes, FLOAT8_RATE) if training.float8 else kernel
 
-    def moved(elements: float) -> Kernel:
+    def memory_traffic_work(elements: float) -> Kernel:
         return Kernel(0, 2 * tokens * elements / t)
 
     seen = sum(span - span**2 / (2 * s) for span in a.attention_spans(s)) / a.layers  # mean attended positions
     rows = tokens * visited, held
-    attended = matrix_product(d, h / t + 2 * computed), matrix_product(h / t, d)
-    fed = matrix_product(d, 2 * f / t, *rows), matrix_product(f / t, d, *rows)
-    linear = (*map(cast_to_float8, (*attended, *fed)), *([matrix_product(d, a.experts)] if a.experts else []))
+    attended = matrix_product_work(d, h / t + 2 * computed), matrix_product_work(h / t, d)
+    fed = matrix_product_work(d, 2 * f / t, *rows), matrix_product_work(f / t, d, *rows)
+    linear = (*map(cast_to_float8, (*attended, *fed)), *([matrix_product_work(d, a.experts)] if a.experts else []))
     ordered, ordered_back = _count_expert_sorting(a, e > 1)
     attention = Kernel(4 * tokens * seen * h / t, 2 * tokens * (2 * h + 2 * k) / t, is_attention=True)
     attention_back = Kernel(2.5 * attention.flops, 2 * attention.bytes, is_attention=True)
@@ -135,15 +135,17 @@ def count_step_work(
         attention = Kernel(4 * tokens * s * h / t, attention.bytes + SCORE_BYTES * scores)
         attention_back = Kernel(2 * attention.flops, 2 * attention.bytes)
     compiled, f = training.compile, f * visited
-    between = moved(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
-    between_back = moved(ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f))
+    between = memory_traffic_work(ordered + (8 * d + 2 * (h + k) + 3 * f if compiled else 10 * d + 4 * (h + k) + 5 * f))
+    between_back = memory_traffic_work(
+        ordered_back + (12 * d + 2 * (h + k) + 5 * f if compiled else 16 * d + 4 * (h + k) + 9 * f)
+    )
     forward = (*linear, attention, between)
     # Recomputation ends with what the backward pass needs: the last product only where experts' results are weighted.
     again = forward if a.experts else tuple(kernel for kernel in forward if kernel is not linear[-1])
     recomputed = {"none": (), "selective": (between,), "full": again}[training.recomputation]
     passes = 2 if training.recomputation == "none" else 3  # exchanged activations are not kept
     exposed = ASYNC_EXPOSED if training.async_tensor_parallel else 1.0
-    head = matrix_product(d, vocabulary_size / t)
+    head = matrix_product_work(d, vocabulary_size / t)
     own = parameters_per_device(a, vocabulary_size, divided or training)
     stages = layers_per_pipeline_rank(a, vocabulary_size, divided or training)
     strategy = STRATEGIES[training.strategy]

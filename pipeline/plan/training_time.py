@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from pipeline.core.batch_schedule import StepRange
 from pipeline.model.size_and_cost import active_parameter_count, flops_per_token, parameter_count, training_flops
-from pipeline.plan import formulas, training_step_operations
+from pipeline.plan import training_cost_formulas, training_step_operations
 from pipeline.plan.settings import ModelPlan, PlatformPlan, TrainingPlan
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.plan.step_time import Machine, StepTime, estimate_step_time
 
 HOW_TO_MEASURE = {
@@ -62,7 +62,7 @@ STATE_BYTES = 12  # per parameter of a recovery checkpoint: weights and Adam's m
 STEP_KEYS = {f"step_{field.name}": field.name for field in dataclasses.fields(StepTime)}
 
 
-def list_missing_figures(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
+def explain_unknown_step_time(model: ModelPlan, platform: PlatformPlan, devices: int) -> list[str]:
     """Return the reasons why the time of a step cannot be computed, a sentence each; none where it can."""
     needed = ["peak_flops_per_second", "matrix_flops_per_second", "memory_bytes_per_second"]
     needed += ["node_bytes_per_second"] * (devices > 1 and platform.devices > 1)
@@ -110,10 +110,10 @@ def estimate_training_time(model: ModelPlan, platform: PlatformPlan, devices: in
         return figures
     least, most = seconds_at_published_utilization(model, devices, peak)
     figures |= {"published_least_seconds": least, "published_most_seconds": most}
-    if list_missing_figures(model, platform, devices):
+    if explain_unknown_step_time(model, platform, devices):
         utilization = platform.model_flops_utilization
         if utilization is not None:
-            step = formulas.duration_seconds(
+            step = training_cost_formulas.duration_seconds(
                 flops, devices=devices, peak_flops_per_second=peak, utilization=utilization
             )
             whole = training_flops(
@@ -208,12 +208,14 @@ def seconds_at_published_utilization(model: ModelPlan, devices: int, peak: float
     """
     training = model.training
     parameters = active_parameter_count(model.architecture, model.vocabulary_size)
-    flops = formulas.training_flops(
+    flops = training_cost_formulas.training_flops(
         parameters, training.batch_schedule.count_tokens(training.first_step, training.steps)
     )
     times = [
-        formulas.duration_seconds(flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization)
-        for one in find_similar_trainings(parameters)
+        training_cost_formulas.duration_seconds(
+            flops, devices=devices, peak_flops_per_second=peak, utilization=one.utilization
+        )
+        for one in find_similar_published_trainings(parameters)
     ]
     return min(times), max(times)
 
@@ -239,7 +241,7 @@ class PublishedTraining(NamedTuple):
     @property
     def utilization(self) -> float:
         """Return the share of the peak: 6 N D over all reported hours."""
-        return formulas.training_flops(self.parameters, self.tokens) / (
+        return training_cost_formulas.training_flops(self.parameters, self.tokens) / (
             self.device_hours * 3600 * PUBLISHED_PEAKS[self.device]
         )
 
@@ -266,7 +268,7 @@ PUBLISHED_TRAININGS = (
 )
 
 
-def find_similar_trainings(parameters: float) -> list[PublishedTraining]:
+def find_similar_published_trainings(parameters: float) -> list[PublishedTraining]:
     """Return the published trainings of half to twice the size, or else the one nearest in size."""
     similar = [one for one in PUBLISHED_TRAININGS if 1 / 2 <= one.parameters / parameters <= 2]
     return similar or [

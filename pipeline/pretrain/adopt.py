@@ -42,7 +42,7 @@ def run(
         configuration: tokenizer_config.json, with the special tokens.
     """
     folder = next((file.parent for file in model if file.name == "config.json"), model[0].parent)
-    check_shape(folder, settings.architecture)
+    check_matches_architecture(folder, settings.architecture)
     reader = TokenReader(index, "train")
     of_theirs, their_size, theirs = huggingface.load_pretrained(folder)
     mapping = _map_embeddings(folder, their_size, tokenizer, configuration, reader.vocabulary_size)
@@ -75,7 +75,7 @@ def run(
     }
 
 
-def check_shape(folder: Path, architecture: Architecture) -> None:
+def check_matches_architecture(folder: Path, architecture: Architecture) -> None:
     """Check that a model has the configured shape and that every tensor of it is known.
 
     Raises:

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from pipeline.pretrain import failed_training_outcome
+from pipeline.pretrain import failed_training_milestone
 from pipeline.pretrain.monitors.held_out_document_losses import DOCUMENTS, write_document_losses
 from pipeline.pretrain.monitors.metrics import TensorBoardWriter, read_metrics
 from pipeline.pretrain.settings import ExportSettings
@@ -38,7 +38,7 @@ def run(
     """
     ordered = []
     for folder in milestones:
-        if outcome := failed_training_outcome.read_failure(folder):
+        if outcome := failed_training_milestone.read_failure(folder):
             ordered.append((outcome.step, folder))
             continue
         try:
@@ -49,7 +49,7 @@ def run(
     ordered.sort()
     lines = [line for _, folder in ordered for line in read_metrics(folder / layout.METRICS_FILE)]
     steps = [line for line in lines if "loss" in line]
-    ended = failed_training_outcome.read_failure(ordered[-1][1])
+    ended = failed_training_milestone.read_failure(ordered[-1][1])
     last_step = ended.reached_step if ended else ordered[-1][0]
     if [line["step"] for line in steps] != list(range(settings.first_step + 1, last_step + 1)):
         folder = milestones[0].parent
@@ -67,7 +67,7 @@ def run(
     if ended:
         final.mkdir()
         shutil.copyfile(
-            ordered[-1][1] / failed_training_outcome.OUTCOME_FILE, final / failed_training_outcome.OUTCOME_FILE
+            ordered[-1][1] / failed_training_milestone.OUTCOME_FILE, final / failed_training_milestone.OUTCOME_FILE
         )
         print(f"{ended.status} after {len(steps)} steps", flush=True)
     else:

@@ -16,8 +16,8 @@ from pipeline.core.errors import Diverged, InputError, OutOfMemory
 from pipeline.core.output_lease import Lease
 from pipeline.layout import CHECKPOINT_STATE, METRICS_FILE
 from pipeline.model.size_and_cost import active_parameter_count, parameter_count
-from pipeline.plan.sharding_strategies import STRATEGIES
-from pipeline.pretrain import failed_training_outcome
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
+from pipeline.pretrain import failed_training_milestone
 from pipeline.pretrain.checkpoints import recovery
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.parallel import process_layout
@@ -31,7 +31,7 @@ from pipeline.pretrain.processes.launch_command import (
 from pipeline.pretrain.settings import SegmentSettings, Training
 from pipeline.tokens.memory_mapped_shards import copy_to_node
 from pipeline.tokens.ngram_models import NgramModels
-from pipeline.tokens.sampler import Sampler, count_tokens_seen
+from pipeline.tokens.sampler import Sampler, count_total_tokens_seen
 from pipeline.tokens.token_reader import TokenReader, check_altered_shards
 from pipeline.tokens.validation_reader import ValidationSet
 
@@ -85,14 +85,16 @@ def run(
         RuntimeError: the training failed.
         Stopped: a signal stopped it after a recovery checkpoint.
     """
-    if ended := failed_training_outcome.read_failure(previous[0]) if previous else None:
+    if ended := failed_training_milestone.read_failure(previous[0]) if previous else None:
         print(f"not trained: {ended.status} after step {ended.reached_step}", flush=True)
         return _write_failed_milestone(settings, milestone, ended, [])
     processes = count_processes(launch)
     per_node = count_processes_per_node(launch)
     set_platform_variables(platform)
     vocabulary_size = _check_inputs(settings, index, tokenizer, previous)
-    process_layout.check_layout(settings.training, settings.architecture, vocabulary_size, processes, per_node)
+    process_layout.check_mesh_divides_model(
+        settings.training, settings.architecture, vocabulary_size, processes, per_node
+    )
     if not staging and STRATEGIES[settings.training.strategy].optimizer_on_disk:
         raise InputError(f"strategy {settings.training.strategy} {process_layout.NO_NODE_DISK}")
     if staging:
@@ -122,8 +124,8 @@ def run(
             raise
         reached = metrics.find_last_step(scratch / METRICS_FILE, settings.first_step)
         lines = metrics.read_metrics(scratch / METRICS_FILE)
-        ended = failed_training_outcome.TrainingFailure(
-            failed_training_outcome.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
+        ended = failed_training_milestone.TrainingFailure(
+            failed_training_milestone.OUTCOME_STATUS[type(error)], str(error), reached, settings.last_step
         )
         print(f"{ended.status} after step {reached}: {error}", flush=True)
         return {**_write_failed_milestone(settings, milestone, ended, lines), "world_size": processes}
@@ -137,7 +139,7 @@ def run(
 def _write_failed_milestone(
     settings: SegmentSettings,
     milestone: Path,
-    ended: failed_training_outcome.TrainingFailure,
+    ended: failed_training_milestone.TrainingFailure,
     lines: list[dict[str, Any]],
 ) -> dict[str, Any]:
     done = [line for line in lines if "loss" in line]
@@ -145,7 +147,7 @@ def _write_failed_milestone(
     seen = done[-1]["tokens_seen"] if done else before
     ended = ended._replace(step=settings.last_step)
     return {
-        "outcome": failed_training_outcome.write_failure(milestone, ended, lines),
+        "outcome": failed_training_milestone.write_failure(milestone, ended, lines),
         "steps": len(done),
         "first_step": settings.first_step,
         "last_step": settings.last_step,
@@ -230,7 +232,8 @@ def _summarize_training(
     training = settings.training
     skipped = json.loads((milestone / CHECKPOINT_STATE).read_text(encoding="utf-8"))["skips"]
     before, seen = (
-        count_tokens_seen(training.batch_schedule, step, skipped) for step in (settings.first_step, settings.last_step)
+        count_total_tokens_seen(training.batch_schedule, step, skipped)
+        for step in (settings.first_step, settings.last_step)
     )
     known = [line for line in steps if line["model_flops_utilization"] is not None]
     utilization = [line["model_flops_utilization"] * (line["seconds"] or 0.0) for line in known]

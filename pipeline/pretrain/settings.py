@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pipeline.core.batch_schedule import BatchSchedule, RampStage
 from pipeline.core.settings import Pretrained, Settings, optional_later_field
 from pipeline.model.settings import Architecture
-from pipeline.plan.sharding_strategies import STRATEGIES, Backend, StrategyName, list_backend_strategies
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES, Backend, StrategyName, list_backend_strategies
 from pipeline.tokens.settings import Sampling
 
 EXECUTION_KEYS = frozenset(
@@ -260,7 +260,7 @@ class Training(Settings):
             raise ValueError("recomputation selective keeps the result of flash attention: set flash_attention to true")
 
     def execution_options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `pipeline.model.execution_options.set_execution_options`."""
+        """Return the keyword arguments of `pipeline.model.compilation_and_precision.set_execution_options`."""
         keys = {"recomputation", "compile", "float8", "tiled_feed_forward", "flash_attention"}
         return {key: getattr(self, key) for key in keys}
 

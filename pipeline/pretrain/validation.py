@@ -78,7 +78,7 @@ def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
     """
     line: dict[str, Any] = {DOCUMENTS: tabulate_document_losses(held_out, loss_D)}
 
-    def add(name: str, of_D: NDArray[Any] | slice) -> None:
+    def add_subset_loss(name: str, of_D: NDArray[Any] | slice) -> None:
         nats_D, bytes_D = loss_D[of_D], held_out.bytes_D[of_D]
         line_of = {"loss": ratio_interval(nats_D, held_out.tokens_D[of_D])}
         if bytes_D.sum():
@@ -87,7 +87,7 @@ def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
             line[f"validation_{kind}{name}"] = found.value
             line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high
 
-    add("", slice(None))
+    add_subset_loss("", slice(None))
     for part, of_D in held_out.document_subsets.items():
-        add(f"/{part}", of_D)
+        add_subset_loss(f"/{part}", of_D)
     return line

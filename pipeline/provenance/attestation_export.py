@@ -96,7 +96,7 @@ def _read_job_attestations(run_directory: Path) -> Iterator[JobAttestation]:
         yield JobAttestation(name, line.number, line.statement, envelope, details["metadata"]["finishedOn"])
 
 
-def list_job_attestations(run_directory: Path) -> list[JobAttestation]:
+def select_job_attestations(run_directory: Path) -> list[JobAttestation]:
     """Return the newest attestation of each finished job, and older ones whose products one of them has read.
 
     Raises:
@@ -280,7 +280,7 @@ def export_attestations(run_directory: Path, folder: Path, key: Path | None = No
     """
     if folder.exists():
         raise InputError(f"{folder} exists: name a new folder")
-    jobs = list_job_attestations(run_directory)
+    jobs = select_job_attestations(run_directory)
     private = load_private_key(key) if key else None
     signers = {job.envelope["signatures"][0]["keyid"] for job in jobs}
     if private and signers != {key_sha256(private.public_key())}:

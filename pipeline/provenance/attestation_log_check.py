@@ -10,12 +10,12 @@ from typing import NamedTuple
 from pipeline.core import signing_keys
 from pipeline.core.attestation_log import NO_PREVIOUS_LINE, SLSA_PROVENANCE, LogCheckpoint, LogLine, read_log
 from pipeline.core.errors import InputError
-from pipeline.core.json_values import parse_json
+from pipeline.core.json_validation import parse_json
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, PUBLIC_KEY, RECORDS, SIGNER, TIMESTAMP, TIMESTAMPS
 from pipeline.provenance.run_signing_and_log_checkpoint import (
-    filter_published_checkpoints,
     find_logged_run_names,
     read_published_checkpoints,
+    select_checkpoints_of_log,
 )
 from pipeline.provenance.trusted_timestamps import read_timestamp
 
@@ -141,7 +141,7 @@ class AttestationLogCheck:
         if not self.lines:  # one sentence says so
             return
         names = find_logged_run_names(self.lines) or [self.run_directory.absolute().name]
-        known = filter_published_checkpoints(read_published_checkpoints(published), names, self.lines[0].sha256)
+        known = select_checkpoints_of_log(read_published_checkpoints(published), names, self.lines[0].sha256)
         own = {(line.sha256, line.number) for line in self.lines}
         for checkpoint in known:
             if (checkpoint.sha256, checkpoint.lines) not in own:

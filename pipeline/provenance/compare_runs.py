@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.display_text import align_columns, pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option, settings_digest, settings_json
 from pipeline.core.job_records import Record, load_records
-from pipeline.core.package_records import read_environment
-from pipeline.core.record_store import FileStore, StoredFile
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, read_energy_accounting
+from pipeline.core.shared_environment_files import read_environment
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, read_energy_accounting
 from pipeline.provenance.content_differences import (
     RECORD_FOLDERS,
     compare_file_contents,
@@ -112,7 +112,7 @@ class _JobDifferences:
     def compare_files(self, kind: str, a: list[Content], b: list[Content], reads_records: bool) -> list[str]:
         """Return the files that differ; files with clock times or joules are listed as not compared."""
 
-        def describe_file_entry(path: str, entry: Content) -> str:
+        def format_file_entry(path: str, entry: Content) -> str:
             # What is computed from records, such as the report, holds their times and joules.
             is_quiet = has_timings(path) or path.startswith(RECORD_FOLDERS) or (reads_records and kind == "output")
             hidden = ("path", "sha256", "bytes") if is_quiet else ("path",)
@@ -120,7 +120,7 @@ class _JobDifferences:
 
         before, now = ({str(entry["path"]): entry for entry in entries} for entries in (a, b))
         descriptions = [
-            {path: describe_file_entry(path, entry) for path, entry in entries.items()} for entries in (before, now)
+            {path: format_file_entry(path, entry) for path, entry in entries.items()} for entries in (before, now)
         ]
         lines = [f"{kind} {line}" for line in format_changes(*descriptions)]
         if not lines and [entry["path"] for entry in a] != [entry["path"] for entry in b]:

@@ -98,7 +98,7 @@ def _compare_json(before: Path, now: Path) -> list[str]:
 def _compare_json_lines(before: Path, now: Path) -> list[str]:
     """Compare JSON Lines; metrics without clock times and speeds."""
 
-    def read(path: Path) -> dict[str, str]:
+    def flatten_json_lines(path: Path) -> dict[str, str]:
         found = {}
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             for key, value in flatten_json(json.loads(line)) if line else ():
@@ -106,7 +106,7 @@ def _compare_json_lines(before: Path, now: Path) -> list[str]:
                     found[f"line {number}, {key}"] = value
         return found
 
-    return format_changes(read(before), read(now))
+    return format_changes(flatten_json_lines(before), flatten_json_lines(now))
 
 
 def _compare_texts(before: Path, now: Path) -> list[str]:
@@ -256,7 +256,7 @@ def compare_rerun(
 def _compare_outputs(*files: Path | ArchivedOutput) -> list[str]:
     with TemporaryDirectory(prefix="polder-") as folder:
         copies = [
-            file if isinstance(file, Path) else file.copy_below(Path(folder, str(number)))
+            file if isinstance(file, Path) else file.copy_into_folder(Path(folder, str(number)))
             for number, file in enumerate(files)
         ]
         return compare_file_contents(*copies)

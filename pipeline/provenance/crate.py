@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.attestation_log import find_checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import Attempt, Record, find_record_files, load_attempts, load_records
-from pipeline.core.record_store import FileStore
-from pipeline.energy.energy_accounting_reader import read_energy_accounting
+from pipeline.core.job_records import Attempt, Record, load_records, load_run_attempts, select_record_files
+from pipeline.energy.run_energy_report_reader import read_energy_accounting
 from pipeline.provenance.crate_actions import COMMIT_URL, COMPLETED_STATUS, LANGUAGE, CrateActions, CrateWorkflow
 from pipeline.provenance.crate_graph import (
     CHECKPOINT_IDENTIFIER,
@@ -208,7 +208,7 @@ def _build_metadata(
     inside = files.add_datasets()
     files.add_all_files()
     files.add_archived_files()
-    files.add_parameters()
+    files.add_step_inputs_and_outputs()
     _add_pretrained_models(files, settings, records)
     _add_classifiers(files, settings, records)
     _add_log_checkpoint(graph, run_directory)
@@ -279,7 +279,7 @@ def run(
     folder to a person, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
     """
     run_directory = crate.parent
-    planned = {file.name for file in find_record_files(FileStore(run_directory), files)}
+    planned = {file.name for file in select_record_files(FileStore(run_directory), files)}
     records = [
         record
         for record in load_records(run_directory)
@@ -287,8 +287,8 @@ def run(
     ]
     if not records:
         raise InputError(f"{layout.RECORDS} holds no record of a finished step: run the steps before the crate")
-    attempts = [attempt for attempt in load_attempts(run_directory) if attempt.step != "provenance.crate"]
-    standing = {record.attempt for record in records} | {record.computing_attempt for record in records}
+    attempts = [attempt for attempt in load_run_attempts(run_directory) if attempt.step != "provenance.crate"]
+    standing = {record.attempt for record in records} | {record.computing_attempt_file_name for record in records}
     lost = [attempt for attempt in attempts if Path(attempt.file).name not in standing]
     starts = {Path(attempt.file).name: attempt.snakemake for attempt in attempts}
     readme_text = README_TEXT.format(

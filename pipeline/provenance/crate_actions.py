@@ -21,8 +21,8 @@ from pipeline.core.job_command_lines import (
     settings_json,
 )
 from pipeline.core.job_records import Attempt, Record, map_producers
-from pipeline.core.package_records import read_environment
-from pipeline.energy.energy_accounting_reader import JOULE, EnergyAccounting, EnergyFigure
+from pipeline.core.shared_environment_files import read_environment
+from pipeline.energy.run_energy_report_reader import JOULE, EnergyAccounting, EnergyFigure
 from pipeline.provenance.crate_graph import CrateFiles, reference, references
 
 ENGINE_PAGE = "https://snakemake.github.io"
@@ -227,7 +227,7 @@ class CrateActions:
             actionStatus=COMPLETED_STATUS,
             resourceUsage=self.add_usage(
                 name,
-                record.computing_attempt,
+                record.computing_attempt_file_name,
                 {"CPU time": record.cpu_seconds, "peak memory": record.peak_memory_bytes},
             ),
             subjectOf=reference(own),

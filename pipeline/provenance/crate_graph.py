@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline import layout
+from pipeline.core.archived_run_files import ArchivedFile, FileStore
 from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers
-from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_archive_writer
-from pipeline.core.record_store import ArchivedFile, FileStore
+from pipeline.core.output_archives import ArchivedOutput, OutputArchives, parse_archive_job_name
 
 Entity = dict[str, Any]
 CRATE_SPECIFICATION = "https://w3id.org/ro/crate/1.1"
@@ -200,7 +200,7 @@ class CrateFiles:
         """
         made = map_producers(self.records)
         own = {path for record in self.records for path in (record.file, record.archive)}
-        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or find_archive_writer(path))
+        own.update(path for path in self.paths if layout.UNIT_RECORDS.parse(path) or parse_archive_job_name(path))
         archived = OutputArchives(self.run_directory).archived
         self.archived = {path: file for path, file in archived.items() if path not in self.listed}
         gone = next(
@@ -291,7 +291,7 @@ class CrateFiles:
             )
         return inside
 
-    def add_parameters(self) -> None:
+    def add_step_inputs_and_outputs(self) -> None:
         """Add inputs and outputs of each step as parameters, with the files as their values.
 
         The value is the archive where a file is in one; what is not in the crate, such as raw text, is a collection.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import layout
+from pipeline.core.archived_run_files import StoredFile, file_size
 from pipeline.core.attestation_log import (
     ATTEMPT_BEGAN,
     ATTEMPT_ENDED,
@@ -29,7 +30,6 @@ from pipeline.core.attestation_log import (
     read_log,
     resource_descriptor,
 )
-from pipeline.core.record_store import StoredFile, file_size
 from pipeline.layout import ATTESTATION_LOG, BATCHES, LOGS, READINGS, TIMESTAMPS
 from pipeline.provenance.inventory import AUTHORITY_VOUCHER, EVIDENCE_FOLDERS, LOG_VOUCHER, take_inventory
 
@@ -57,7 +57,7 @@ def list_evidence(run_directory: Path) -> dict[str, StoredFile]:
     return {path: inventory.find(run_directory, path) for path in paths}
 
 
-def newest_attestations(found: Iterable[LogLine]) -> dict[str, Attestation]:
+def newest_attestation_by_file(found: Iterable[LogLine]) -> dict[str, Attestation]:
     """Return the newest attestation of each file by path; the begin of an attempt counts only if nothing else does."""
     newest: dict[str, Attestation] = {}
     for line in (line for line in found if line.statement.kind != EVIDENCE_CHANGED):
@@ -109,7 +109,7 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
         InputError: the log was truncated or changed, or the key cannot be used.
     """
     found = [*read_log(run_directory)]
-    known = newest_attestations(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
+    known = newest_attestation_by_file(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
     notes = (line for line in found if line.statement.kind == EVIDENCE_CHANGED)
     refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
     line_hashes, subject = {line.sha256 for line in found}, []
@@ -138,7 +138,7 @@ def attest_batch_record_removal(run_directory: Path, paths: Iterable[Path]) -> N
     Raises:
         InputError: the log was truncated or changed, or the key cannot be used.
     """
-    known = newest_attestations(read_log(run_directory))
+    known = newest_attestation_by_file(read_log(run_directory))
     names = [path.relative_to(run_directory).as_posix() for path in paths if path.is_relative_to(run_directory)]
     subject = [
         resource_descriptor(name, known[name].sha256)
@@ -171,7 +171,7 @@ def _build_closed_check(found: list[LogLine]) -> Callable[[str, Attestation], bo
     endless = {_attempt_name(line) for line in found if line.statement.kind == ATTEMPT_BEGAN} - ended
     ends = {line.number for line in found if line.statement.kind == INVOCATION_ENDED}
 
-    def closed(path: str, known: Attestation) -> bool:
+    def is_evidence_file_final(path: str, known: Attestation) -> bool:
         name = path.rpartition("/")[2]
         if path.startswith(ATTEMPT_FOLDERS):
             attempt = name.partition("@")[0].removesuffix(".json")
@@ -180,7 +180,7 @@ def _build_closed_check(found: list[LogLine]) -> Callable[[str, Attestation], bo
             return False
         return not endless if path.startswith(SLURM_FOLDER) else _step_name(name) not in {*map(_step_name, endless)}
 
-    return closed
+    return is_evidence_file_final
 
 
 def record_changed_evidence(run_directory: Path, say: Callable[[str], None]) -> None:
@@ -190,7 +190,7 @@ def record_changed_evidence(run_directory: Path, say: Callable[[str], None]) -> 
         InputError: the log was truncated or changed, or the key cannot be used.
     """
     found = [*read_log(run_directory)]
-    known = newest_attestations(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
+    known = newest_attestation_by_file(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
     closed, subject = _build_closed_check(found), []
     for path, file in list_evidence(run_directory).items():
         if path not in known or not closed(path, known[path]):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pipeline import layout
+from pipeline.core.archived_run_files import StoredFile, file_size
 from pipeline.core.attestation_log import (
     ATTEMPT_BEGAN,
     ATTEMPT_ENDED,
@@ -24,11 +25,10 @@ from pipeline.core.attestation_log import (
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DIGEST_PREFIX, command_option
 from pipeline.core.job_records import Attempt, Record
-from pipeline.core.json_values import parse_json
+from pipeline.core.json_validation import parse_json
 from pipeline.core.lock_owner import LockOwner
-from pipeline.core.record_store import StoredFile, file_size
 from pipeline.layout import ATTEMPTS, ATTESTATION_LOG, RUN_LOCK, TIMESTAMPS
-from pipeline.provenance.evidence_attestation import Attestation, describe_change, newest_attestations
+from pipeline.provenance.evidence_attestation import Attestation, describe_change, newest_attestation_by_file
 from pipeline.provenance.inventory import (
     APPEND_ONLY,
     AUTHORITY_VOUCHER,
@@ -119,7 +119,7 @@ class EvidenceCheck:
 
     def __init__(self, run_directory: Path, inventory: Inventory, lines: list[LogLine], report: ReportProblem) -> None:
         self.run_directory, self.inventory, self.lines, self.report = run_directory, inventory, lines, report
-        self.newest = newest_attestations(lines)
+        self.newest = newest_attestation_by_file(lines)
         self.histories = _collect_histories(lines)
         self.line_hashes = {line.sha256 for line in lines}
         self.owner = find_lock_owner(run_directory, report)
@@ -240,7 +240,7 @@ def _check_command(record: Record) -> list[str]:
     return problems
 
 
-def check_record_consistency(
+def check_record_against_attempt(
     find_file: Callable[[str], StoredFile], record: Record, report: ReportProblem, known: set[str]
 ) -> None:
     """Report where a record contradicts its command line, its attempt or its own times.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import layout
+from pipeline.core.archived_run_files import ArchivedFile, FileStore, SingleFile, StoredFile
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_store import ArchivedFile, FileStore, SingleFile, StoredFile
 
 SNAKEMAKE_MARK = ".snakemake_timestamp"  # Snakemake's mark in a folder that is an output: when it was made
 PARTIAL_PREFIX = ".partial"

@@ -18,7 +18,7 @@ from pipeline import layout
 from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.output_archives import find_archive_writer
+from pipeline.core.output_archives import parse_archive_job_name
 from pipeline.provenance.verify_files import LARGE_FILES
 
 VERIFIER_SCRIPT = Path(__file__).with_name("verify_files.py")
@@ -120,7 +120,7 @@ def pack(run_directory: Path, target: Path, limit_bytes: int = LIMIT_BYTES, url:
     always = (layout.CRATE, layout.ATTESTATION_LOG, layout.BATCH_ARCHIVES)
 
     def is_always_in(path: str) -> bool:
-        return path.startswith(always) or find_archive_writer(path) is not None
+        return path.startswith(always) or parse_archive_job_name(path) is not None
 
     small = [file for file in files if file.bytes <= limit_bytes or is_always_in(file.path)]
     large = [file for file in files if file not in set(small)]

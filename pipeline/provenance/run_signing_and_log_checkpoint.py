@@ -73,7 +73,7 @@ def find_logged_run_names(found: Iterable[LogLine]) -> list[str]:
     return [*dict.fromkeys(start.rpartition(".")[2] for start in starts if start)]
 
 
-def filter_published_checkpoints(
+def select_checkpoints_of_log(
     published: Iterable[PublishedCheckpoint], names: Iterable[str], first: str
 ) -> list[PublishedCheckpoint]:
     """Return the checkpoints of a log, and those of any log with one of its run names.

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.display_text import pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import compress_numbered_paths
 from pipeline.core.job_records import Attempt, FileEntry, Record, load_records, map_producers, read_job_files
-from pipeline.core.record_store import FileStore
 from pipeline.core.settings import Pretrained
-from pipeline.energy.energy_accounting_reader import (
+from pipeline.energy.run_energy_report_reader import (
     JOULE,
     EnergyAccounting,
     EnergyFigure,
@@ -73,11 +73,11 @@ class _FileLineage:
 
     def energy(self, record: Record) -> EnergyFigure:
         """Return the energy of the attempt that computed a job's outputs, from the report's energy accounting."""
-        return self.account.attempt_energy(record.computing_attempt) if self.account else EnergyFigure()
+        return self.account.attempt_energy(record.computing_attempt_file_name) if self.account else EnergyFigure()
 
     def lost_attempts(self, record: Record) -> list[tuple[Attempt, EnergyFigure]]:
         """Return the attempts at a job that failed, were refused or were killed, with their energy."""
-        names = {record.attempt, record.computing_attempt}
+        names = {record.attempt, record.computing_attempt_file_name}
         return [
             (attempt, self.account.attempt_energy(Path(attempt.file).name) if self.account else EnergyFigure())
             for attempt in self.attempts.get(_job_key(record), [])
@@ -210,7 +210,7 @@ class RunTracer:
         for _, record in sorted(makers.items()):
             lineage.write_job(record, 1)
         jobs = lineage.written.values()
-        by_attempt = {record.computing_attempt: lineage.energy(record) for record in jobs}
+        by_attempt = {record.computing_attempt_file_name: lineage.energy(record) for record in jobs}
         unknown = sum(not lineage.energy(record).is_known for record in jobs)
         without = f"; {unknown} of the jobs without a reading" if lineage.account and unknown else ""
         energy = lineage.format_energy(sum_energy(by_attempt.values()))

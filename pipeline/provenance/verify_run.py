@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pipeline import layout
+from pipeline.core.archived_run_files import StoredFile
 from pipeline.core.attestation_log import LogCheckpoint
 from pipeline.core.display_text import escape_to_one_line, pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import FileEntry, Record, map_producers, read_records
-from pipeline.core.json_values import parse_json
-from pipeline.core.output_archives import find_archive_writer, may_hold
-from pipeline.core.record_store import StoredFile
+from pipeline.core.json_validation import parse_json
+from pipeline.core.output_archives import may_hold, parse_archive_job_name
 from pipeline.provenance.attestation_log_check import AttestationLogCheck, LogSignature
 from pipeline.provenance.crate_graph import ARCHIVED_PREFIX, CHECKPOINT_IDENTIFIER
-from pipeline.provenance.evidence_check import EvidenceCheck, check_record_consistency
+from pipeline.provenance.evidence_check import EvidenceCheck, check_record_against_attempt
 from pipeline.provenance.inventory import CRATE_VOUCHER, UNREADABLE, find_unreadable_evidence, take_inventory
 from pipeline.provenance.run_signing_and_log_checkpoint import find_logged_run_names
 
@@ -125,7 +125,7 @@ NO_TRUST_ANCHORS = TrustAnchors()
 
 
 def _is_archive(path: str) -> bool:
-    return find_archive_writer(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
+    return parse_archive_job_name(path) is not None or layout.BATCH_ARCHIVE.parse(path) is not None
 
 
 class _RunVerification:
@@ -191,7 +191,7 @@ class _RunVerification:
         self.evidence.check()
         for record in self.records:
             self.check_inputs(record)
-            check_record_consistency(self.find, record, self.note_problem, set(self.problems))
+            check_record_against_attempt(self.find, record, self.note_problem, set(self.problems))
         log.check_records((record.file for record in records), self.hash)
         log.check_written_before_read()
 
@@ -259,7 +259,7 @@ class _RunVerification:
                 continue
             if given.path in self.made:
                 producer, output = self.made[given.path]
-                if given.sha256 != output.sha256 and not self.has_same_unit_files(record, given):
+                if given.sha256 != output.sha256 and not self.manifest_lists_same_unit_files(record, given):
                     self.note_problem(
                         record.file,
                         f"{record.file} breaks the chain: it read {given.path} with sha256 {given.sha256}, "
@@ -289,7 +289,7 @@ class _RunVerification:
                 path, f"{path} was changed: its sha256 is {self.hash(path)}, {record.file} says {sha256}."
             )
 
-    def has_same_unit_files(self, record: Record, manifest: FileEntry) -> bool:
+    def manifest_lists_same_unit_files(self, record: Record, manifest: FileEntry) -> bool:
         """Return whether a changed manifest still lists the files of this job's unit.
 
         A file added to one unit of a source changes the manifest, and only that unit is read again.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pipeline.energy.energy_accounting_reader import NOT_MEASURED, EnergyFigure, EnergyUnit, choose_energy_unit
+from pipeline.energy.run_energy_report_reader import NOT_MEASURED, EnergyFigure, EnergyUnit, choose_energy_unit
 
 MASSES = (EnergyUnit("t", 1e6), EnergyUnit("kg", 1e3), EnergyUnit("g", 1.0))
 VOLUMES = (EnergyUnit("m³", 1e3), EnergyUnit("liters", 1.0))

@@ -97,7 +97,7 @@ def draw_line_chart(
     label_capacity = (WIDTH - left - right) / (TICK_CHARACTER_WIDTH * (max(map(len, x_texts), default=0) + 1))
     every = math.ceil(len(x_texts) / max(label_capacity, 1))
 
-    def place(x: float, y: float) -> tuple[str, str]:
+    def scale_to_drawing(x: float, y: float) -> tuple[str, str]:
         across = left + (x - x_low) / (x_high - x_low) * (WIDTH - left - right)
         down = HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
         return f"{across:.1f}", f"{down:.1f}"
@@ -110,20 +110,22 @@ def draw_line_chart(
     description = f"{title}. {summary}"
     parts = list[Markup]()
     for value, text in zip(y_ticks, y_texts, strict=True):
-        _, y = place(x_low, value)
+        _, y = scale_to_drawing(x_low, value)
         parts.append(html_element("path", class_="grid", d=f"M{left:.1f} {y}H{WIDTH - right:.1f}"))
         parts.append(html_element("text", text, x=f"{left - 8:.1f}", y=y, dy=4, text_anchor="end"))
     for value, text in [*zip(x_ticks, x_texts, strict=True)][::every]:
-        x, _ = place(value, y_low)
+        x, _ = scale_to_drawing(value, y_low)
         parts.append(html_element("text", text, x=x, y=HEIGHT - 24, text_anchor="middle"))
     parts.append(html_element("text", x_label, x=f"{(WIDTH + left) / 2:.1f}", y=HEIGHT - 6, text_anchor="middle"))
     turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
     parts.append(html_element("text", y_label, transform=turned, text_anchor="middle"))
     for index, line in zip(cycle(range(1, LINE_STYLES + 1)), lines, strict=False):
         if len(line.band) > 1:
-            edge = [place(x, low) for x, low, _ in line.band] + [place(x, high) for x, _, high in reversed(line.band)]
+            edge = [scale_to_drawing(x, low) for x, low, _ in line.band] + [
+                scale_to_drawing(x, high) for x, _, high in reversed(line.band)
+            ]
             parts.append(html_element("path", class_=f"band series-{index}", d=join_points(edge) + "Z"))
-        positions = [place(*point) for point in line.points]
+        positions = [scale_to_drawing(*point) for point in line.points]
         parts.append(html_element("path", class_=f"line series-{index}", d=join_points(positions)))
         if len(positions) <= 20:
             parts += [html_element("circle", class_=f"series-{index}", cx=x, cy=y, r="3.5") for x, y in positions]
@@ -185,7 +187,7 @@ SWEEPS = 4  # how often the rows are put in order, by the rows above and below t
 BOX_CHARACTERS = 22  # that fit in a box
 
 
-def find_step_edges(records: Sequence[Record]) -> dict[str, set[str]]:
+def find_step_dependencies(records: Sequence[Record]) -> dict[str, set[str]]:
     """Return which steps read what each step wrote, by the paths in the records; what is implied is left out."""
     writers_of_paths = [(entry.path, record.step) for record in records for entry in record.outputs]
     writers: dict[str, str] = dict(writers_of_paths)
@@ -219,7 +221,7 @@ def _is_reachable(graph: Edges, start: str, end: str) -> bool:
     return False
 
 
-def arrange_rows(graph: Edges) -> list[list[str]]:
+def arrange_steps_in_rows(graph: Edges) -> list[list[str]]:
     """Return the steps row by row, each below all that it reads from; an arrow that passes a row has a place in it.
 
     A place is named `WRITER>READER`, which is no step.
@@ -268,23 +270,23 @@ def _reduce_crossings(rows: list[list[str]], graph: Edges) -> list[list[str]]:
             at = {name: place for place, name in enumerate(rows[other])}
             width = max(len(rows[other]), 1)
 
-            def mean(
+            def mean_neighbor_position(
                 name: str, index: int = index, other: int = other, width: int = width, at: Mapping[str, int] = at
             ) -> float:
                 near = [(at[place] + 0.5) / width for row, place in joined.get((index, name), []) if row == other]
                 return sum(near) / len(near) if near else 0.5
 
-            rows[index].sort(key=mean)
+            rows[index].sort(key=mean_neighbor_position)
     return rows
 
 
 def draw_step_graph(records: Sequence[Record], count_jobs: Callable[[int], str], label: str, caption: str) -> Markup:
     """Return the DAG as a figure, nothing where there is no record; `count_jobs` says a number of jobs in words."""
-    graph = find_step_edges(records)
+    graph = find_step_dependencies(records)
     if not graph:
         return Markup("")
     jobs = Counter(record.step for record in records)
-    rows = arrange_rows(graph)
+    rows = arrange_steps_in_rows(graph)
     widths = [
         sum((BOX_WIDTH if name in graph else 2 * PASSING_WIDTH) + BOX_GAP for name in row) - BOX_GAP for row in rows
     ]

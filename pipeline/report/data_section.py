@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.job_records import Record
-from pipeline.corpus.document_streams import format_licenses
+from pipeline.corpus.document_streams import format_source_licenses
 from pipeline.corpus.documents import SOURCE_LICENSE
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import PageSettings
@@ -28,7 +28,7 @@ def summarize_sources(reader: RunReader) -> list[Json]:
                 "name": name,
                 "source": source,
                 "rights": source.get("rights") or {},
-                "license": format_licenses(
+                "license": format_source_licenses(
                     str(source.get("license") or ""), _count_licenses(corpora), source.get("license_key")
                 ),
                 "own_licenses": sorted(_count_licenses(corpora)) if source.get("license_key") else [],
@@ -41,7 +41,7 @@ def summarize_sources(reader: RunReader) -> list[Json]:
     return rows
 
 
-def list_languages(reader: RunReader, settings: PageSettings) -> list[str]:
+def list_language_codes(reader: RunReader, settings: PageSettings) -> list[str]:
     """Return the languages of the documents of the corpora that models are trained on, or of all where none is."""
     read = {settings.corpora[metrics.name] for metrics in reader.metrics if metrics.name in settings.corpora}
     return sorted(

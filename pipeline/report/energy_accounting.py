@@ -19,18 +19,18 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.core.errors import InputError, anonymize_paths
 from pipeline.core.job_records import is_training_segment
+from pipeline.energy.attribution.job_energy_attribution import RunAttribution, attribute_run
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
-from pipeline.energy.attribution.run_attribution import RunAttribution, attribute_run
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_accounting_reader import (
+from pipeline.energy.power_model import GENERIC, PowerModel
+from pipeline.energy.readings import ExternalReading
+from pipeline.energy.run_energy_report_reader import (
     AccountingEntry,
     EnergyAccounting,
     EnergyFigure,
     sum_energy,
     validate_accounting,
 )
-from pipeline.energy.power_model import GENERIC, PowerModel
-from pipeline.energy.readings import ExternalReading
 from pipeline.report.amount_formatting import format_period
 from pipeline.report.run_reader import UNCOUNTED_STAGES, Json, RunReader, valid_attempts
 from pipeline.report.settings import PageSettings
@@ -38,7 +38,7 @@ from pipeline.report.settings import PageSettings
 SNAKEMAKE: Literal["snakemake"] = "snakemake"
 
 
-def list_metered_jobs(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[str]]:
+def list_attempt_usage(reader: RunReader, run: str) -> tuple[list[MeteredJob], list[str]]:
     """Return the use of every attempt and of Snakemake's processes, and the problems of the files.
 
     What the meter of Snakemake wrote in a run of another name is left out, and what it wrote after the last attempt
@@ -113,7 +113,7 @@ def compute_training_step_joules(reader: RunReader, attribution: RunAttribution)
     joules_by_model = {}
     for metrics in reader.metrics:
         segments = reader.segments(model=metrics.name)
-        attempts = {(record.computing_attempt or "").removesuffix(".json") for record in segments}
+        attempts = {(record.computing_attempt_file_name or "").removesuffix(".json") for record in segments}
         attempts |= {
             job.name
             for job in attribution.jobs
@@ -188,7 +188,7 @@ def compute_energy_accounting(reader: RunReader, settings: PageSettings, carbon_
     What is broken loses its own part alone. Where no account can be made, all is unknown and the reason is a problem,
     so that the rest of the report is made.
     """
-    jobs, problems = list_metered_jobs(reader, settings.run)
+    jobs, problems = list_attempt_usage(reader, settings.run)
     problems += reader.external_readings.problems
     series = _load_intensity(settings, carbon_intensity, problems)
     try:

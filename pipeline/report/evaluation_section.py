@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.evaluate.answer_comparison import compare_contaminated_with_clean
 from pipeline.evaluate.item_results import ScoreKey, read_item_answers
 from pipeline.evaluate.language_scores import (
     SeedScatter,
     aggregate_by_language,
-    detectable_score_difference,
+    detectable_difference_between_models,
     measure_seed_scatter,
 )
 from pipeline.evaluate.score_export_formats import group_by_task
@@ -24,7 +24,7 @@ SHOWN_CONTINUATIONS = 6  # of all models
 SHOWN_DIFFERENCES = 6  # between checkpoints
 
 
-def summarize_checkpoint_costs(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
+def summarize_training_cost_by_checkpoint(reader: RunReader, model: str, account: EnergyAccounting) -> Json:
     """Return the tokens, FLOPs and joules that each evaluated checkpoint of a model had cost.
 
     FLOPs are those of the plan, by tokens. Joules are those of the segments up to the checkpoint, without lost
@@ -51,7 +51,7 @@ def summarize_checkpoint_costs(reader: RunReader, model: str, account: EnergyAcc
 def _cumulative_energy(step: int, model: str, reader: RunReader, account: EnergyAccounting) -> EnergyFigure:
     """Return the joules of the segments up to a step of a model, a branch's base with it; unknown where one is."""
     records = {int(one.instance["step"]): one for one in reader.segments(model=model)}
-    names = dict.fromkeys(record.computing_attempt for end, record in records.items() if end <= step)
+    names = dict.fromkeys(record.computing_attempt_file_name for end, record in records.items() if end <= step)
     figures = [account.attempt_energy(name) for name in names]
     if branch := find_parent_checkpoint(model, [records[end] for end in sorted(records)]):
         figures.append(_cumulative_energy(branch[1], branch[0], reader, account))
@@ -122,7 +122,7 @@ def _main_rows(
             {
                 "model": name,
                 "task": task,
-                "detectable": detectable_score_difference(task["low"], task["high"]),
+                "detectable": detectable_difference_between_models(task["low"], task["high"]),
                 "scatter": scatter,
                 "scatter_rows": len(group) if name == group[0] else 0,
             }
@@ -185,7 +185,9 @@ def measure_evaluation_cost(reader: RunReader, model: str, account: EnergyAccoun
     if not records:
         return None
     energy, training = (
-        sum_energy(account.attempt_energy(name) for name in dict.fromkeys(one.computing_attempt for one in jobs))
+        sum_energy(
+            account.attempt_energy(name) for name in dict.fromkeys(one.computing_attempt_file_name for one in jobs)
+        )
         for jobs in (records, segments)
     )
     seconds, training_seconds = (sum(one.wall_seconds for one in jobs) for jobs in (records, segments))
@@ -254,7 +256,7 @@ def split_copied_text(text: str, parts: list[Json]) -> list[tuple[str, bool]]:
     return pieces
 
 
-def summarize_samples(reader: RunReader) -> list[Json]:
+def summarize_copied_text_samples(reader: RunReader) -> list[Json]:
     """Return per model its samples with what is copied in them, the shares of both kinds of text, and more counts."""
     return [
         {
@@ -329,7 +331,7 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
     languages = {name: aggregate_by_language(checkpoints[0]["tasks"]) for name, checkpoints in models.items()}
     groups = find_seed_groups(reader)
 
-    def scatter(name: str, language: str) -> SeedScatter | None:
+    def measure_spread_over_seeds(name: str, language: str) -> SeedScatter | None:
         rows = [row for other in groups.get(name, []) for row in languages[other] if row.language == language]
         return measure_seed_scatter([row.value for row in rows])
 
@@ -337,10 +339,10 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
         {
             "model": name,
             "checkpoints": models[name],
-            "costs": summarize_checkpoint_costs(reader, name, account),
+            "costs": summarize_training_cost_by_checkpoint(reader, name, account),
             "evaluation_cost": measure_evaluation_cost(reader, name, account),
             "languages": languages[name],
-            "scatter": {row.language: scatter(name, row.language) for row in languages[name]},
+            "scatter": {row.language: measure_spread_over_seeds(name, row.language) for row in languages[name]},
         }
         for name in sorted(models, key=lambda name: (groups.get(name, [name])[0], name))
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.markup import format_number, format_percent
-from pipeline.energy.energy_accounting_reader import (
+from pipeline.energy.run_energy_report_reader import (
     NOT_MEASURED,
     CarbonIntensity,
     EnergyAccounting,
@@ -97,7 +97,7 @@ class Footprint:
         return self.account.total
 
     @property
-    def node_parts(self) -> list[tuple[str, EnergyFigure]]:
+    def energy_by_component(self) -> list[tuple[str, EnergyFigure]]:
         """The parts of the nodes in words."""
         order = [*COMPONENTS]
         parts = sorted(self.account.components.items(), key=lambda part: [*order, part[0]].index(part[0]))
@@ -372,7 +372,7 @@ def list_meters(account: EnergyAccounting, meters: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(part for name in names for part in name.split("; ")))
 
 
-def group_power_models(account: EnergyAccounting) -> list[tuple[str, Json]]:
+def group_nodes_by_power_model(account: EnergyAccounting) -> list[tuple[str, Json]]:
     """Return each power model once, with the names of its nodes."""
     groups: dict[str, tuple[list[str], Json]] = {}
     for node, model in sorted(account.power_models.items()):

@@ -240,7 +240,7 @@ class LibraryDifference(NamedTuple):
     jobs: int
 
 
-def format_gpus(node: Json) -> str:
+def format_machine_gpus(node: Json) -> str:
     """Return the GPUs of a machine: how many of which, with their memory; nothing where it has none."""
     if node.get("gpus") is None and node.get("gpus_unknown"):
         return f"not known: {node['gpus_unknown']}"
@@ -261,7 +261,7 @@ def _host_kind(node: Json, image: str) -> HostKind:
     driver = [node.get("driver"), *(f"{name} {version}" for name, version in runtimes.items() if version)]
     system = [f"{node.get('system') or ''} {node.get('kernel') or ''}".strip(), node.get("libc")]
     driver_text, system_text = (", ".join(str(part) for part in parts if part) for parts in (driver, system))
-    return HostKind(format_processor(node), format_gpus(node), driver_text, system_text, image)
+    return HostKind(format_processor(node), format_machine_gpus(node), driver_text, system_text, image)
 
 
 def _list_nodes(record: Record) -> Iterator[tuple[str, Json]]:

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Record
 from pipeline.core.markup import format_bytes, format_number, use_minus_sign
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, choose_energy_unit
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_total_checks
 from pipeline.report.run_reader import Artefact, Json, RunReader
@@ -354,16 +354,16 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[ConservationCheck]:
     link, total = f"../{layout.ENERGY_ACCOUNT}", account.total
     unit = choose_energy_unit(total.joules)
 
-    def check(what: str, sum_: float) -> ConservationCheck:
+    def check_energy_sum(what: str, sum_: float) -> ConservationCheck:
         holds = abs(sum_ - total.joules) <= ENERGY_TOLERANCE * total.joules
         figures = f"{unit.format(total.joules, 4)} {unit.name} = {unit.format(sum_, 4)} {unit.name}"
         return ConservationCheck(f"energy: total = {what}, within {ENERGY_TOLERANCE:.0%}", {}, figures, holds, link)
 
     sums = list_energy_total_checks(account)
     for what, parts in sums:
-        yield check(what, parts.joules)
+        yield check_energy_sum(what, parts.joules)
     if sums:
-        yield check(
+        yield check_energy_sum(
             "measured + estimated + stated", total.measured_joules + total.estimated_joules + total.stated_joules
         )
         low, high = unit.format(total.low_joules, 4), unit.format(total.high_joules, 4)

@@ -19,13 +19,13 @@ import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.energy.energy_accounting_reader import validate_accounting
+from pipeline.energy.run_energy_report_reader import validate_accounting
 from pipeline.evaluate.score_export_formats import format_model_index
-from pipeline.evaluate.trivial_baseline_tests import is_mostly_truncated
+from pipeline.evaluate.trivial_baseline_tests import has_mostly_truncated_prompts
 from pipeline.report import amount_formatting, charts, footprint, training_section
 from pipeline.report.energy_accounting import compute_energy_accounting
 from pipeline.report.evaluation_section import SHOWN_CHECKPOINTS
-from pipeline.report.experiment_page import FINISHED, summarize_experiment
+from pipeline.report.experiment_page_content import FINISHED, summarize_experiment
 from pipeline.report.key_figures import compute_key_figures
 from pipeline.report.papers.paper import LANGUAGES
 from pipeline.report.papers.write import CYCLONEDX, DOCUMENT_NAMES, SPDX, write_compliance_documents
@@ -79,7 +79,7 @@ def _format_setting(value: object) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "brief": training_section.format_short_duration,
+    "brief": training_section.format_duration_below_minute,
     "command": lambda words: shlex.join(words) if words else "not recorded",
     "link_job": link_job,
     "duration": amount_formatting.format_duration,
@@ -123,7 +123,7 @@ def load_template_environment(words: Translator, *, html: bool) -> jinja2.Enviro
         formats = {name: environment.filters[name] for name in NUMBER_FILTERS}
         environment.filters |= {name: _localize_filter(words, format) for name, format in formats.items()}
     environment.filters |= {"gettext": words.gettext, "translate_amount": words.figure}
-    environment.filters |= {"language_name": words.language_name, "is_mostly_truncated": is_mostly_truncated}
+    environment.filters |= {"language_name": words.language_name, "is_mostly_truncated": has_mostly_truncated_prompts}
     return environment
 
 
@@ -213,7 +213,7 @@ def run(
     content |= {
         "stated": stated,
         "missing_answers": len(stated.missing),
-        "asked_answers": stated.answer_count,
+        "asked_answers": stated.provider_question_count,
         "model_index": _format_model_index(settings.run, reader),
         "key_figures": compute_key_figures(everything, content, finished_cells),
         "fates": sorted(fates.items()),

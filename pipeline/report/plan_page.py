@@ -19,7 +19,7 @@ from pipeline.plan.plan_tables import (
     format_evaluation_forecast,
     format_memory,
     format_quantity,
-    format_time_interval,
+    format_time_bounds,
     list_proposal_rows,
 )
 from pipeline.plan.scaling_laws import PUBLISHED_LAWS_SCOPE
@@ -109,7 +109,7 @@ def _list_model_rows(plan: Mapping[str, Any], memory: Mapping[str, Mapping[str, 
             if key == "nodes":
                 value = -(-model["devices_used"] // platform["devices"])
             elif key == "interval":
-                value = format_time_interval(model)
+                value = format_time_bounds(model)
             elif key == "memory" and name in memory:
                 value = format_memory(memory[name]["peak_bytes"], platform["memory_bytes_per_device"])
             value = add_bound(key, model, value)
@@ -129,10 +129,10 @@ def _draw_sizes(plan: Mapping[str, Any]) -> list[Markup]:
     sizes = {row["model"]: row for row in plan["sizes"] if row["seconds"]}
     own = [model["active_parameters"] for model in models.values()]
 
-    def distance(row: Mapping[str, Any]) -> float:
+    def log_size_ratio_to_nearest(row: Mapping[str, Any]) -> float:
         return min(abs(math.log(row["parameters"] / parameters)) for parameters in own)
 
-    nearest = sorted(sizes.values(), key=distance)[:COMPARED_SIZES]
+    nearest = sorted(sizes.values(), key=log_size_ratio_to_nearest)[:COMPARED_SIZES]
     rates |= {
         row["model"]: row["tokens"] / row["seconds"] for row in sorted(nearest, key=lambda row: row["parameters"])
     }

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from pipeline.core.display_text import truncate_text
 from pipeline.core.markup import format_number, html_element
 from pipeline.energy.attribution.clock_and_name_corrections import merge_spans
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, NodePowerPeriod
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, NodePowerPeriod
 from pipeline.report.charts import (
     BOX_CHARACTERS,
     MAXIMUM_POINTS,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.errors import InputError, anonymize_paths
-from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, find_record_files, read_job_files
-from pipeline.core.package_records import read_environment
-from pipeline.core.record_store import FileStore, StoredFile
+from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record, read_job_files, select_record_files
+from pipeline.core.shared_environment_files import read_environment
 from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.layout import PathTemplate
 
@@ -69,7 +69,7 @@ class RunReader:
         self._files = sorted(file for file in given if isinstance(file, Path))
         store = FileStore(folder)
         archived = [file for file in given if not isinstance(file, Path)]
-        records = [*find_record_files(store, self._files), *archived]
+        records = [*select_record_files(store, self._files), *archived]
         self.unreadable = [UnreadableFile(self._link(folder / path), text) for path, text in store.problems.items()]
         self.records = [self._with_environment(record) for record in self._read_jobs(Record, records)]
         self.attempts = self._read_jobs(Attempt, store.find_all(layout.ATTEMPT))
@@ -244,7 +244,7 @@ class Consumption:
 
 def valid_attempts(reader: RunReader) -> set[str | None]:
     """Return the attempts with a record, including those with outputs reused by a record of another name."""
-    return {name for record in reader.records for name in (record.attempt, record.computing_attempt)}
+    return {name for record in reader.records for name in (record.attempt, record.computing_attempt_file_name)}
 
 
 def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
@@ -252,7 +252,7 @@ def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
     valid = valid_attempts(reader)
     cut_off = tuple(file.link.rsplit("/", 1)[-1].removesuffix("json") for file in reader.unreadable)
 
-    def has_unreadable_record(attempt: Attempt) -> bool:
+    def attempt_has_unreadable_record(attempt: Attempt) -> bool:
         return f"{attempt.name}.json".startswith(cut_off)
 
     lost = []
@@ -263,7 +263,11 @@ def find_lost_attempts(reader: RunReader) -> list[LostAttempt]:
         if status == "running" and not attempt.ended:
             status = "killed"
         if status == "finished":
-            status = "finished, but its record cannot be read" if has_unreadable_record(attempt) else REPLACED_ATTEMPT
+            status = (
+                "finished, but its record cannot be read"
+                if attempt_has_unreadable_record(attempt)
+                else REPLACED_ATTEMPT
+            )
         lost.append(LostAttempt(attempt, status))
     return lost
 
@@ -278,13 +282,13 @@ def _make_device_counter(reader: RunReader) -> Callable[[Record | Attempt], int 
         record.instance["model"]: record.counts.get("world_size") for record in _sort_by_start(reader.segments())
     }
 
-    def devices(job: Record | Attempt) -> int | None:
+    def count_job_devices(job: Record | Attempt) -> int | None:
         if job.step != SEGMENT_STEP:
             return int(job.step in ("evaluate.suites", "evaluate.baselines"))
         own: int | None = job.counts.get("world_size") if isinstance(job, Record) else None
         return own or processes.get(job.instance["model"])
 
-    return devices
+    return count_job_devices
 
 
 def summarize_step_usage(reader: RunReader) -> Consumption:

@@ -83,11 +83,11 @@ def main_scores(tasks: Sequence[Json]) -> dict[tuple[str, str], Json]:
     Rows that do not count are in the order of the task's metric_list.
     """
 
-    def order(task: Json) -> tuple[bool, bool, str]:
+    def score_row_sort_key(task: Json) -> tuple[bool, bool, str]:
         return not is_counted(task), task["metric"] == ANSWER_BITS, task["metric"] if is_counted(task) else ""
 
     rows: dict[tuple[str, str], Json] = {}
-    for task in sorted(tasks, key=order):
+    for task in sorted(tasks, key=score_row_sort_key):
         rows.setdefault((task["suite"], task["task"]), task)
     return dict(sorted(rows.items()))
 
@@ -141,7 +141,7 @@ def draw_score_charts(reader: RunReader, words: Translator) -> ScoreCharts:
     for suite_and_task, main in main_scores(tasks).items():
         keys = dict.fromkeys([score_key(main), *(score_key(task) for task in tasks)])
         known = [key for key in keys if key[:2] == suite_and_task and key in trends]
-        signal = [key for key in known if any(map(has_signal, trends[key].values()))]
+        signal = [key for key in known if any(map(grows_beyond_noise, trends[key].values()))]
         key = (signal or [score_key(main)])[0]
         note = _describe_trends(trends.get(key, {}).values(), words)
         is_shown = signal or score_key(main) not in trends
@@ -152,7 +152,7 @@ def draw_score_charts(reader: RunReader, words: Translator) -> ScoreCharts:
     return charts
 
 
-def has_signal(trend: Mapping[str, Any]) -> bool:
+def grows_beyond_noise(trend: Mapping[str, Any]) -> bool:
     """Return whether a score grows during training by more than noise."""
     return bool(trend["grows"]) and (trend["signal_to_noise"] or 0.0) >= LEAST_SIGNAL_TO_NOISE
 

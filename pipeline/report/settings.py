@@ -105,7 +105,7 @@ class Disclosure(Settings):
     license_evidence: dict[str, str] = Field(default={}, description="by source, a file that shows its license")
 
 
-def select_language(text: Text, language: Language) -> str | None:
+def text_in_language(text: Text, language: Language) -> str | None:
     """Return a text of the provider in a language, or in the one in which it is given."""
     return text if isinstance(text, str) else text.get(language) or next(iter(text.values()), None)
 
@@ -132,7 +132,7 @@ class ProviderStatements:
         """Return an answer, in the language where it is given in that one too; None where it is not stated."""
         value = self._values[name]
         if isinstance(value, dict):
-            value = select_language(value, language)
+            value = text_in_language(value, language)
         if isinstance(value, list):
             return "; ".join(map(_format_entry, value))
         if name == "latest_data" and value is not None:
@@ -150,7 +150,7 @@ class ProviderStatements:
         return [self.keys[name] for name in self._values if self.text(name) is None]
 
     @property
-    def answer_count(self) -> int:
+    def provider_question_count(self) -> int:
         """Return how many answers only the provider can give."""
         return len(self._values)
 

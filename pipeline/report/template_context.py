@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.job_records import Record
-from pipeline.core.settings import flatten_settings, merge_operation_settings
+from pipeline.core.settings import flatten_settings, merge_result_and_nonresult_settings
 from pipeline.corpus.documents import HARMFUL, RIGHTS_REASONS
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, sum_energy
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, sum_energy
 from pipeline.report import charts, power_timeline, training_section
 from pipeline.report.data_section import (
     compare_tokenizers,
     count_tokens_by_license,
-    list_languages,
+    list_language_codes,
     list_removals,
     source_level_licenses,
     summarize_corpus,
@@ -27,13 +27,13 @@ from pipeline.report.evaluation_section import (
     find_seed_groups,
     list_baselines,
     summarize_checkpoint_differences,
+    summarize_copied_text_samples,
     summarize_evaluations,
-    summarize_samples,
     tabulate_continuations,
     tabulate_memorization,
     tabulate_scores,
 )
-from pipeline.report.footprint import compute_footprint, group_power_models, list_meters
+from pipeline.report.footprint import compute_footprint, group_nodes_by_power_model, list_meters
 from pipeline.report.jobs_section import (
     group_machines,
     list_environment_lock_differences,
@@ -66,11 +66,13 @@ def summarize_model(
     planned = reader.plan.content.get("models")
     estimate = planned.get(metrics.name) if isinstance(planned, dict) else None
     parameters = counts.get("parameters") or (estimate or {}).get("parameters")
-    recorded = merge_operation_settings(last.settings, last.operation) if last else {}
+    recorded = merge_result_and_nonresult_settings(last.settings, last.operation) if last else {}
     read, seed = reader.find_token_index(segments), recorded.get("seed")
     index, training = read.content if read else {}, recorded.get("training") or {}
     energy = sum_energy(
-        {one.computing_attempt: account.attempt_energy(one.computing_attempt) for one in segments}.values()
+        {
+            one.computing_attempt_file_name: account.attempt_energy(one.computing_attempt_file_name) for one in segments
+        }.values()
     )
     joules = account.training.get(metrics.name, {})
     steps = [{**line, "energy_joules": joules.get(line["step"])} for line in metrics.lines]
@@ -81,7 +83,7 @@ def summarize_model(
     held_out = counts.get("validation") or {}
     samples = reader.records_of("evaluate.samples", model=metrics.name)
 
-    def values(key: str) -> list[float]:
+    def collect_metric_values(key: str) -> list[float]:
         return [line[key] for line in steps if line.get(key) is not None]
 
     summary = {
@@ -91,12 +93,15 @@ def summarize_model(
         "active_parameters": counts.get("active_parameters") or parameters,
         "steps": _last_value(steps, "step"),
         **{key: _last_value(steps, key) for key in ("tokens_seen", "loss", "validation_bits_per_byte")},
-        **{key: _median(values(key)) for key in ("tokens_per_second", "model_flops_utilization", "device_utilization")},
+        **{
+            key: _median(collect_metric_values(key))
+            for key in ("tokens_per_second", "model_flops_utilization", "device_utilization")
+        },
         "branch_of": branch,
         "own_steps": max(counted - before, 0),
         "own_tokens": (_last_value(steps, "tokens_seen") or 0) * max(counted - before, 0) // max(counted, 1),
         "validation_loss": validated.get("validation_loss"),
-        "memory_bytes": max(values("memory_bytes"), default=None),
+        "memory_bytes": max(collect_metric_values("memory_bytes"), default=None),
         "seed": seed,
         "settings": [("seed", str(seed))] * (seed is not None)
         + [*flatten_settings({key: recorded[key] for key in ("architecture", "training") if key in recorded})],
@@ -111,7 +116,7 @@ def summarize_model(
         "charts": training_section.draw_training_charts(steps, energy.label, gettext),
         "figures": training_section.summarize_metrics(steps),
         "validation": training_section.read_last_validation(steps),
-        "energy_label": energy.label if values("energy_joules") else None,
+        "energy_label": energy.label if collect_metric_values("energy_joules") else None,
         **{key: counts.get(key) for key in ("device", "peak_flops_per_second", "deterministic")},
         "libraries": list_libraries(segments),
         "export": next((r.counts["export"] for r in samples if r.counts.get("export")), None),
@@ -147,7 +152,7 @@ def build_template_context(
         while base := bases.get(first):
             first = base
         one["began_with"] = training_section.describe_base_model(reader, first, settings.pretrained.get(first))
-    evaluated, samples = summarize_evaluations(reader, account), summarize_samples(reader)
+    evaluated, samples = summarize_evaluations(reader, account), summarize_copied_text_samples(reader)
     steps: dict[str, list[Record]] = {}
     for record in sorted(reader.records, key=lambda record: (record.started, record.file)):
         steps.setdefault(record.step, []).append(record)
@@ -162,7 +167,7 @@ def build_template_context(
         "energy": compute_footprint(reader, account, settings, models),
         "account": account,
         "meters": list_meters(account, account.meters),
-        "power_models": group_power_models(account),
+        "power_models": group_nodes_by_power_model(account),
         "forecast": compare_forecast(reader, account),
         "timeline": power_timeline.draw_timeline(reader, account, gettext),
         "dag": charts.draw_step_graph(
@@ -177,7 +182,7 @@ def build_template_context(
         "sources": summarize_sources(reader),
         "source_level_licenses": source_level_licenses(reader),
         "tokens_by_license": count_tokens_by_license,
-        "languages": list_languages(reader, settings),
+        "languages": list_language_codes(reader, settings),
         "corpora": [summarize_corpus(statistics, reader.later_suites) for statistics in reader.statistics],
         "tokenizers": compare_tokenizers(reader),
         "models": models,
@@ -187,7 +192,7 @@ def build_template_context(
         ),
         "contaminated": compare_contaminated_items(reader, settings.corpora),
         "checkpoint_differences": summarize_checkpoint_differences(reader),
-        "loss_chart": training_section.draw_loss_chart(reader, gettext),
+        "loss_chart": training_section.draw_training_loss_by_model(reader, gettext),
         "baselines": list_baselines(reader),
         "samples": samples,
         "memorized": tabulate_memorization(samples),

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.core.batch_schedule import median_step_seconds
 from pipeline.core.job_records import Record, is_training_segment
 from pipeline.core.settings import Pretrained
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, sum_energy
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, sum_energy
 from pipeline.report.charts import LINE_STYLES, Series, draw_line_chart
 from pipeline.report.run_reader import Json, RunReader
 
@@ -37,7 +37,7 @@ def known_values_by_step(metrics: list[Json], key: str) -> list[tuple[float, flo
     return [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
 
 
-def format_short_duration(seconds: float) -> str:
+def format_duration_below_minute(seconds: float) -> str:
     """Return a short time in seconds, milliseconds or microseconds."""
     unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if seconds * f >= 1), ("µs", 1e6))
     return f"{seconds * factor:,.3g} {unit}"
@@ -57,7 +57,7 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
             gettext(title), gettext("step"), gettext(unit), [*wanted], from_zero=from_zero, gettext=gettext
         )
 
-    def draw_known(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
+    def draw_series_with_points(title: str, unit: str, *wanted: Series, from_zero: bool = True) -> Any:
         charts = [line for line in wanted if line.points]
         return draw(title, unit, *charts, from_zero=from_zero) if charts else None
 
@@ -82,29 +82,31 @@ def draw_training_charts(metrics: list[Json], energy_label: str, gettext: Callab
         ),
         draw("Throughput", "tokens per second", series("throughput", "tokens_per_second")),
         draw("Learning rate", "learning rate", series("learning rate", "learning_rate")),
-        draw_known(
+        draw_series_with_points(
             "Device utilization and MFU",
             "%",
             series("device utilization", "device_utilization", 100),
             model,
             *([hardware] if hardware.points != model.points else []),
         ),
-        draw_known("Gradient norm", "before clipping", series("norm", "gradient_norm")),
-        draw_known(
+        draw_series_with_points("Gradient norm", "before clipping", series("norm", "gradient_norm")),
+        draw_series_with_points(
             "Memory of the largest process",
             "GB",
             series("peak", "memory_bytes", 1e-9),
             series("in use", "memory_used_bytes", 1e-9),
         ),
-        draw_known(f"{gettext('Energy')}, {gettext(energy_label)}", "J per step", series("energy", "energy_joules")),
-        draw_known("Waiting for data", "% of the step", Series(gettext("stall"), stall_shares)),
-        draw_known("Validation loss per language", "nats per token", *by_language, from_zero=False),
-        draw_known("Validation loss per source", "nats per token", *by_source, from_zero=False),
+        draw_series_with_points(
+            f"{gettext('Energy')}, {gettext(energy_label)}", "J per step", series("energy", "energy_joules")
+        ),
+        draw_series_with_points("Waiting for data", "% of the step", Series(gettext("stall"), stall_shares)),
+        draw_series_with_points("Validation loss per language", "nats per token", *by_language, from_zero=False),
+        draw_series_with_points("Validation loss per source", "nats per token", *by_source, from_zero=False),
     ]
     return [chart for chart in charts if chart is not None]
 
 
-def draw_loss_chart(reader: RunReader, gettext: Callable[[str], str] = str) -> Any:
+def draw_training_loss_by_model(reader: RunReader, gettext: Callable[[str], str] = str) -> Any:
     """Return the chart of the training loss of all models; None where no loss was recorded."""
     lines = [Series(metrics.name, known_values_by_step(metrics.lines, "loss")) for metrics in reader.metrics]
     lines = [line for line in lines if line.points][:LINE_STYLES]

@@ -95,7 +95,7 @@ def filter_edits(name: str) -> NewPart:
         ),
         (
             f"Write the measure and its docstring in ProseMeasures.{name} of {rules}.",
-            f"python -m pytest {test} tests/corpus/test_removal_reasons.py",
+            f"python -m pytest {test} tests/corpus/test_removal_explanations.py",
             f"Switch it on in a configuration: corpus: {{main: {{languages: {{nl: {{quality: {{{name}: 0.3}}}}}}}}}}",
         ),
     )

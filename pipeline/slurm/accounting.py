@@ -27,27 +27,27 @@ from pydantic import ValidationError
 from pipeline import layout
 from pipeline.config.configuration_errors import format_validation_error
 from pipeline.config.platforms import load_platform_settings
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.atomic_files import write_json
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
 from pipeline.core.errors import InputError
-from pipeline.core.record_store import FileStore
 from pipeline.energy.external_meters.ear_meter import METER, read_ear
 from pipeline.energy.external_meters.meter_tables import ExternalReadings, ExternalReadingsFile
-from pipeline.energy.external_meters.smart_meter import read_smart_meter
+from pipeline.energy.external_meters.smart_meter_table import read_smart_meter
 from pipeline.energy.readings import ExternalReading, MeterInterval
 from pipeline.energy.settings import Energy
-from pipeline.job import run_snapshot
+from pipeline.job import invocation_snapshots
 from pipeline.provenance.evidence_attestation import attest_evidence
-from pipeline.slurm import invocations_and_leftover_jobs, job_energy, sacct
+from pipeline.slurm import job_energy, sacct, waiting_for_leftover_jobs
 from pipeline.slurm.executor.host_interface import ENDED_STATES
 from pipeline.slurm.executor.slurm_commands import QUERY_SECONDS, run_slurm_command
-from pipeline.slurm.invocations_and_leftover_jobs import SlurmInvocation
 from pipeline.slurm.output_parsing import list_hosts
+from pipeline.slurm.waiting_for_leftover_jobs import SlurmInvocation
 
 TRIES, SECONDS_BETWEEN = 6, 5.0  # slurmdbd learns of a job's end a little later than squeue, or is away for a moment
 
 
-def query_cpu_counts() -> dict[str, int]:
+def query_node_cpu_counts() -> dict[str, int]:
     """Return the number of logical processors of each node of this cluster; empty if Slurm does not answer."""
     try:
         done = run_slurm_command(["sinfo", "--noheader", "--Node", "--format=%N|%c"], QUERY_SECONDS)
@@ -73,7 +73,7 @@ def summarize_job_cost(
 ) -> dict[str, Any]:
     """Return the accounting of a job: its allocations, their sums, and the energy that Slurm and EAR measured."""
     ear_readings = [book for book in cost.readings if any(reading.meter == METER for reading in book.readings)]
-    nodes = job_energy.node_energies(ear_readings) or None
+    nodes = job_energy.node_energies_from_readings(ear_readings) or None
     allocations = job.allocations
     measured = [allocation.energy_joules for allocation in allocations if allocation.energy_joules is not None]
     billed = [part.billing * part.elapsed_seconds for part in allocations if part.billing is not None]
@@ -124,7 +124,7 @@ def _query_ended_jobs(names: list[str], since: datetime, known: set[str]) -> dic
             continue
         problem, there = None, {number for number, job in jobs.items() if job.allocations[-1].is_over} | known
         # Where Slurm does not answer, what the database has is all that anybody can wait for.
-        queued = invocations_and_leftover_jobs.query_jobs(names, ended=True)
+        queued = waiting_for_leftover_jobs.query_jobs(names, ended=True)
         alive = {number for number, job in (queued or {}).items() if job.state not in ENDED_STATES}
         if queued is None or not (queued.keys() | jobs.keys()) - alive - there:
             return jobs
@@ -134,7 +134,7 @@ def _query_ended_jobs(names: list[str], since: datetime, known: set[str]) -> dic
 
 
 def _collect_cluster(
-    folder: Path, cluster: str | None, begun: list[invocations_and_leftover_jobs.SlurmInvocation], has_ear: bool
+    folder: Path, cluster: str | None, begun: list[waiting_for_leftover_jobs.SlurmInvocation], has_ear: bool
 ) -> tuple[int, list[str]]:
     """Write the files of the jobs of invocations on one cluster; return how many are new, and the problems.
 
@@ -147,7 +147,7 @@ def _collect_cluster(
     over = [number for number, job in jobs.items() if job.allocations[-1].is_over]
     if not over:
         return 0, []
-    node_processors = query_cpu_counts()
+    node_processors = query_node_cpu_counts()
     answers = job_energy.query_meter_readings(over, ear_expected=has_ear)
     for number in over:
         whole_nodes = has_whole_nodes(jobs[number], node_processors)
@@ -169,11 +169,11 @@ def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda
         InputError: the configuration of the run is not valid.
     """
     settings, platform_has_ear = load_energy_settings(run_directory)
-    begun: dict[str | None, list[invocations_and_leftover_jobs.SlurmInvocation]] = {}
-    for start in invocations_and_leftover_jobs.load_invocations(run_directory):
+    begun: dict[str | None, list[waiting_for_leftover_jobs.SlurmInvocation]] = {}
+    for start in waiting_for_leftover_jobs.load_invocations(run_directory):
         begun.setdefault(start.cluster, []).append(start)
-    problems = write_external_readings(run_directory, settings, [start for some in begun.values() for start in some])
-    here, written = invocations_and_leftover_jobs.query_cluster_name() if begun else None, 0
+    problems = write_meter_table_readings(run_directory, settings, [start for some in begun.values() for start in some])
+    here, written = waiting_for_leftover_jobs.query_cluster_name() if begun else None, 0
     for cluster, of_cluster in begun.items():
         if here is None or cluster in (None, here):
             try:
@@ -187,18 +187,18 @@ def collect_accounting(run_directory: Path, warn: Callable[[str], None] = lambda
         (run_directory / layout.ACCOUNTING_PROBLEMS).parent.mkdir(parents=True, exist_ok=True)
         write_json(
             run_directory / layout.ACCOUNTING_PROBLEMS,
-            {"asked": invocations_and_leftover_jobs.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
+            {"asked": waiting_for_leftover_jobs.utc_timestamp(), "problems": list(dict.fromkeys(problems))},
         )
     return written
 
 
 def finish_invocation_accounting(run_directory: Path, warn: Callable[[str], None]) -> None:
     """Write what the jobs of this invocation have cost, and that none of them is left to the next invocation."""
-    if invocations_and_leftover_jobs.current_invocation is None:
+    if waiting_for_leftover_jobs.current_invocation is None:
         return
     try:
-        if invocations_and_leftover_jobs.query_jobs([invocations_and_leftover_jobs.current_invocation.name]) == {}:
-            invocations_and_leftover_jobs.current_invocation.end(run_directory)
+        if waiting_for_leftover_jobs.query_jobs([waiting_for_leftover_jobs.current_invocation.name]) == {}:
+            waiting_for_leftover_jobs.current_invocation.end(run_directory)
         collect_accounting(run_directory, warn)
     except InputError as error:
         warn(str(error))
@@ -229,7 +229,9 @@ def load_energy_settings(run_directory: Path) -> tuple[Energy, bool]:
     Raises:
         InputError: the section is not valid, or there is no such platform.
     """
-    content: dict[str, Any] = (run_snapshot.read_newest_snapshot(run_directory) or {}).get("configuration") or {}
+    content: dict[str, Any] = (invocation_snapshots.read_newest_snapshot(run_directory) or {}).get(
+        "configuration"
+    ) or {}
     try:
         settings = Energy.model_validate(content.get("energy") or {})
     except ValidationError as error:
@@ -267,7 +269,7 @@ def _read_meter_tables(readers: list[Callable[[], ExternalReadings]]) -> Externa
     return ExternalReadings(readings, problems)
 
 
-def write_external_readings(run_directory: Path, settings: Energy, begun: list[SlurmInvocation]) -> list[str]:
+def write_meter_table_readings(run_directory: Path, settings: Energy, begun: list[SlurmInvocation]) -> list[str]:
     """Write the readings of the meter tables that the settings name, and return the problems as sentences."""
     since, until = _run_start(run_directory, begun), time.time()
     kinds: dict[str, list[Callable[[], ExternalReadings]]] = {

@@ -19,7 +19,7 @@ from pipeline.forecast.corpus_size_and_time import (
     JOIN_SHARES,
     CorpusSize,
     CpuRate,
-    estimate_corpus_size,
+    estimate_source_size,
     find_cpu_rates,
     maximum_documents,
     recommended_memory_bytes,
@@ -47,7 +47,7 @@ class CorpusPlan:
             [config.run_directory, *map(Path, config.emission_settings.calibration)]
         )
         self.sources = {
-            source.name: estimate_corpus_size(config.source_units(source.name)) for source in config.sources
+            source.name: estimate_source_size(config.source_units(source.name)) for source in config.sources
         }
         partitions = config.platform.partitions
         self.partition = partitions.get("cpu")

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import layout
 from pipeline.config.sections import Slurm
 from pipeline.core.errors import InputError
-from pipeline.slurm import invocations_and_leftover_jobs, sacct
+from pipeline.slurm import sacct, waiting_for_leftover_jobs
 from pipeline.slurm.executor import plugin_registration, snakemake_private
 from pipeline.slurm.executor.host_interface import ExecutorHost, JobEnd, SlurmError
 from pipeline.slurm.executor.slurm_executor import SlurmExecutor
@@ -64,4 +64,4 @@ def record_slurm_invocation(workflow: Any, run_directory: Path) -> None:
     """Record that this process submits jobs, when the run starts; without Slurm, do nothing."""
     executor = snakemake_private.active_executor(workflow)
     if isinstance(executor, SlurmExecutor):
-        invocations_and_leftover_jobs.record_invocation(run_directory, executor.name)
+        waiting_for_leftover_jobs.record_invocation(run_directory, executor.name)

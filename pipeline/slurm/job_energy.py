@@ -160,7 +160,7 @@ def _component_readings(reading: ExternalReading, component: str) -> Iterator[Re
     return (reading for reading in reading.readings if reading.component == component and reading.joules is not None)
 
 
-def node_energies(readings: Iterable[ExternalReading]) -> list[NodeEnergy]:
+def node_energies_from_readings(readings: Iterable[ExternalReading]) -> list[NodeEnergy]:
     """Return the energy of each node by a job's readings; nodes that were not measured are omitted."""
     measured: dict[str, list[ExternalReading]] = {}
     for reading in readings:

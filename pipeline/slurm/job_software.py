@@ -32,7 +32,7 @@ VERSION_PROGRAM = (
 )
 
 
-def container_launch_variables(platform: Platform) -> dict[str, str]:
+def container_image_variables(platform: Platform) -> dict[str, str]:
     """Return the variables with which envs/container/python finds the image, and a training its Python."""
     if platform.container is None:
         return {}
@@ -43,7 +43,7 @@ def container_launch_variables(platform: Platform) -> dict[str, str]:
 def command_prefix(platform: Platform) -> str:
     """Return the prefix of all commands, with which `python` is that of the platform's image."""
     folders = shlex.quote(f"{IMAGE_PYTHON.parent}:{sys.prefix}/bin")
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in container_launch_variables(platform).items())
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in container_image_variables(platform).items())
     return f"trap : TERM; export {variables} PATH={folders}:$PATH; "
 
 
@@ -59,7 +59,7 @@ def image_environments(platform: Platform, lock: str) -> dict[str, Environment] 
     if not finding.ok:
         raise InputError(f"{finding.what}: {finding.way_out}")
     return environment_lock_comparison.image_environments(
-        str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **container_launch_variables(platform)}
+        str(IMAGE_PYTHON), lock, list(STEPS), {**os.environ, **container_image_variables(platform)}
     )
 
 
@@ -91,7 +91,7 @@ def check_image(platform: Platform) -> SiteFinding:
         return SiteFinding(False, f"there is no image {image}", f"write an existing one into {file}")
     words = [str(IMAGE_PYTHON), "-c", VERSION_PROGRAM, *REQUIRED_MODULES]
     done = subprocess.run(
-        words, env={**os.environ, **container_launch_variables(platform)}, capture_output=True, text=True
+        words, env={**os.environ, **container_image_variables(platform)}, capture_output=True, text=True
     )
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]

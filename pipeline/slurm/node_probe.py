@@ -39,7 +39,7 @@ def probe_node(disk: str, device: str) -> dict[str, object]:
     return answer
 
 
-def probe_network() -> dict[str, object] | None:
+def measure_network_bandwidth() -> dict[str, object] | None:
     """Sum a tensor over the processes, started like a training's; return the bandwidth, on the first process."""
     import torch
     import torch.distributed as dist
@@ -65,6 +65,6 @@ def probe_network() -> dict[str, object] | None:
 
 
 if __name__ == "__main__":
-    answer = probe_node(*sys.argv[2:]) if sys.argv[1] == "node" else probe_network(*sys.argv[2:])
+    answer = probe_node(*sys.argv[2:]) if sys.argv[1] == "node" else measure_network_bandwidth(*sys.argv[2:])
     if answer:
         print(json.dumps(answer), flush=True)

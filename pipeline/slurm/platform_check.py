@@ -104,7 +104,7 @@ def check_energy_meters(platform: Platform) -> Iterator[SiteFinding]:
 def _srun_words(entry: Partition | None, options: JobOptions, wait_seconds: int) -> list[str]:
     """Return the first words of a small job's command line, on a partition or on Slurm's default."""
     words = ["srun", "--job-name=platform-check", "--time=5", f"--immediate={wait_seconds}"]
-    return [*words, *site_checks.format_node_request(entry, 8000), *site_checks.format_job_options(options)]
+    return [*words, *site_checks.slurm_options_for_whole_node(entry, 8000), *site_checks.format_job_options(options)]
 
 
 def _job_python(platform: Platform) -> str:
@@ -119,7 +119,7 @@ def _run_probe(platform: Platform, words: Sequence[str]) -> dict[str, Any]:
         InputError: it did not start in time, or failed.
     """
     variables = platform_files.platform_variables(platform.model_dump())
-    environment = {**variables, **job_software.container_launch_variables(platform), **clean_environment()}
+    environment = {**variables, **job_software.container_image_variables(platform), **clean_environment()}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:

@@ -25,11 +25,11 @@ def _seconds_per_call(call: Callable[[], object], device: torch.device, seconds:
     """Return the mean time of a call, repeated for so long, after calls that load kernels and raise clocks."""
     for _ in range(WARM_UP_CALLS):
         call()
-    device_and_process_group.wait_for_device(device)
+    device_and_process_group.synchronize_device(device)
     started, calls = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < seconds or not calls:
         call()
-        device_and_process_group.wait_for_device(device)
+        device_and_process_group.synchronize_device(device)
         calls += 1
     return elapsed / calls
 

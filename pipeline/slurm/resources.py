@@ -224,7 +224,7 @@ class StepResources:
         model = self.config.baselines()[baseline] if baseline else wildcards["model"]
         if model is not None:
             return self._count_parameters(model) * 8
-        return self.config.baseline_bytes(str(baseline)) * 4
+        return self.config.baseline_file_sizes(str(baseline)) * 4
 
     def _partition(self, kind: PartitionKind) -> Partition | None:
         """Return the partition that work of a kind goes to; None if the platform's file has no partitions."""

@@ -191,7 +191,7 @@ def format_job_options(options: JobOptions) -> list[str]:
     return [*(f"--{key}={value}" for key, value in given.items()), *options.options]
 
 
-def format_node_request(partition: Partition | None, memory_megabytes: int | None = None) -> list[str]:
+def slurm_options_for_whole_node(partition: Partition | None, memory_megabytes: int | None = None) -> list[str]:
     """Return the options of sbatch and srun for a small job on a node with all its GPUs, each with its cores.
 
     Args:
@@ -217,7 +217,7 @@ def check_submission(kind: str, partition: Partition | None, options: JobOptions
         options: of the jobs of this partition.
         nodes: of the job.
     """
-    words = [*format_node_request(partition), f"--nodes={nodes}", "--time=1", *format_job_options(options)]
+    words = [*slurm_options_for_whole_node(partition), f"--nodes={nodes}", "--time=1", *format_job_options(options)]
     answer = ask_sbatch(words)
     shown = " ".join(words)
     if answer.outcome == "taken":

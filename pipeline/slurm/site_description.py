@@ -143,11 +143,11 @@ def choose_partitions(partitions: list[PartitionDescription]) -> dict[str, Parti
     urgent jobs), and with more time. For CPU work Slurm's default comes before the larger ones.
     """
 
-    def rank(one: PartitionDescription) -> tuple[bool, bool, int, int, int]:
+    def partition_sort_key(one: PartitionDescription) -> tuple[bool, bool, int, int, int]:
         default = one.default and not one.gpus
         return not one.refusal, default, one.nodes, -one.priority_tier, one.minutes or MINUTES_WITHOUT_LIMIT
 
-    ordered = sorted(partitions, key=rank, reverse=True)
+    ordered = sorted(partitions, key=partition_sort_key, reverse=True)
     with_gpus = [one for one in ordered if one.gpus]
     chosen = {"cpu": next((one for one in ordered if not one.gpus), None), "gpu": next(iter(with_gpus), None)}
     if chosen["gpu"] and chosen["gpu"].whole_nodes:

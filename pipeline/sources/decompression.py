@@ -246,12 +246,12 @@ class DecompressedChunks:
         new, magics = _MEMBERS[self._compression]
         position = 0
 
-        def more() -> bytes:
+        def read_compressed_chunk() -> bytes:
             nonlocal position
             position = raw.tell()
             return bytes(raw.read(CHUNK_BYTES))
 
-        data = more()
+        data = read_compressed_chunk()
         while data:
             member = new()
             while not member.eof:
@@ -260,12 +260,12 @@ class DecompressedChunks:
                 if piece:
                     yield piece, position
                 elif not member.eof and member.needs_input:
-                    data = more()
+                    data = read_compressed_chunk()
                     if not data:
                         raise EOFError("it ends in the middle")
-            data = member.unused_data or more()
+            data = member.unused_data or read_compressed_chunk()
             while data and not (data := data.lstrip(b"\0")):
-                data = more()
+                data = read_compressed_chunk()
             if data and len(data) < len(magics[0]):
                 data += raw.read(len(magics[0]))
             if data and not data.startswith(magics):

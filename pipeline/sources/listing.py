@@ -8,7 +8,13 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.sources.settings import ListingSettings
-from pipeline.sources.source_units import dataset_units, divide_files, file_sizes, list_files, listing_sha256
+from pipeline.sources.source_units import (
+    divide_dataset_into_units,
+    divide_files,
+    file_sizes,
+    find_files_by_glob,
+    listing_sha256,
+)
 
 PARTS = Path("parts")
 
@@ -23,9 +29,9 @@ def run(settings: ListingSettings, *, raw: Path, listing: Path) -> dict[str, Any
         InputError: no file matches the pattern, or the files changed after the run was planned.
     """
     if settings.split is not None:
-        units = dataset_units(settings.split, settings.units, PARTS)
+        units = divide_dataset_into_units(settings.split, settings.units, PARTS)
     else:
-        files = list_files(str(raw / str(settings.pattern)))
+        files = find_files_by_glob(str(raw / str(settings.pattern)))
         units = divide_files(files, file_sizes(files), settings.units, settings.unit_bytes, PARTS)
     if listing_sha256(units) != settings.listing_sha256:
         raise InputError(f"the files of {settings.source} changed while the job waited: run snakemake again")

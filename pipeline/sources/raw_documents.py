@@ -159,7 +159,7 @@ def make_raw_documents(
             name = str(record.number - 1) if original is None else original
             attributes = {"text": text, "url": url, "holder": holder, "original_id": original}
             attributes |= {
-                "title": exact_text_or_none(get_field(fields, keys.title)),
+                "title": value_to_text_or_none(get_field(fields, keys.title)),
                 "date": iso_date(get_field(fields, keys.date)),
             }
             attributes["license"] = next(
@@ -173,7 +173,7 @@ def make_raw_documents(
 
 def _first_text(value: Any) -> str | None:
     """Return the exact text of a value, or of the first one of a list, which is the most probable."""
-    return exact_text_or_none((value or [None])[0] if isinstance(value, list) else value)
+    return value_to_text_or_none((value or [None])[0] if isinstance(value, list) else value)
 
 
 def iso_date(value: Any) -> str | None:
@@ -182,7 +182,7 @@ def iso_date(value: Any) -> str | None:
     Returns None for other values and for days that do not exist.
     """
     if isinstance(value, bytes):
-        value = exact_text_or_none(value)
+        value = value_to_text_or_none(value)
     if isinstance(value, float) and value.is_integer():  # a column of years with missing ones
         value = int(value)
     if isinstance(value, datetime | date):
@@ -224,7 +224,7 @@ def exact_text(value: object) -> str | None:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def exact_text_or_none(value: object) -> str | None:
+def value_to_text_or_none(value: object) -> str | None:
     """Return the exact text of a value; None if it has none."""
     try:
         return exact_text(value)

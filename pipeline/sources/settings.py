@@ -15,7 +15,7 @@ from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.url_hosts import normalize_valid_host
 from pipeline.sources.field_layouts import LAYOUTS, LayoutName
 from pipeline.sources.raw_documents import FieldNames, iso_date
-from pipeline.sources.spdx_license_parser import canonical_license
+from pipeline.sources.spdx_license_parser import canonicalize_spdx_expression
 from pipeline.sources.web_reservation_rules import WebReservation
 
 OPT_OUT_KINDS = ("domains", "ids", "holders")
@@ -176,13 +176,13 @@ class Source(FieldKeys):
     @field_validator("license")
     @classmethod
     def _spdx(cls, license: str) -> str:
-        return canonical_license(license)
+        return canonicalize_spdx_expression(license)
 
     @field_validator("license_names")
     @classmethod
     def _spdx_names(cls, names: dict[str, str]) -> dict[str, str]:
         return {
-            normalize_nfc(name.strip()).casefold(): canonical_license(license)
+            normalize_nfc(name.strip()).casefold(): canonicalize_spdx_expression(license)
             for name, license in sorted(names.items())
         }
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pipeline.core.display_text import file_name_problem
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_command_lines import folder_hint, substitute_data_folder
+from pipeline.core.job_command_lines import format_search_folder, substitute_data_folder
 from pipeline.sources.decompression import Damage, DamagedFile
 from pipeline.sources.raw_documents import RawDocument
 from pipeline.sources.settings import Source
@@ -147,7 +147,7 @@ def read_part(path: Path) -> Iterator[RawDocument]:
         raise InputError(f"{path} is damaged: delete its folder, so that the source is split again") from None
 
 
-def write_parts_in_order(
+def write_sorted_documents_to_parts(
     folder: Path, raw_bytes: list[int], documents: Iterable[tuple[int, RawDocument]]
 ) -> PartWriter:
     """Write (part, document) pairs in ascending order of parts, with one open part at a time.
@@ -201,7 +201,7 @@ def divide_files(
     return dict(sorted(divided.items(), key=lambda item: int(item[0])))
 
 
-def dataset_units(split: str, units: int, parts: Path) -> dict[str, dict[str, Path]]:
+def divide_dataset_into_units(split: str, units: int, parts: Path) -> dict[str, dict[str, Path]]:
     """Return the units of a data set, each with one part, by name and path."""
     return {str(unit): {split: parts / "dataset" / part_name(unit)} for unit in range(units)}
 
@@ -245,7 +245,7 @@ class SourceUnits:
         else:
             return {}
         try:
-            return list_files(pattern)
+            return find_files_by_glob(pattern)
         except InputError as error:
             raise InputError(f"source {self.source.name}: {error}") from None
 
@@ -278,7 +278,7 @@ class SourceUnits:
         """The nonempty units, each with its files, name to path."""
         source = self.source
         if source.dataset is not None:
-            return dataset_units(source.dataset.split, source.units, self._parts)
+            return divide_dataset_into_units(source.dataset.split, source.units, self._parts)
         return divide_files(self.files, self.sizes, source.units, source.unit_bytes, self._parts)
 
     @cached_property
@@ -308,7 +308,7 @@ def split_glob_pattern(pattern: str) -> tuple[Path, str]:
     return Path(*parts[:literal]), "/".join(parts[literal:])
 
 
-def list_files(pattern: str) -> dict[str, Path]:
+def find_files_by_glob(pattern: str) -> dict[str, Path]:
     """Return the files that match a glob, name to path, sorted by name.
 
     A name is the path relative to the last folder of the pattern without wildcard, with forward slashes, so that it is
@@ -333,7 +333,8 @@ def list_files(pattern: str) -> dict[str, Path]:
         files[path.relative_to(base).as_posix()] = path
     if not files:
         raise InputError(
-            f"no file matches {pattern}{folder_hint(pattern)}: correct the path of the source, or fetch its files"
+            f"no file matches {pattern}{format_search_folder(pattern)}: correct the path of the source, "
+            "or fetch its files"
         )
     return dict(sorted(files.items()))
 

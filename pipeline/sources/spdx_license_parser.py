@@ -21,7 +21,7 @@ from pipeline.core.url_hosts import split_url
 MAXIMUM_COMPARED_LICENSES = 8  # of an expression, because all subsets are tried
 
 
-def canonical_license(expression: str) -> str:
+def canonicalize_spdx_expression(expression: str) -> str:
     """Return an SPDX expression (identifiers joined by AND, OR and WITH) in its official spelling.
 
     Raises:
@@ -63,25 +63,25 @@ def is_allowed(expression: str, allowed: Collection[str]) -> bool:
         return True
     tokens = _split_expression(expression)
 
-    def joined(word: str, part: Callable[[], bool]) -> list[bool]:
+    def parse_operands(word: str, part: Callable[[], bool]) -> list[bool]:
         results = [part()]
         while tokens and tokens[0] == word:
             tokens.pop(0)
             results.append(part())
         return results
 
-    def either() -> bool:
-        return any(joined("OR", lambda: all(joined("AND", one))))
+    def any_alternative_is_allowed() -> bool:
+        return any(parse_operands("OR", lambda: all(parse_operands("AND", operand_is_allowed))))
 
-    def one() -> bool:
+    def operand_is_allowed() -> bool:
         token = tokens.pop(0)
         if token != "(":
             return token in allowed
-        inside = either()
+        inside = any_alternative_is_allowed()
         tokens.pop(0)
         return inside
 
-    return either()
+    return any_alternative_is_allowed()
 
 
 def suggest_license(written: str) -> str | None:
@@ -176,7 +176,7 @@ def normalize_license(written: str, names: Mapping[str, str]) -> str | None:
         except (ValueError, RecursionError):
             return None
     try:
-        return canonical_license(written)
+        return canonicalize_spdx_expression(written)
     except ValueError:
         return _parse_name_or_url(written)
 
@@ -189,7 +189,7 @@ def _parse_value(value: Any, names: Mapping[str, str]) -> str | None:
     if isinstance(value, list):
         licenses = {_parse_value(part, names) for part in value if not _is_empty(part)}
         parts = [f"({part})" if part and " OR " in part and len(licenses) > 1 else part for part in licenses]
-        return None if None in licenses else canonical_license(" AND ".join(sorted(map(str, parts))))
+        return None if None in licenses else canonicalize_spdx_expression(" AND ".join(sorted(map(str, parts))))
     return normalize_license(value.strip(), names) if isinstance(value, str) and value.strip() else None
 
 
@@ -273,6 +273,6 @@ def _parse_creative_commons_name(name: str) -> tuple[str, str | None] | None:
 
 def _canonical_or_none(name: str) -> str | None:
     try:
-        return canonical_license(name)
+        return canonicalize_spdx_expression(name)
     except ValueError:
         return None

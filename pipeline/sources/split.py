@@ -12,7 +12,7 @@ from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import RawDocument, make_raw_documents
 from pipeline.sources.record_formats import read_records
 from pipeline.sources.settings import SplitSettings
-from pipeline.sources.source_units import PartWriter, count_file_parts, write_parts_in_order
+from pipeline.sources.source_units import PartWriter, count_file_parts, write_sorted_documents_to_parts
 
 
 def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
     parts.mkdir(mode=0o770)  # raw texts
     keys = settings.field_names()
 
-    def assign_documents_to_parts() -> Iterator[tuple[int, RawDocument]]:
+    def assign_documents_to_file_parts() -> Iterator[tuple[int, RawDocument]]:
         records = read_records(file, settings.file_name, keys, settings.document_bytes)
         for document, record in make_raw_documents(records, f"{settings.source}/{settings.file_name}", keys):
             yield min(record.position // settings.unit_bytes, number - 1), document
@@ -41,7 +41,7 @@ def run(settings: SplitSettings, *, file: Path, parts: Path) -> dict[str, Any]:
     begins = [part * settings.unit_bytes for part in range(number)]
     raw_bytes = [end - begin for begin, end in zip(begins, [*begins[1:], size], strict=True)]
     try:
-        written = write_parts_in_order(parts, raw_bytes, assign_documents_to_parts())
+        written = write_sorted_documents_to_parts(parts, raw_bytes, assign_documents_to_file_parts())
     except DamagedFile as damaged:
         if not settings.quarantine:
             raise

@@ -59,7 +59,7 @@ SPECIAL_TOKEN_BYTE = 0xFF
 """The spelling of a special token: a byte that is invalid in UTF-8, so that no text matches across it."""
 
 
-def concatenate_token_bytes(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def build_vocabulary_byte_table(encoder: Encoder) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Return the concatenated bytes of all tokens by id, and the start of each and the end, (vocabulary + 1,)."""
     added = encoder.tokenizer.get_added_tokens_decoder()
     spelled = [b""] * encoder.vocabulary_size

@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import is_validation_cluster
 from pipeline.tokenizer.batch_encoder import BatchEncoder
 from pipeline.tokenizer.document_sample import DocumentSample, draw_sample
-from pipeline.tokenizer.encoder import concatenate_token_bytes, load_encoder
+from pipeline.tokenizer.encoder import build_vocabulary_byte_table, load_encoder
 from pipeline.tokenizer.settings import FertilitySettings
 
 WORD = re.compile(r"\w+")
@@ -43,7 +43,7 @@ def run(
     """
     encoder = load_encoder(tokenizer)
     batch_encoder = BatchEncoder(encoder)
-    lengths = np.diff(concatenate_token_bytes(encoder)[1])
+    lengths = np.diff(build_vocabulary_byte_table(encoder)[1])
     languages: dict[str, dict[str, Any]] = {}
     in_all = np.zeros(encoder.vocabulary_size, dtype=np.int64)
     for held_out, texts in _draw_samples(settings, documents):

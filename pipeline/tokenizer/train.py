@@ -68,7 +68,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
 
     def training_texts() -> Iterator[str]:
         for document in sample.texts(documents):
-            yield from split_training_text(document["text"], markers)
+            yield from split_text_at_line_starts(document["text"], markers)
 
     trained = new_tokenizer(settings.special_tokens, settings.digits, settings.pretokenizer)
     if settings.algorithm == "bpe":
@@ -116,7 +116,7 @@ def run(settings: TrainSettings, *, documents: list[Path], tokenizer: Path, conf
     return {**counts, "vocabulary_size": reached, "sample": sample.describe()}
 
 
-def split_training_text(text: str, markers: list[str]) -> Iterator[str]:
+def split_text_at_line_starts(text: str, markers: list[str]) -> Iterator[str]:
     """Yield the text without markers, in parts that give the same pieces as the complete text."""
     for part in re.split("|".join(map(re.escape, markers)), text) if markers else [text]:
         begin = 0

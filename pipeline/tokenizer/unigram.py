@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.trainers import WordLevelTrainer
 
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 from pipeline.tokenizer.settings import BYTE_ALPHABET
 
 Bytes = npt.NDArray[np.uint8]

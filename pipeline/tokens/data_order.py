@@ -106,7 +106,7 @@ class StreamOrder:
         stream_counts = self._shares[phase].count_sequences_by_stream(sequences(step) - sequences(self._starts[phase]))
         return [a + b for a, b in zip(self._before[phase], stream_counts, strict=True)]
 
-    def batch_sequences(self, step: int) -> Integers:
+    def batch_sequences_of_all_streams(self, step: int) -> Integers:
         """Return the sequences of a data step, (B,), with streams shuffled; it may cross epochs of a stream."""
         first, last = (np.array(self.count_sequences_before(number), dtype=np.int64) for number in (step, step + 1))
         streams = np.repeat(np.arange(len(first)), last - first)

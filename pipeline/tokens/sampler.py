@@ -40,7 +40,7 @@ def data_step_after_skips(step: int, skips: Sequence[int]) -> int:
     return step + bisect_left(kept_before, step + 1)
 
 
-def count_tokens_seen(batches: BatchSchedule, steps: int, skips: Sequence[int]) -> int:
+def count_total_tokens_seen(batches: BatchSchedule, steps: int, skips: Sequence[int]) -> int:
     """Return the tokens that a training has seen after `steps` steps, without the skipped data steps."""
     end = data_step_after_skips(steps - 1, skips) + 1 if steps else 0
     left_out = sum(batches.at(skip).batch_size for skip in skips if skip < end)
@@ -85,7 +85,7 @@ class Sampler:
         rows = (
             [reader]
             if len(groups_by_rate) < 2
-            else [reader.join_groups(set(groups).__contains__) for groups in groups_by_rate.values()]
+            else [reader.select_tokens_of_groups(set(groups).__contains__) for groups in groups_by_rate.values()]
         )
         sizes = [max(row.tokens - 1, 0) // sequence_length for row in rows]
         split = "training" if reader.split == "train" else reader.split
@@ -124,7 +124,7 @@ class Sampler:
 
     def global_batch_sequence_numbers(self, step: int) -> Integers:
         """Return the sequence numbers of a training step (from 0), (B,), numbered through all streams."""
-        return self.order.batch_sequences(self.data_step(step))
+        return self.order.batch_sequences_of_all_streams(self.data_step(step))
 
     def locate(self, sequence: int) -> tuple[int, int]:
         """Return the stream of a sequence and the position of its first token in the stream's row."""

@@ -54,7 +54,7 @@ class Strata(Settings):
             raise ValueError("bounds must ascend: write the smallest first, each once")
         return bounds
 
-    def list_configured_strata(self) -> list[str]:
+    def list_stratification_keys(self) -> list[str]:
         """Return the configured strata, in the order of the keys."""
         return [name for name in type(self).model_fields if getattr(self, name) and name != "quality_from"]
 

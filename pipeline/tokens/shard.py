@@ -43,7 +43,7 @@ def run(
     """
     encoder = load_encoder(tokenizer)
     batch_encoder = BatchEncoder(encoder)
-    hash_range = compute_shard_hash_range(settings.shard, settings.shards)
+    hash_range = shard_id_hash_range(settings.shard, settings.shards)
     with (
         _ShardWriter(train, "train", encoder, settings) as train_writer,
         _ShardWriter(validation, "validation", encoder, settings) as validation_writer,
@@ -57,7 +57,7 @@ def run(
 
         for group, paths in _find_groups(documents, hash_range, settings):
             for writer in (train_writer, validation_writer):
-                writer.start_group(group)
+                writer.start_document_group(group)
             waiting: deque[tuple[list[Document], Future[list[Ids]]]] = deque()
             where, filter_columns = (
                 group_condition(group, settings.strata, settings.licenses),
@@ -77,7 +77,7 @@ def run(
     return {**counts, "encoding": batch_encoder.describe()}
 
 
-def compute_shard_hash_range(shard: int, shards: int) -> tuple[int, int]:
+def shard_id_hash_range(shard: int, shards: int) -> tuple[int, int]:
     """Return the first and last id_hash with `id_hash * shards >> 64 == shard`."""
     return -(-(shard << 64) // shards), -(-((shard + 1) << 64) // shards) - 1
 
@@ -91,7 +91,7 @@ def _find_groups(
         InputError: an id occurs twice.
     """
     files_by_group: dict[tuple[str, ...], list[Path]] = {}
-    names = [*GROUP, *settings.strata.list_configured_strata()]
+    names = [*GROUP, *settings.strata.list_stratification_keys()]
     hashes = []
     for path in sorted(paths):
         for batch in read_batches([path], hash_range, [*stratum_columns(settings.strata), "id_hash"]):
@@ -149,9 +149,9 @@ class _ShardWriter:
             "split": split,
             "shard": str(settings.shard),
             "shards": str(settings.shards),
-            "grouped_by": ",".join([*GROUP, *settings.strata.list_configured_strata()]),
+            "grouped_by": ",".join([*GROUP, *settings.strata.list_stratification_keys()]),
         }
-        names = dict.fromkeys(["source", "language", "license", *settings.strata.list_configured_strata()])
+        names = dict.fromkeys(["source", "language", "license", *settings.strata.list_stratification_keys()])
         texts = [(name, pa.string()) for name in names]
         tokens = pa.large_list(pa.from_numpy_dtype(self._dtype))
         numbers = [("bytes", pa.int64()), ("id_hash", pa.uint64())]
@@ -170,7 +170,7 @@ class _ShardWriter:
             self._flush()
         self._stream.close()
 
-    def start_group(self, group: dict[str, str]) -> None:
+    def start_document_group(self, group: dict[str, str]) -> None:
         """Start a group: set source, language and strata of the next documents."""
         self._flush()
         self._group = group
@@ -217,7 +217,7 @@ class _ShardWriter:
 
 def stratum_columns(strata: Strata) -> list[str]:
     """Return the columns of documents that determine their groups: source, language and columns of strata."""
-    return [*GROUP, *(strata.column(name) for name in strata.list_configured_strata() if name != "genre")]
+    return [*GROUP, *(strata.column(name) for name in strata.list_stratification_keys() if name != "genre")]
 
 
 def assign_strata(
@@ -230,7 +230,7 @@ def assign_strata(
         licenses: licenses of the sources, for documents without their own.
     """
     columns = {name: batch.column(name) for name in GROUP}
-    for name in strata.list_configured_strata():
+    for name in strata.list_stratification_keys():
         if name == "genre":
             columns[name] = pa.array(
                 [genres.get(source, UNKNOWN) for source in columns["source"].to_pylist()], pa.string()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -123,7 +123,7 @@ def _tokens_ending_with(vocabulary: TokenBytes, text: Bytes, start: int, end: in
 
 
 @cached_njit
-def longest_token_suffix_lengths(vocabulary: TokenBytes, text: Bytes) -> Integers:
+def longest_vocabulary_suffix_lengths(vocabulary: TokenBytes, text: Bytes) -> Integers:
     """Return, for each byte of a text and its end, how many bytes before it can be the end of a token."""
     reach = np.zeros(len(text) + 1, dtype=np.int64)
     for end in range(1, len(text) + 1):
@@ -206,7 +206,9 @@ def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minim
 
 
 @cached_njit
-def find_occurrences(shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers) -> int:
+def find_text_occurrences(
+    shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers
+) -> int:
     """Return the number of occurrences of `text[start:end]` in the shard, except inside a single token.
 
     Writes the position of the first token that begins in each to `found`, up to its length.

@@ -21,8 +21,8 @@ from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.settings import Settings
-from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, concatenate_token_bytes, load_encoder
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
+from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, build_vocabulary_byte_table, load_encoder
 from pipeline.tokens.memory_mapped_shards import map_record_batches
 
 BLOCK_SIZE = 64  # bytes of text per count of tokens
@@ -40,7 +40,7 @@ def run(settings: Settings, *, train: Path, tokenizer: Path, suffixes: Path) -> 
     metadata, batches = map_record_batches(train)
     if metadata["tokenizer_sha256"] != encoder.sha256:
         raise InputError(f"{train} was made with another tokenizer than {tokenizer}: build it again with tokens.shard")
-    letters, starts = concatenate_token_bytes(encoder)
+    letters, starts = build_vocabulary_byte_table(encoder)
     values = [batch.column("tokens").flatten().to_numpy(zero_copy_only=True) for batch in batches]
     tokens = sum(map(len, values))
     sizes = np.diff(starts)

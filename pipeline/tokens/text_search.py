@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
-from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, concatenate_token_bytes, load_encoder
+from pipeline.tokenizer.encoder import SPECIAL_TOKEN_BYTE, build_vocabulary_byte_table, load_encoder
 from pipeline.tokens import suffix_search
 from pipeline.tokens.suffixes import open_suffix_array
 from pipeline.tokens.token_reader import TokenReader, TokenRow
@@ -37,7 +37,7 @@ class TextMatch:
     positions: list[Integers]  # for each shard, the token position of each occurrence, sorted
 
     @property
-    def occurrences(self) -> int:
+    def occurrence_count(self) -> int:
         """The number of occurrences in training documents, including several in one document."""
         return sum(map(len, self.positions))
 
@@ -58,7 +58,7 @@ class TextSearch:
         encoder = load_encoder(tokenizer)
         if encoder.sha256 != self.reader.tokenizer_sha256:
             raise InputError(f"{tokenizer} is not the tokenizer that the tokens of {index} were made with")
-        letters, spelled = concatenate_token_bytes(encoder)
+        letters, spelled = build_vocabulary_byte_table(encoder)
         self._words = [letters[start:end].tobytes() for start, end in pairwise(spelled.tolist())]
         backwards = sorted(range(len(self._words)), key=lambda token: self._words[token][::-1])
         self._vocabulary = suffix_search.TokenBytes(letters, spelled, np.array(backwards, dtype=np.int64))
@@ -66,7 +66,7 @@ class TextSearch:
         self._shards: list[suffix_search.SuffixArray] = []
         by_number = {path.stem: path for path in suffixes or ()}
         for number, entry in enumerate(json.loads(index.read_text(encoding="utf-8"))["train"]["shards"]):
-            row = self.reader.select_shard_row(number)
+            row = self.reader.select_shard_tokens(number)
             path = by_number.get(str(number), index.parent / "suffixes" / f"{number}.arrow")
             order = open_suffix_array(path, entry["sha256"], row.tokens)
             self.rows.append(row)
@@ -114,7 +114,7 @@ class TextSearch:
             raise InputError("the text holds half a character: give it in UTF-8") from None
         letters = np.frombuffer(content, dtype=np.uint8)
         reach, ends = (
-            suffix_search.longest_token_suffix_lengths(self._vocabulary, letters),
+            suffix_search.longest_vocabulary_suffix_lengths(self._vocabulary, letters),
             np.zeros(len(content), dtype=np.int64),
         )
         with _altered_array_as_error():
@@ -160,9 +160,9 @@ class TextSearch:
         self, shard: suffix_search.SuffixArray, text: bytes, start: int, end: int, reach: Integers
     ) -> Integers:
         letters = np.frombuffer(text, dtype=np.uint8)
-        count = suffix_search.find_occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
+        count = suffix_search.find_text_occurrences(shard, letters, start, end, reach, np.empty(0, dtype=np.int64))
         positions = [np.empty(count, dtype=np.int64)]
-        suffix_search.find_occurrences(shard, letters, start, end, reach, positions[0])
+        suffix_search.find_text_occurrences(shard, letters, start, end, reach, positions[0])
         part = text[start:end]
         for number, word in self._long_tokens(len(part)):
             # At the first byte of a token, the suffix of that token already found the part.

@@ -118,7 +118,7 @@ class TokenRow:
             number += 1
         return documents
 
-    def find_document(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
+    def find_document_span(self, document_id: str, id_hash: int, shard: int) -> tuple[int, int] | None:
         """Return the first position of a document and the one after its last, or None, by binary search of id_hash."""
         for number in np.flatnonzero(self._table[:, 0] == shard).tolist():
             batch, origin = self._batch(number), int(self._starts[number])
@@ -182,10 +182,10 @@ class TokenReader(TokenRow):
             )
         return tokens
 
-    def select_shard_row(self, shard: int) -> TokenRow:
+    def select_shard_tokens(self, shard: int) -> TokenRow:
         return self._select_batches(f"shard {shard}", self._table[:, 0] == shard)
 
-    def join_groups(self, wanted: Callable[[Group], bool]) -> TokenRow:
+    def select_tokens_of_groups(self, wanted: Callable[[Group], bool]) -> TokenRow:
         """Return the tokens of some groups as one row, over all shards in order."""
         is_wanted = np.array([wanted(group) for group in self.groups], dtype=bool)  # in the order of their numbers
         return self._select_batches(self.name, is_wanted[self._table[:, 1]])

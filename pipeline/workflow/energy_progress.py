@@ -10,16 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.configuration import Config, parse_configuration
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.display_text import align_columns
 from pipeline.core.errors import InputError
-from pipeline.core.record_store import FileStore
-from pipeline.energy.energy_accounting_reader import (
-    EnergyAccounting,
-    EnergyFigure,
-    choose_energy_unit,
-    sum_energy,
-    validate_accounting,
-)
 from pipeline.energy.energy_forecast import (
     CostRange,
     ForecastJob,
@@ -27,8 +20,15 @@ from pipeline.energy.energy_forecast import (
     forecast_remaining_jobs,
     relative_interval,
 )
+from pipeline.energy.run_energy_report_reader import (
+    EnergyAccounting,
+    EnergyFigure,
+    choose_energy_unit,
+    sum_energy,
+    validate_accounting,
+)
 from pipeline.forecast.workload import WORKLOADS
-from pipeline.job.run_snapshot import read_newest_snapshot
+from pipeline.job.invocation_snapshots import read_newest_snapshot
 from pipeline.layout import PLAN, RECORD
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.report.energy_accounting import compute_energy_accounting
@@ -107,7 +107,7 @@ def measure_steps(config: Config, material: RunReader, account: EnergyAccounting
             continue
         done, figures = [], []
         for name in expected.keys() & records.keys():
-            attempt = (records[name].computing_attempt or "").removesuffix(".json")
+            attempt = (records[name].computing_attempt_file_name or "").removesuffix(".json")
             figure, seconds = account.attempt_energy(attempt), took.get(attempt)
             if figure.is_known and figure.joules > 0 and seconds:
                 done.append(ForecastJob(expected[name], float(seconds), figure.joules))
@@ -143,7 +143,7 @@ def _forecast_step(
     return None, None, "nothing yet: no job is done, and the plan has no forecast"
 
 
-def format_progress(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
+def format_progress_table(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
     """Return the table as lines; everything that remains is estimated."""
     rows = [
         ["step", "jobs done", "so far", "remaining", "95 % interval", "time of jobs", "95 % interval", "estimated by"]
@@ -201,4 +201,4 @@ def energy_progress_lines(run_directory: Path, data: str | None) -> list[str]:
     material = read_unfinished_run(run_directory)
     joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
     account = validate_accounting(compute_energy_accounting(material, joules_alone), "what was summed up")
-    return format_progress(measure_steps(config, material, account), account)
+    return format_progress_table(measure_steps(config, material, account), account)

@@ -154,7 +154,7 @@ class FinishedTraining:
 
     def _retrained_models(self) -> set[str]:
         """Return the models that may be trained again; the name of an experiment means all its cells."""
-        pages = self.config.experiment_pages()
+        pages = self.config.experiment_page_settings()
         named = {*self.config.run.retrain}
         return named | {cell.name for name in named & pages.keys() for cell in pages[name].cells}
 
@@ -243,11 +243,11 @@ class FinishedTraining:
         if made != today:
             yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
 
-    def kept_import_versions(self, model: str) -> Versions | None:
+    def kept_import_settings_and_versions(self, model: str) -> Versions | None:
         """Return the versions of the import of a pretrained model, as long as the first segment stays."""
         record = self._segment_record(model, 0)
         is_kept = record and self.kept_versions(model, self.config.models[model].training.milestone_steps()[0])
-        return record.planned_versions if record and is_kept else None
+        return record.planned_settings_and_versions if record and is_kept else None
 
     def is_protected(self, record: str) -> bool:
         """Return whether the record of that name belongs to a protected segment."""
@@ -257,7 +257,7 @@ class FinishedTraining:
         """Return the versions of a finished segment that stays; None of another one."""
         if self._changes.get((model, step), ["not protected"]):
             return None
-        return self._records[model, step].planned_versions
+        return self._records[model, step].planned_settings_and_versions
 
     def describe_kept_models(self) -> list[str]:
         """Return a sentence for each model with finished segments that would be made differently today."""
@@ -273,7 +273,7 @@ class FinishedTraining:
             f"models.{model} stays as it was made, though {files[0]}, which it began with, was changed since; "
             f"run: {{retrain: [{model}]}} trains it again"
             for model in sorted({name for name, _ in self._records})
-            if self.kept_import_versions(model) and (files := self._changed_pretrained_files(model))
+            if self.kept_import_settings_and_versions(model) and (files := self._changed_pretrained_files(model))
         ]
 
     def _changed_pretrained_files(self, model: str) -> list[Path]:
@@ -364,7 +364,7 @@ class FinishedTraining:
                 )
         return None
 
-    def earlier_tokens_hash(self, model: str, step: int) -> dict[str, str]:
+    def previous_segment_tokens_hash(self, model: str, step: int) -> dict[str, str]:
         """Return the hash of the tokens on which the kept segments before this one were trained."""
         before = [one for name, one in self._records if name == model and one < step]
         return {"index_sha256": str(self._token_inputs(model, max(before))["index"].sha256)} if before else {}

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.configuration import Config
-from pipeline.config.estimated_genres import SNAPSHOT_KEY
+from pipeline.config.genre_estimation_from_samples import SNAPSHOT_KEY
 from pipeline.core.errors import InputError
 from pipeline.job import environment_lock_comparison, versions
 from pipeline.job.attempt import anonymized_git_state
 from pipeline.job.environment_lock_comparison import Environment
 from pipeline.layout import RECORD, UNIT_RECORDS
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 from pipeline.workflow.finished_training_protection import FinishedTraining
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
 from pipeline.workflow.steps import REPORTED, STAGES, STEPS
 
 
@@ -32,7 +32,7 @@ class Dag(RunFiles):
         self._versions: dict[tuple[Any, ...], tuple[str, str, str]] = {}
         self.finished = FinishedTraining(config, self._current_versions)
 
-    def job_options(self, step: str) -> Callable[[Wildcards], list[str]]:
+    def make_command_line_options(self, step: str) -> Callable[[Wildcards], list[str]]:
         """Return the function from a job's wildcards to the options of the contract.
 
         Snakemake runs a job again when settings, code or environment change, and for no other reason.
@@ -40,13 +40,13 @@ class Dag(RunFiles):
 
         def options(wildcards: Wildcards) -> list[str]:
             instance = dict(wildcards.items())
-            settings, code, environment = self.job_versions(step, instance)
+            settings, code, environment = self.job_settings_and_versions(step, instance)
             pairs = [f"{key}={value}" for key, value in instance.items()]
             return ["--settings", settings, "--code", code, "--environment", environment, "--instance", *pairs]
 
         return options
 
-    def job_versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
+    def job_settings_and_versions(self, step: str, instance: Wildcards) -> tuple[str, str, str]:
         """Return settings (sorted JSON), code version and environment version of a job.
 
         All batches of a source have the same versions. Finished training that stays keeps its versions.
@@ -117,7 +117,7 @@ class Dag(RunFiles):
                     if step == "opt_out.reserved"
                     else self.config.corpus_sources(other)
                 )
-                if source in read and self.job_versions(step, instance) == self.job_versions(
+                if source in read and self.job_settings_and_versions(step, instance) == self.job_settings_and_versions(
                     step, {**instance, **wildcards}
                 ):
                     return [self.batch_record_path(step, other, source, wildcards["batch"])]
@@ -136,7 +136,7 @@ class Dag(RunFiles):
         }
         estimated = self.config.estimated_genres()
         return {
-            "configuration": self.config.dump_configuration(),
+            "configuration": self.config.dump_explicit_settings(),
             "versions": versions_of,
             "git": anonymized_git_state(Path.cwd()),
             **(
@@ -163,7 +163,7 @@ class Dag(RunFiles):
         """Return the files of all batches, in the order of the steps."""
         return [self.batch_record_path(*batch) for batch in self._batches()]
 
-    def unit_record_lists(self) -> list[str]:
+    def unit_record_list_paths(self) -> list[str]:
         """Return the lists of the records of units, of all batches, in the order of the steps."""
         return [self.file(UNIT_RECORDS, job=".".join(batch)) for batch in self._batches()]
 
@@ -176,7 +176,7 @@ class Dag(RunFiles):
         paths = (self.batch_record_path(*batch) for batch in self._batches(stages))
         return [path for path in paths if not os.path.exists(path)]
 
-    def record_paths(self, stages: Collection[str] = REPORTED) -> list[str]:
+    def non_batch_record_paths(self, stages: Collection[str] = REPORTED) -> list[str]:
         """Return the records of all jobs of some stages that are not batches, in the order of the steps."""
         return [
             self.record_path(name, *job)
@@ -203,6 +203,11 @@ class Dag(RunFiles):
         if stage == "provenance":
             return [*results, *self.target_files("report")]
         if stage == "report":
-            return [*results, self.record_path("report.page"), *self.record_paths(), *self._missing_batches(STAGES)]
+            return [
+                *results,
+                self.record_path("report.page"),
+                *self.non_batch_record_paths(),
+                *self._missing_batches(STAGES),
+            ]
         stages = [stage] if stage == "plan" else STAGES[: STAGES.index(stage) + 1]
-        return [*results, *self.record_paths(stages), *self._missing_batches(stages)]
+        return [*results, *self.non_batch_record_paths(stages), *self._missing_batches(stages)]

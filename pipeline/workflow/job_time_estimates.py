@@ -8,9 +8,9 @@ from functools import cached_property
 from statistics import fmean
 
 from pipeline.config.configuration import Config
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record
-from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.layout import PLAN, RECORD
 from pipeline.workflow.steps import STEPS
 

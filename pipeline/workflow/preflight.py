@@ -12,16 +12,16 @@ from itertools import chain
 from pathlib import Path
 
 from pipeline.config.configuration import Config
-from pipeline.config.item_files import list_decontamination_item_files
+from pipeline.config.evaluation_item_paths import list_decontamination_item_files
 from pipeline.core.errors import InputError
-from pipeline.core.job_command_lines import folder_hint
+from pipeline.core.job_command_lines import format_search_folder
 from pipeline.energy.carbon_intensity import read_intensity_series
 from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import training_flops
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch_command import (
@@ -32,7 +32,7 @@ from pipeline.pretrain.processes.launch_command import (
     split_command,
 )
 from pipeline.pretrain.settings import Training
-from pipeline.workflow import invocation_cache, settings_contradicted_by_text
+from pipeline.workflow import cache_between_invocations, settings_contradicted_by_text
 
 HIGH_LEARNING_RATE = 0.1
 """Peak rates of AdamW and Muon are usually below it."""
@@ -86,7 +86,7 @@ class PlannedTraining:
     def check_layout_and_memory(self) -> None:
         """Raise InputError where model, batch or state cannot be laid out on the processes."""
         model = self.training, self.shape, self.vocabulary_size
-        process_layout.check_layout(*model, self.processes, self.per_node)
+        process_layout.check_mesh_divides_model(*model, self.processes, self.per_node)
         needed = memory_estimate.state_bytes(*model, self.process_layout)
         if self.capacity_bytes is not None and needed > self.capacity_bytes:
             raise InputError(
@@ -95,7 +95,7 @@ class PlannedTraining:
             )
 
 
-def lay_out_training(config: Config, name: str, launch: str | None) -> PlannedTraining:
+def build_planned_training(config: Config, name: str, launch: str | None) -> PlannedTraining:
     """Return a model on the processes that a launch command starts."""
     model, per_node = config.models[name], count_processes_per_node(launch)
     return PlannedTraining(
@@ -119,15 +119,15 @@ def find_problems(config: Config, launched: Mapping[str, str | None], *, slurm: 
         slurm: whether jobs go through Slurm, to the partitions of the platform's file; None: not known yet.
     """
     problems = chain(_find_file_problems(config, launched), find_training_problems(config, launched, slurm=slurm))
-    yield from dict.fromkeys(map(config.origin.add_place, problems))
+    yield from dict.fromkeys(map(config.origin.prefix_source_location, problems))
 
 
 def _find_file_problems(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
     if missing := [*settings_contradicted_by_text.find_missing_source_files(config)]:
         yield from missing
     else:
-        yield from settings_contradicted_by_text.find_unknown_languages(config)
-        yield from invocation_cache.find_personal_data_in_paths(config)
+        yield from settings_contradicted_by_text.find_invalid_language_codes(config)
+        yield from cache_between_invocations.find_personal_data_in_paths(config)
         try:
             yield from settings_contradicted_by_text.find_contradicted_settings(config, launched)
         except InputError as error:
@@ -170,7 +170,7 @@ def find_training_problems(config: Config, launched: Mapping[str, str | None], *
                 f"run.environment is {config.run.environment}: set float8 to false, or run.environment to cuda"
             )
         try:
-            lay_out_training(config, name, launch).check_layout_and_memory()
+            build_planned_training(config, name, launch).check_layout_and_memory()
         except InputError as error:
             yield f"models.{name}: {error}"
 
@@ -222,14 +222,14 @@ def _unused_nodes(config: Config) -> Iterator[str]:
 
 def find_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
     """Yield a sentence for text that may not be readable, and for a training that may not fit, diverge or take long."""
-    yield from map(config.origin.add_place, settings_contradicted_by_text.find_source_hints(config))
-    yield from map(config.origin.add_place, _find_training_hints(config, launched))
+    yield from map(config.origin.prefix_source_location, settings_contradicted_by_text.find_source_hints(config))
+    yield from map(config.origin.prefix_source_location, _find_training_hints(config, launched))
 
 
 def _find_training_hints(config: Config, launched: Mapping[str, str | None]) -> Iterator[str]:
     for name, launch in launched.items():
         try:
-            model = lay_out_training(config, name, launch)
+            model = build_planned_training(config, name, launch)
             model.check_layout_and_memory()
         except InputError:
             continue
@@ -302,18 +302,19 @@ def _missing_files(config: Config) -> Iterator[str]:
     for source in config.sources:
         if source.opt_out and not Path(config.source_units(source.name).resolve_path(source.opt_out)).is_file():
             yield (
-                f"source {source.name}: there is no opt_out list {source.opt_out}{folder_hint(source.opt_out)}: "
-                "correct its path or leave it out"
+                f"source {source.name}: there is no opt_out list {source.opt_out}{format_search_folder(source.opt_out)}"
+                ": correct its path or leave it out"
             )
     for name, corpus in config.corpus.items():
         if corpus.language_model is not None:
             path = config.resolve_data_path("the language model", corpus.language_model.path)
             if not Path(path).is_file():
-                yield f"corpus.{name}.language_model: there is no file {path}{folder_hint(path)}: correct its path"
+                hint = format_search_folder(path)
+                yield f"corpus.{name}.language_model: there is no file {path}{hint}: correct its path"
         try:
             config.harmful_content_files(name)
             for source_name in config.corpus_sources(name):
-                config.url_list_files(name, source_name)
+                config.block_and_allow_list_files(name, source_name)
             config.quality_training_files(name)
         except InputError as error:
             yield str(error)

@@ -20,8 +20,8 @@ from pipeline.layout import (
     UNIT_RECORDS,
     PathTemplate,
 )
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
 from pipeline.workflow.snakemake_internals import WorkflowError, ancient, directory, report
 from pipeline.workflow.stale_records import StaleRecords
 from pipeline.workflow.startup import Startup
@@ -44,7 +44,7 @@ class CheckpointInputs:
     checkpoints: Any
     startup: Startup
 
-    def sources_complete_inputs(self) -> list[str]:
+    def sources_complete_checkpoint_inputs(self) -> list[str]:
         """Return the inputs of the checkpoint `sources_complete`."""
         names = [source.name for source in self.dag.config.sources]
         return [self.dag.file(place, source=name) for place in (MANIFEST, SOURCE_UNITS, LISTING) for name in names]
@@ -180,11 +180,11 @@ class RuleFactory:
         if not callable(is_ancient := read.is_ancient):
             return ancient(files) if is_ancient else files
 
-        def of_a_job(wildcards: Any) -> Any:
+        def job_input_files(wildcards: Any) -> Any:
             paths = files(wildcards)
             return [ancient(path) for path in paths] if is_ancient(self.dag, dict(wildcards.items())) else paths
 
-        return of_a_job
+        return job_input_files
 
     def _input_function(self, step: Step, read: Input) -> Directive:
         if isinstance(read.files, str):
@@ -219,19 +219,19 @@ class RuleFactory:
 
         Short lists of input files are derived from the input, so that Snakemake does not compare them.
         """
-        params: dict[str, Any] = {"contract": self.dag.job_options(step.name)}
+        params: dict[str, Any] = {"contract": self.dag.make_command_line_options(step.name)}
 
-        def add(name: str, value: Any) -> None:
+        def add_parameter(name: str, value: Any) -> None:
             assert name not in params, f"{step.name} has two parameters {name}"
             params[name] = value
 
         if step.content_hash:
-            add("of", self._function_of_wildcards(step.content_hash))
+            add_parameter("of", self._function_of_wildcards(step.content_hash))
         if step.reads_raw:
-            add("raw", self._function_of_wildcards(RunFiles.raw_folder))
+            add_parameter("raw", self._function_of_wildcards(RunFiles.raw_folder))
         if step.scratch:
             folder = step.scratch
-            add(
+            add_parameter(
                 "scratch",
                 self.dag.file(folder, job=step.job_name_template)
                 if isinstance(folder, PathTemplate)
@@ -239,18 +239,18 @@ class RuleFactory:
             )
         for read in step.inputs:
             if read.is_short:
-                add(read.name, _shorten_input(read.name))
+                add_parameter(read.name, _shorten_input(read.name))
             elif not read.is_tracked and read.files is not None:
-                add(read.name, self._untracked_param(read))
+                add_parameter(read.name, self._untracked_param(read))
         if step.instances.units is not None:
-            add("units", self._function_of_wildcards(RunFiles.batch_listing_files))
-            add("record", self.dag.record_path_template(step.name))
+            add_parameter("units", self._function_of_wildcards(RunFiles.batch_listing_files))
+            add_parameter("record", self.dag.record_path_template(step.name))
             for output in step.outputs:
-                add(output.name, self.dag.file(output.place, unit="%unit"))
+                add_parameter(output.name, self.dag.file(output.place, unit="%unit"))
         if step.private:
-            add("private", REMOVED.path_with_wildcards(self.dag.private, step=step.private, unit="%unit"))
+            add_parameter("private", REMOVED.path_with_wildcards(self.dag.private, step=step.private, unit="%unit"))
         for name, of in step.parameters.items():
-            add(name, self._function_of_wildcards(of))
+            add_parameter(name, self._function_of_wildcards(of))
         return params
 
     def _untracked_param(self, read: Input) -> Any:

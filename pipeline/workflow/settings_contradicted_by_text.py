@@ -16,12 +16,12 @@ from typing import Any
 
 from pipeline.config.configuration import Config
 from pipeline.config.configuration_errors import explain_bad_file_path
-from pipeline.config.estimated_genres import OLDER_PRESET
+from pipeline.config.genre_estimation_from_samples import OLDER_PRESET
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import DATA_PLACEHOLDER
 from pipeline.corpus.rules.presets import FUNCTION_WORDS
 from pipeline.corpus.text.language_codes import advise_language
-from pipeline.forecast.corpus_size_and_time import CorpusSize, estimate_corpus_size
+from pipeline.forecast.corpus_size_and_time import CorpusSize, estimate_source_size
 from pipeline.layout import MANIFEST
 from pipeline.sources.decompression import DamagedFile
 from pipeline.sources.raw_documents import BROKEN_REASONS, RawDocument, RawRecord, make_raw_documents
@@ -187,7 +187,7 @@ def _read_language(manifest: Path) -> str | None:
     return read.get("language")
 
 
-def find_unknown_languages(config: Config) -> Iterator[str]:
+def find_invalid_language_codes(config: Config) -> Iterator[str]:
     """Yield a sentence for each source with a language that is no code of ISO 639, unless it was read with it."""
     for source in config.sources:
         manifest = MANIFEST.path(config.run_directory, source=source.name)
@@ -229,7 +229,7 @@ def _size_problems(corpus: str, needs: list[tuple[float, str]], listed: list[Sou
     raw_bytes = sum(sum(units.sizes.values()) for units in listed)
     if not needs or max(needs)[0] < TEXT_SHARE * raw_bytes:
         return
-    samples = [estimate_corpus_size(units) for units in listed]
+    samples = [estimate_source_size(units) for units in listed]
     if any(sample is None for sample in samples):  # a data set that is not downloaded
         return
     text_bytes = sum((sample for sample in samples if sample), CorpusSize()).text_bytes

@@ -13,7 +13,7 @@ from pipeline.corpus.personal_data.settings import PersonalData
 from pipeline.corpus.settings import SignatureSettings
 
 
-def select_values_for_settings(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
+def select_matching_fields(settings: type[Settings], *sections: Settings) -> dict[str, Any]:
     """Return the values of sections of the configuration for the keys that a step's settings have."""
     return {
         key: getattr(section, key)
@@ -24,7 +24,7 @@ def select_values_for_settings(settings: type[Settings], *sections: Settings) ->
 
 
 def minhash_signature_settings(config: Config, corpus: str) -> SignatureSettings:
-    return SignatureSettings(**select_values_for_settings(SignatureSettings, config.corpus[corpus].deduplication))
+    return SignatureSettings(**select_matching_fields(SignatureSettings, config.corpus[corpus].deduplication))
 
 
 def add_names_model_hash(kinds: PersonalData) -> PersonalData:

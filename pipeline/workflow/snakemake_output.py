@@ -57,7 +57,7 @@ class OutputHandler(LogHandlerBase):
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tick_until_end, name="progress", daemon=True)
 
-    def show_progress(self, config: Config, workflow: SnakemakeWorkflow) -> None:
+    def start_progress_display(self, config: Config, workflow: SnakemakeWorkflow) -> None:
         """Show the progress of a run from now on."""
         from pipeline.workflow.progress_display import ProgressDisplay  # here, because dry runs need none
 

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import BatchRecord, Record, find_record_files, outputs_exist
+from pipeline.core.job_records import BatchRecord, Record, outputs_exist, select_record_files
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.snakemake_internals import has_metadata
 from pipeline.workflow.steps import STAGES, STEPS
@@ -53,12 +53,14 @@ class StaleRecords:
     def find_outdated(self) -> list[Path]:
         """Return records that Snakemake forgot and that do not match configuration, code and environment."""
         stale = []
-        for name in [*self.dag.record_paths(STAGES), *self.dag.all_batch_record_paths()]:
+        for name in [*self.dag.non_batch_record_paths(STAGES), *self.dag.all_batch_record_paths()]:
             path = Path(name)
             if path.is_file() and not has_metadata(self.memory, name) and not self.dag.finished.is_protected(path.name):
                 record = _load_record(path)
                 try:
-                    fits = record and record.matches_versions(self.dag.job_versions(record.step, record.instance))
+                    fits = record and record.matches_versions(
+                        self.dag.job_settings_and_versions(record.step, record.instance)
+                    )
                 except (KeyError, TypeError, AttributeError):  # not a record of a job of this run
                     fits = False
                 if not fits:
@@ -72,7 +74,7 @@ class StaleRecords:
         """
         stale = []
         batches = self.dag.all_batch_record_paths()
-        for path in map(Path, [*self.dag.record_paths(), *batches]):
+        for path in map(Path, [*self.dag.non_batch_record_paths(), *batches]):
             if not (path.name.startswith(STEPS_WITH_FOLDERS) or path.parent.name == "batches") or not path.is_file():
                 continue
             record = _load_record(path)
@@ -86,7 +88,7 @@ class StaleRecords:
         """Return whether the records that the list of a batch names exist; Snakemake knows the list itself."""
         path = layout.UNIT_RECORDS.path(Path(self.dag.run), job=batch)
         try:
-            files = find_record_files(self._store, [path]) if path.is_file() else []
+            files = select_record_files(self._store, [path]) if path.is_file() else []
         except InputError:
             return False
         return all(file.is_file() for file in files)
@@ -105,7 +107,7 @@ class StaleRecords:
         batches = set(self.dag.all_batch_record_paths())
         sources = {source.name for source in self.dag.config.sources}
         gone = [path for path in Path(self.dag.run, layout.BATCHES).glob("*.json") if path.as_posix() not in batches]
-        lists = {*self.dag.unit_record_lists()}
+        lists = {*self.dag.unit_record_list_paths()}
         gone += [path for path in layout.UNIT_RECORDS.glob(Path(self.dag.run)) if path.as_posix() not in lists]
         for file in self._store.find_all(layout.RECORD, job="*.*.*"):
             if file.name in known:
@@ -134,7 +136,7 @@ class StaleRecords:
         written = _load_record(Path(batch))
         return [] if not isinstance(written, BatchRecord) or written.of == planned else [Path(batch)]
 
-    def find_changed_raw_files(self) -> list[Path]:
+    def find_batches_with_changed_raw_files(self) -> list[Path]:
         """Return the files of all batches that Snakemake forgot and that hashed other raw files."""
         return [
             path

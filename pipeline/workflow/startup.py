@@ -17,19 +17,19 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.estimated_genres import known_genres
+from pipeline.config.genre_estimation_from_samples import known_genres
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.lock_owner import LockOwner
 from pipeline.core.output_archives import OutputArchives
-from pipeline.core.record_store import FileStore
 from pipeline.core.yaml_files import load_yaml
-from pipeline.energy import node_meter
+from pipeline.energy import meter_recorder
 from pipeline.forecast.forecast_inputs import collect_forecast_inputs
-from pipeline.job import run_snapshot
+from pipeline.job import invocation_snapshots
 from pipeline.job.attempt import SNAKEMAKE_VARIABLE
 from pipeline.job.environment_lock_comparison import Environment
 from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
-from pipeline.workflow import invocation_cache, preflight, run_lock
+from pipeline.workflow import cache_between_invocations, preflight, run_lock
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.settings_contradicted_by_text import describe_estimated_genres
 from pipeline.workflow.snakemake_internals import (
@@ -148,11 +148,11 @@ class Startup:
         Raises:
             InputError: the configuration cannot work.
         """
-        invocation_cache.cache_code_versions()
+        cache_between_invocations.cache_code_versions()
         dag = Dag(config, self._find_image_environments(config, environments_in_image))
         if find_lock_mismatch := dag.find_lock_mismatch():
             self.refuse(find_lock_mismatch)
-        dag.record_paths()  # reports a source path without files
+        dag.non_batch_record_paths()  # reports a source path without files
         collect_forecast_inputs(config)  # reports a calibration run that is not a run
         for scored in config.corpora_with_score("quality"):
             config.quality_training_files(scored)  # reports a missing file of seeds
@@ -217,7 +217,7 @@ class Startup:
         began = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         name = f"snakemake.{began}.{os.getpid()}.{os.environ.get('SLURM_JOB_ID', '')}.{run.name}"
         os.environ[SNAKEMAKE_VARIABLE] = name
-        meter = node_meter.NodeMeter(node_meter.readings_file(run.absolute() / layout.READINGS, name))
+        meter = meter_recorder.NodeMeter(meter_recorder.readings_file(run.absolute() / layout.READINGS, name))
         atexit.register(meter.end)
 
     def take_snapshot(self, dag: Dag, image: Callable[[dict[str, Any] | None], dict[str, Any]]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class Startup:
             dag: the jobs.
             image: returns the identity of the platform's image, given the last snapshot.
         """
-        last = run_snapshot.read_newest_snapshot(dag.config.run_directory)
+        last = invocation_snapshots.read_newest_snapshot(dag.config.run_directory)
         if not self.is_main_process:
             return {}
         known = known_genres(last or {})
@@ -238,7 +238,7 @@ class Startup:
         for sentence in [*old_names, *dag.finished.describe_kept_models(), *defaults]:
             self.warn(sentence)
         now = dag.build_snapshot_content() | image(last)
-        for difference in run_snapshot.list_changes(last or now, now):
+        for difference in invocation_snapshots.list_changes(last or now, now):
             self.warn(f"since the last invocation: {difference}")
         return now
 
@@ -271,7 +271,7 @@ class Startup:
                 OutputArchives(run).remove(inside)
         self.delete_records(stale.find_outdated(), "has other settings, code or environment, or is damaged")
         self.delete_records(stale.find_missing_outputs(), "lists files that are missing or changed")
-        self.delete_records(stale.find_changed_raw_files(), "read other raw files")
+        self.delete_records(stale.find_batches_with_changed_raw_files(), "read other raw files")
 
     def delete_records(self, records: Iterable[Path], because: str) -> None:
         """Delete records, so that their steps run again."""

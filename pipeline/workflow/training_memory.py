@@ -10,11 +10,11 @@ from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
 from pipeline.plan.plan_tables import format_quantity
 from pipeline.plan.settings import EstimateSettings
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory, trace_until_fit
 from pipeline.pretrain.settings import Training
-from pipeline.workflow.preflight import PlannedTraining, lay_out_training
+from pipeline.workflow.preflight import PlannedTraining, build_planned_training
 from pipeline.workflow.training_proposals import Asked, propose_settings
 
 PARALLEL_TRACES = 2
@@ -40,7 +40,7 @@ def estimate_training_memory(config: Config, settings: EstimateSettings) -> Memo
 
     The settings of cells of experiments are what is compared, so they have no proposals.
     """
-    models = {name: lay_out_training(config, name, config.launch) for name in config.models}
+    models = {name: build_planned_training(config, name, config.launch) for name in config.models}
     kind = "gpu" if "gpu" in config.platform.partitions else "cpu"
     requests = {name: _make_trace_request(model, model.training, kind) for name, model in models.items()}
     keys = {name: request.model_dump_json(exclude=SETTINGS_WITHOUT_MEMORY) for name, request in requests.items()}

@@ -18,12 +18,12 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.plan.estimate import estimate_model
-from pipeline.plan.formulas import device_bytes
 from pipeline.plan.settings import EnergyPlan, MeshPlan, ModelPlan, PlatformPlan, TrainingPlan
-from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
-from pipeline.plan.training_time import estimate_training_time, list_missing_figures
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES, list_backend_strategies
+from pipeline.plan.training_cost_formulas import device_bytes
+from pipeline.plan.training_time import estimate_training_time, explain_unknown_step_time
 from pipeline.pretrain.monitors.memory_estimate import USABLE_SHARE, PeakMemory
-from pipeline.pretrain.parallel.process_layout import check_layout
+from pipeline.pretrain.parallel.process_layout import check_mesh_divides_model
 from pipeline.pretrain.settings import Mesh, Model, Training
 from pipeline.workflow.preflight import PlannedTraining
 
@@ -85,7 +85,7 @@ class Asked(NamedTuple):
 
     def can_propose_settings(self) -> bool:
         """Return whether time and memory of a device are known, which proposals need."""
-        known = not list_missing_figures(self.model, self.platform, self.planned.processes)
+        known = not explain_unknown_step_time(self.model, self.platform, self.planned.processes)
         return known and self.planned.capacity_bytes is not None
 
     def figures(self, planned: PlannedTraining) -> dict[str, Any]:
@@ -115,14 +115,14 @@ def list_candidates(asked: Asked, processes: int, meshes: Iterable[Mesh]) -> lis
         mesh = training.mesh
         parts, rest = divmod(processes, mesh.tensor * mesh.pipeline * mesh.context)
         if rest or training.batch_size % (parts * training.micro_batch_size):
-            continue  # check_layout would write a sentence for each of thousands
+            continue  # check_mesh_divides_model would write a sentence for each of thousands
         other = replace(planned, training=training)
         try:
-            check_layout(training, other.shape, other.vocabulary_size, processes, other.per_node)
+            check_mesh_divides_model(training, other.shape, other.vocabulary_size, processes, other.per_node)
         except InputError:
             continue
         plan = _change_plan(asked.model, training)
-        if list_missing_figures(plan, platform, processes):
+        if explain_unknown_step_time(plan, platform, processes):
             continue  # its time would be that of a stated utilization, which is no measure of these settings
         candidate = Candidate(other, 0.0, _bytes_by_formula(other, plan.training))
         if candidate.bytes_by_formula > asked.limit_bytes * (1 + FORMULA_ERROR * candidate.is_traced):
@@ -144,13 +144,13 @@ def _bytes_by_formula(planned: PlannedTraining, training: TrainingPlan) -> float
     sizes = planned.process_layout
     devices, node = sizes.replicate * sizes.shard, sizes.shard
 
-    def of(recomputation: bool) -> float:
+    def estimate_device_bytes(recomputation: bool) -> float:
         shape = planned.shape, planned.vocabulary_size, training
         return sum(device_bytes(*shape, devices=devices, node=node, recomputation=recomputation))
 
     if training.recomputation != "selective" or training.mesh.pipeline > 1:
-        return of(training.recomputation == "full")
-    return of(True) + SELECTIVE_SHARE * (of(False) - of(True))
+        return estimate_device_bytes(training.recomputation == "full")
+    return estimate_device_bytes(True) + SELECTIVE_SHARE * (estimate_device_bytes(False) - estimate_device_bytes(True))
 
 
 def _list_trainings(asked: Training, meshes: Iterable[Mesh]) -> Iterator[Training]:

@@ -75,7 +75,7 @@ def test_sample_and_document_lookups_agree_on_all_tokens(run_directory: Path) ->
     results: dict[tuple[int, int], int] = {}
     for step in range(1, STEPS + 1):
         for sample in range(4):
-            rows = audit.list_documents_in_sample(step, sample)
+            rows = audit.list_documents_in_sequence(step, sample)
             assert sum(row["tokens"] for row in rows) == audit.length
             results.update(((step, sample), row["tokens"]) for row in rows if row["id"] == wanted)
     visits = audit.find_document_visits(wanted)
@@ -92,7 +92,7 @@ def test_sample_and_document_lookups_agree_on_all_tokens(run_directory: Path) ->
 def test_skipped_batch_is_reported_as_not_seen(run_directory: Path) -> None:
     audit = TrainingAudit(run_directory, "tiny")
     reader = audit.sampler.reader
-    sequence = int(audit.sampler.order.batch_sequences(SKIPS[0])[0])
+    sequence = int(audit.sampler.order.batch_sequences_of_all_streams(SKIPS[0])[0])
     wanted = reader.documents_in(sequence * audit.length, 1)[0]["id"]
     skipped = [visit for visit in audit.find_document_visits(wanted) if visit["step"] is None]
     assert (SKIPS[0], 0) in [(visit["data_step"], visit["sample"]) for visit in skipped]
@@ -131,7 +131,7 @@ def test_missing_document_or_sample_error_explains_why(run_directory: Path, tmp_
     audit = TrainingAudit(run_directory, "tiny")
     for step, sample, message in ((301, 0, "no step 301: name one from 1 to 300"), (1, 4, "no sample 4")):
         with pytest.raises(InputError, match=message):
-            audit.list_documents_in_sample(step, sample)
+            audit.list_documents_in_sequence(step, sample)
     ids = pq.read_table(run_directory / "corpus/main/filtered/words.0.parquet", columns=["id"])["id"].to_pylist()
     reader = audit.sampler.reader
     held_out = sorted(set(ids) - {row["id"] for row in reader.documents_in(0, reader.tokens)})
@@ -182,7 +182,7 @@ def test_audited_batches_match_the_logged_batch_hashes(trained: Path, capsys: py
     assert len(audit.logged_hashes) == 20 and audit.skips, "without skipped batches the test shows nothing"
     assert main(["audit", str(trained), "tiny", "--check"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "checked: 20 of 20 steps logged the hash of this batch"
-    for question in (["--step", "16"], ["--document", audit.list_documents_in_sample(16, 0)[0]["id"]]):
+    for question in (["--step", "16"], ["--document", audit.list_documents_in_sequence(16, 0)[0]["id"]]):
         assert main(["audit", str(trained), "tiny", *question]) == 0
         assert capsys.readouterr().out.splitlines()[-1].startswith("checked: ")
 
@@ -222,7 +222,7 @@ def test_batches_of_other_data_fail_the_hash_check(
     )
     assert main(["audit", str(other), "tiny", "--step", str(first)]) == 1
     assert "WRONG: in 1 of 1 steps" in capsys.readouterr().out
-    document = TrainingAudit(other, "tiny").list_documents_in_sample(first, 0)[0]["id"]
+    document = TrainingAudit(other, "tiny").list_documents_in_sequence(first, 0)[0]["id"]
     assert main(["audit", str(other), "tiny", "--document", document]) == 1
 
 
@@ -243,9 +243,11 @@ def test_branch_audit_covers_only_its_own_steps(trained: Path, tmp_path: Path) -
     audit = TrainingAudit(other, "tiny")
     assert "trained from step 12 of model other to step 20" in audit.describe_training()
     with pytest.raises(InputError, match="there is no step 12: name one from 13 to 20"):
-        audit.list_documents_in_sample(12, 0)
+        audit.list_documents_in_sequence(12, 0)
     seen = [
-        row["id"] for sample in range(4) for row in TrainingAudit(trained, "tiny").list_documents_in_sample(12, sample)
+        row["id"]
+        for sample in range(4)
+        for row in TrainingAudit(trained, "tiny").list_documents_in_sequence(12, sample)
     ]
     visits = [visit for name in seen for visit in audit.find_document_visits(name)]
     assert visits and all(visit["step"] is None or visit["step"] > 12 for visit in visits)
@@ -262,8 +264,8 @@ def test_batch_ramp_steps_have_fewer_samples(
     assert "to step 300, 2, then 4 sequences of 32 tokens" in audit.describe_training()
     assert [audit.count_step_sequences(step) for step in (1, 9, 10)] == [2, 2, 4], "a skipped batch counts as a step"
     with pytest.raises(InputError, match="there is no sample 2: name one from 0 to 1"):
-        audit.list_documents_in_sample(9, 2)
-    document = audit.list_documents_in_sample(4, 1)[0]["id"]
+        audit.list_documents_in_sequence(9, 2)
+    document = audit.list_documents_in_sequence(4, 1)[0]["id"]
     results = {(visit["step"], visit["sample"]) for visit in audit.find_document_visits(document)}
     assert (4, 1) in results and all(sample < (2 if step and step < 10 else 4) for step, sample in results)
 

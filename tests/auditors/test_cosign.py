@@ -83,7 +83,7 @@ def test_cosign_verifies_the_chain_from_the_sources_to_the_final_model(
     bundles = {path.name.removesuffix(".sigstore.json"): path for path in (tmp_path / "exported/bundles").iterdir()}
     assert len(bundles) == len(read_records(run))
     for path in OutputArchives(run).archived.values():
-        path.copy_below(run)  # as the page says
+        path.copy_into_folder(run)  # as the page says
     answers = {name: verify(path, Path(statement(path)["subject"][-1]["name"])) for name, path in bundles.items()}
     assert answers == dict.fromkeys(bundles, (True, "Verified OK"))
 

@@ -16,7 +16,7 @@ from pipeline.provenance.attestation_export import (
     build_link,
     describe_key,
     export_attestations,
-    list_job_attestations,
+    select_job_attestations,
     write_signed,
 )
 from pipeline.provenance.settings import Provenance
@@ -149,7 +149,7 @@ def test_in_toto_layout_covers_a_renamed_model_and_a_regenerated_input(
 
 def test_layout_rejects_an_input_that_no_job_wrote(signed: tuple[Path, Path], tmp_path: Path, auditor: Run) -> None:
     run, key = signed
-    jobs = list_job_attestations(run)
+    jobs = select_job_attestations(run)
     shard = next(job for job in jobs if job.name.startswith("tokens.shard"))
     entry = next(one for one in shard.statement.dependencies if one.name.startswith("corpus/"))
     entry.digest["sha256"] = "0" * 64

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.cli.entry_point import main
-from pipeline.evaluate.entity_scores import tag_tokens
+from pipeline.evaluate.entity_scores import tags_from_json_answer
 from pipeline.evaluate.settings import KnownSuite
 from tests.conftest import ROOT, Project, is_lacking
 from tests.evaluate.test_public_suites import tasks_of, write_euroeval_mirror
@@ -132,4 +132,6 @@ def test_entities_are_marked_as_by_euroeval(tmp_path: Path, read: Read) -> None:
     ]
     (tmp_path / "answers.json").write_text(json.dumps({"tokens": [tokens] * len(answers), "answers": answers}))
     names = {"persoon": "per", "locatie": "loc", "organisatie": "org", "diversen": "misc"}
-    assert [tag_tokens(text, tokens, names) for text in answers] == read("euroeval-entities", tmp_path / "answers.json")
+    assert [tags_from_json_answer(text, tokens, names) for text in answers] == read(
+        "euroeval-entities", tmp_path / "answers.json"
+    )

@@ -272,7 +272,7 @@ def test_unit_of_a_file_does_not_depend_on_other_files() -> None:
 @pytest.mark.parametrize("name", ["config", "micro"])
 def test_dumped_configuration_parses_to_the_same_run(name: str) -> None:
     config = parse_configuration(yaml.safe_load(Path(f"config/{name}.yaml").read_text()))
-    assert parse_configuration(json.loads(json.dumps(config.dump_configuration()))) == config
+    assert parse_configuration(json.loads(json.dumps(config.dump_explicit_settings()))) == config
 
 
 def test_platform_does_not_change_training_settings() -> None:
@@ -295,7 +295,7 @@ def test_sweep_expands_to_ordinary_tokenizers() -> None:
     assert list(config.tokenizer) == ["main", "main-bpe-700", "main-unigram-600", "main-unigram-700"]
     results = {name: (t.algorithm, t.vocabulary_size, t.sample_bytes) for name, t in config.tokenizer.items()}
     assert results["main"] == ("bpe", 600, 5000) and results["main-unigram-700"] == ("unigram", 700, 5000)
-    assert parse_configuration({**config.dump_configuration(), "platform": "local"}).tokenizer == config.tokenizer
+    assert parse_configuration({**config.dump_explicit_settings(), "platform": "local"}).tokenizer == config.tokenizer
     assert config.tokens["main"].tokenizer == "main"
     step_configuration = step_settings(config, "tokenizer.train", {"tokenizer": "main"})
     alone = parse_configuration(changed("tokenizer.main", {"vocabulary_size": 600, "sample_bytes": 5000}))

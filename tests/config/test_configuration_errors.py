@@ -81,8 +81,8 @@ def test_sentence_gets_the_line_of_its_deepest_key_in_the_file(tmp_path: Path) -
     file.write_text(FILE)
     origin = Origin(load_yaml(file), [file])
     for sentence, line in (("run.retrain.x: y", 2), ("source letters: no file y.txt", 6), ("source letters: odd", 5)):
-        assert origin.add_place(sentence) == f"{file}, line {line}: {sentence}"
-    assert [origin.add_place(text) for text in ("source x y", "odd: y", "")] == [
+        assert origin.prefix_source_location(sentence) == f"{file}, line {line}: {sentence}"
+    assert [origin.prefix_source_location(text) for text in ("source x y", "odd: y", "")] == [
         f"{file}, line 3: source x y",
         "odd: y",
         "",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.configuration import Config, parse_configuration
-from pipeline.config.item_files import list_count_only_item_files, list_decontamination_item_files
+from pipeline.config.evaluation_item_paths import list_count_only_item_files, list_decontamination_item_files
 from pipeline.core.errors import InputError
 from pipeline.evaluate.task_file_reader import ItemFile
 from pipeline.workflow.job_parameters import Dag

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.experiment.cells import cell_name
 from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.estimate import estimate
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import step_settings
 from tests.conftest import ROOT
@@ -30,7 +30,7 @@ def config(changes: dict[str, Any] | None = None, /, **experiments: dict[str, An
 
 
 def cells(config: Config, name: str = "x") -> list[Any]:
-    return config.experiment_pages()[name].cells
+    return config.experiment_page_settings()[name].cells
 
 
 def test_two_by_two_grid_makes_four_models_and_keeps_the_base() -> None:
@@ -45,14 +45,14 @@ def test_two_by_two_grid_makes_four_models_and_keeps_the_base() -> None:
     assert segment.non_result_settings()["records_outcome"] and not ordinary.non_result_settings()["records_outcome"]
     without = step_settings(config(), "pretrain.segment", {"model": "base", "step": "4"})
     assert without == ordinary and "records_outcome" not in without.result_settings()
-    assert result.experiment_pages()["rates"].to == {"training.learning_rate": 0.003}, "as in the base"
-    instances = [record for record in Dag(result).record_paths() if "pretrain.export.rates" in record]
+    assert result.experiment_page_settings()["rates"].to == {"training.learning_rate": 0.003}, "as in the base"
+    instances = [record for record in Dag(result).non_batch_record_paths() if "pretrain.export.rates" in record]
     assert len(instances) == 4
 
 
 def test_cells_write_samples_only_if_their_experiment_requests_it() -> None:
     result = config(x=RATES, y={**RATES, "seeds": [9], "samples": True})
-    written = [record for record in Dag(result).record_paths() if "evaluate.samples" in record]
+    written = [record for record in Dag(result).non_batch_record_paths() if "evaluate.samples" in record]
     assert result.sampled_models() == ["base", *(cell.name for cell in cells(result, "y"))] and len(written) == 3
     unsearchable = config({"tokens": {"main": {"suffixes": False}}}, y={**RATES, "samples": True})
     assert unsearchable.sampled_models() == []
@@ -61,7 +61,7 @@ def test_cells_write_samples_only_if_their_experiment_requests_it() -> None:
 def test_models_without_a_suite_are_not_evaluated() -> None:
     for evaluation, evaluated in (({"suites": []}, 0), ({"suites": ["dutch"]}, 5)):
         result = config({"evaluation": {"checkpoints": "final", "untrained": True, **evaluation}}, x=RATES)
-        steps = [Path(record).name for record in Dag(result).record_paths() if "records/evaluate." in record]
+        steps = [Path(record).name for record in Dag(result).non_batch_record_paths() if "records/evaluate." in record]
         assert len([step for step in steps if step.startswith("evaluate.suites")]) == evaluated
         assert bool(result.baselines()) == bool(evaluated) == any("differences" in step for step in steps)
 
@@ -71,7 +71,9 @@ def test_added_value_or_seed_changes_no_existing_cell() -> None:
     more = {"training.learning_rate": [0.02, "3e-3", 0.01]}
     after = config(x={**RATES, "vary": more, "seeds": [9, 7, 8]})
     assert len(after.models) == 10 and len(before.models) == 5
-    assert after.experiment_pages()["x"].to == {"training.learning_rate": 0.003}, "as in the base, not the first"
+    assert after.experiment_page_settings()["x"].to == {"training.learning_rate": 0.003}, (
+        "as in the base, not the first"
+    )
     for name, model in before.models.items():
         assert after.models[name] == model
         for step in ("4", "8"):
@@ -87,7 +89,7 @@ def test_added_value_or_seed_changes_no_existing_cell() -> None:
 
 def test_dumped_configuration_recreates_the_same_cells() -> None:
     result = config(x={**RATES, "equal": "tokens"})
-    written = result.dump_configuration()
+    written = result.dump_explicit_settings()
     assert [*written["models"]] == ["base"] and parse_configuration(written).models == result.models
 
 
@@ -102,7 +104,7 @@ def test_experiments_vary_tokens_whole_sections_and_partial_defaults() -> None:
         x={"base": "base", "vary": {"architecture": shapes}, "compare": {"to": {"architecture": shapes[1]}}}
     )
     assert [model.architecture.width for model in result.models.values()] == [32, 32, 64]
-    assert result.experiment_pages()["x"].to == {"architecture": shapes[1]}
+    assert result.experiment_page_settings()["x"].to == {"architecture": shapes[1]}
     assert all(len(name.removeprefix("x-architecture-")) < 16 for name in result.models), "a hash of the section"
 
 
@@ -115,10 +117,10 @@ def test_one_line_varies_a_corpus_with_a_shared_tokenizer() -> None:
     assert result.corpus[name].decontamination == result.corpus["main"].decontamination
     assert result.tokens[tokens] == result.tokens["main"].model_copy(update={"corpus": name})
     assert [model.tokens for model in result.models.values()] == [*["main"] * 5, *[tokens] * 4]
-    assert result.experiment_pages()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
+    assert result.experiment_page_settings()["x"].to == {"corpus.exclude_sources": [], "training.learning_rate": 0.003}
     last = config(x={"base": "base", "vary": {"corpus.exclude_sources": [["nl_gids"], []]}})
-    assert last.experiment_pages()["x"].to == {"corpus.exclude_sources": []}, "as in the base's corpus"
-    written = result.dump_configuration()
+    assert last.experiment_page_settings()["x"].to == {"corpus.exclude_sources": []}, "as in the base's corpus"
+    written = result.dump_explicit_settings()
     assert [*written["corpus"]] == [*written["tokens"]] == ["main"]
     again = parse_configuration(written)
     assert (again.corpus, again.tokens, again.models) == (result.corpus, result.tokens, result.models)
@@ -129,7 +131,7 @@ def test_one_line_varies_a_corpus_with_a_shared_tokenizer() -> None:
     assert {(one.deduplication.minimum_jaccard, one.keep_removed) for one in result.corpus.values()} == {
         *((0.5, True), (0.9, True), (result.corpus["main"].deduplication.minimum_jaccard, False))
     }
-    assert result.experiment_pages()["x"].to["corpus.keep_removed"] is True, "the base has none of these values"
+    assert result.experiment_page_settings()["x"].to["corpus.keep_removed"] is True, "the base has none of these values"
 
 
 def test_excluded_combinations_create_no_cells_and_need_no_model() -> None:

@@ -129,8 +129,8 @@ def test_platform_changes_only_plan_and_report_settings() -> None:
 
 def test_dumped_platform_energy_settings_parse_to_the_same_run() -> None:
     config = run(platform="lumi", energy={"pue": 1.4})
-    assert config.dump_configuration()["energy"] == {"pue": 1.4, "pue_source": "stated in the configuration"}
-    assert parse_configuration(config.dump_configuration()) == config
+    assert config.dump_explicit_settings()["energy"] == {"pue": 1.4, "pue_source": "stated in the configuration"}
+    assert parse_configuration(config.dump_explicit_settings()) == config
 
 
 def test_folder_templates_are_filled_or_name_the_missing_variable() -> None:

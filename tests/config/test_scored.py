@@ -18,7 +18,7 @@ from pipeline.workflow.steps.corpus_decontamination_and_publication import (
     required_score_batches,
     unit_score_files,
 )
-from pipeline.workflow.steps.corpus_preparation import perplexity_model, perplexity_model_token_index
+from pipeline.workflow.steps.corpus_preparation import perplexity_model_folder, perplexity_model_token_index
 
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))
 SET = {"path": "no/seeds.jsonl", "license": "CC0-1.0"}
@@ -93,7 +93,7 @@ def test_final_documents_depend_on_the_jobs_of_each_score(tmp_path: Path) -> Non
         "scores/nl_gids.%unit.parquet",
         "perplexity/nl_gids.%unit.parquet",
     ]
-    assert perplexity_model(dag, asked).endswith("models/base/final")
+    assert perplexity_model_folder(dag, asked).endswith("models/base/final")
     assert perplexity_model_token_index(dag, asked).endswith("tokens/main/index.json")
 
 

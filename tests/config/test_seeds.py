@@ -61,7 +61,7 @@ def test_run_seed_does_not_change_a_model_with_its_own_seed() -> None:
 
 def test_settings_without_a_model_seed_are_unchanged() -> None:
     result = config({})
-    assert result.dump_configuration()["models"]["base"].keys() == {"architecture", "training"}
+    assert result.dump_explicit_settings()["models"]["base"].keys() == {"architecture", "training"}
     segment = settings(result, "pretrain.segment", model="base", step="4")
     keys = {"architecture", "training", "seed", "first_step", "last_step"}
     assert segment.result_settings().keys() == keys and "seed" not in segment.model_dump()["training"]

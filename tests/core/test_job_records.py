@@ -25,8 +25,8 @@ from pipeline.core.job_records import (
     Record,
     ReusedResult,
     is_training_segment,
-    load_attempts,
     load_records,
+    load_run_attempts,
     outputs_exist,
 )
 from tests.record_content import attempt_content, record_content
@@ -81,8 +81,8 @@ def test_record_fields_are_typed_and_round_trip(tmp_path: Path) -> None:
     assert record.inputs == (FileEntry("files", "data:raw/a.txt", "ab" * 32, 0),) and record.inputs[0].is_outside_run
     assert not record.outputs[0].is_outside_run
     assert record.frozen == FileReference("provenance/frozen/1.json", "cd")
-    assert record.taken_over_from == ReusedResult("a.json", "b.json") and record.computing_attempt == "b.json"
-    assert record.planned_versions == ('{"list": [], "name": "é", "share": 0.1}', "code", "environment")
+    assert record.taken_over_from == ReusedResult("a.json", "b.json") and record.computing_attempt_file_name == "b.json"
+    assert record.planned_settings_and_versions == ('{"list": [], "name": "é", "share": 0.1}', "code", "environment")
     assert record.ended_seconds == record.started_seconds == 1767607200
     record.write(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
@@ -104,7 +104,12 @@ def test_attempts_and_batches_round_trip(tmp_path: Path) -> None:
 def test_older_records_lack_fields_and_newer_records_have_extra_fields() -> None:
     content = {**record_content(STEP, outputs=[{"path": "a", "later": 1}]), "later": 1}
     record = Record.parse(json.dumps(content))
-    assert (record.operation, record.modules, record.attempt, record.computing_attempt) == ({}, [], None, None)
+    assert (record.operation, record.modules, record.attempt, record.computing_attempt_file_name) == (
+        {},
+        [],
+        None,
+        None,
+    )
     assert record.outputs == (FileEntry("file", "a", "ab" * 32, 7),)
 
 
@@ -189,7 +194,7 @@ def test_file_that_is_not_a_record_is_refused(tmp_path: Path) -> None:
         Record.load(path)
     with pytest.raises(InputError, match="holds no records"):
         load_records(tmp_path)
-    assert load_attempts(tmp_path) == []
+    assert load_run_attempts(tmp_path) == []
 
 
 def test_evidence_with_duplicate_keys_is_refused(tmp_path: Path) -> None:
@@ -204,7 +209,7 @@ def test_killed_attempt_is_read_as_running(tmp_path: Path) -> None:
     attempt = attempt_content("pretrain.segment", wall_seconds=60.0, last_seen="2026-01-05T10:01:00+00:00")
     write(tmp_path / "provenance/attempts/pretrain.segment.base.10.1.json", attempt)
     write(tmp_path / "provenance/attempts/.partial-x.json", {})
-    (read,) = load_attempts(tmp_path)
+    (read,) = load_run_attempts(tmp_path)
     assert (read.status, read.ended, read.wall_seconds) == ("running", None, 60.0)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pipeline.core.display_text import is_invisible
-from pipeline.core.markup import html_passage, template_environment
+from pipeline.core.markup import escape_text_for_html, template_environment
 
 NAME = "factuur\u202egnp.exe\u200b\x1b[2K\udcff\u2066\ufeff\u2028"
 SHOWN = "factuur\\u202egnp.exe\\u200b\\x1b[2K\\udcff\\u2066\\ufeff\\u2028"
@@ -29,10 +29,10 @@ def test_name_on_a_page_shows_its_hidden_characters(tmp_path: Path) -> None:
 
 def test_running_text_keeps_characters_that_its_script_needs() -> None:
     needed = "سلام می\u200cخواهم \u200fשלום\u200f 👩\u200d🔬 af\u00adbreken <b> & \U0001f3f4\U000e0067\U000e007f"
-    shown = str(html_passage(needed))
+    shown = str(escape_text_for_html(needed))
     assert shown.startswith("<bdi>") and unescape(shown[5:-6]) == needed and "<b>" not in shown
     assert not any(map(is_invisible, shown)), "they are numbers, which the page keeps"
-    assert html_passage("a", False) == "a"
+    assert escape_text_for_html("a", False) == "a"
 
 
 def test_running_text_cannot_change_the_direction_of_what_follows(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pipeline.core import output_archives
 from pipeline.core.errors import DiskFull, InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import BatchFile, outputs_exist
-from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_output, find_outputs, output_sizes
+from pipeline.core.output_archives import ArchivedOutput, OutputArchives, find_output, glob_outputs, output_sizes
 
 FEWEST = 3
 UNITS = [str(unit) for unit in range(FEWEST)]
@@ -73,7 +73,7 @@ def test_newest_content_is_found_and_no_other_is_kept(actions: list) -> None:
                 output(run, unit).unlink(missing_ok=True)
                 OutputArchives(run).remove([output(run, unit).relative_to(run).as_posix()])
                 expected.pop(output(run, unit).name, None)
-            found = find_outputs(run, layout.MATCHES, corpus="main", source="laws")
+            found = glob_outputs(run, layout.MATCHES, corpus="main", source="laws")
             assert {file.name: file.read_bytes() for file in found} == expected
             for one in UNITS:
                 file, content = find_output(output(run, one)), expected.get(f"laws.{one}.parquet")
@@ -91,7 +91,7 @@ def test_outputs_of_few_units_and_of_other_kinds_stay(tmp_path: Path) -> None:
     final = [write(layout.FINAL_DOCUMENTS.path(tmp_path, **values, unit=unit)) for unit in UNITS]
     OutputArchives(tmp_path, "corpus/main").add("corpus.decontaminate.main.laws.0", final)
     assert all(path.is_file() for path in (*few, *final)) and zip_files(tmp_path) == []
-    assert find_outputs(tmp_path, layout.FINAL_DOCUMENTS, **values) == final
+    assert glob_outputs(tmp_path, layout.FINAL_DOCUMENTS, **values) == final
 
 
 def test_archives_are_reproducible_and_unpack_to_the_same_files(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_outputs_are_removed_and_added_one_after_another(tmp_path: Path) -> None
     assert set(archives.archived) == {f"corpus/main/matches/laws.{unit}.parquet" for unit in UNITS[1:]}
     write(output(tmp_path, "1"), b"newer")
     archives.add(f"{PREFIX}0", [output(tmp_path, unit) for unit in UNITS])
-    found = find_outputs(tmp_path, layout.MATCHES)
+    found = glob_outputs(tmp_path, layout.MATCHES)
     assert {file.name: file.read_bytes() for file in found} == {"laws.1.parquet": b"newer", "laws.2.parquet": b"x"}
     archives.remove(archives.archived)
     assert archives.archived == {} and zip_files(tmp_path) == []

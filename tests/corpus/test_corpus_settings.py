@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pipeline.corpus.rules.presets import DUTCH, ENGLISH, GENRES
 from pipeline.corpus.settings import SAMPLE_LICENSES, Corpus
-from pipeline.sources.spdx_license_parser import canonical_license
+from pipeline.sources.spdx_license_parser import canonicalize_spdx_expression
 
 
 def test_default_languages_are_dutch_and_english() -> None:
@@ -26,7 +26,7 @@ def test_one_key_changes_only_one_value() -> None:
 
 @pytest.mark.parametrize("name", SAMPLE_LICENSES)
 def test_licenses_for_samples_use_the_spdx_spelling(name: str) -> None:
-    assert canonical_license(name) == name and not {"NC", "ND"} & {*name.split("-")}
+    assert canonicalize_spdx_expression(name) == name and not {"NC", "ND"} & {*name.split("-")}
 
 
 def test_settings_round_trip_through_json() -> None:

@@ -26,7 +26,7 @@ from pipeline.corpus.document_streams import (
     merge_documents,
     read_aligned,
     read_deduplicated_documents,
-    remove_paragraphs,
+    remove_paragraphs_from_text,
 )
 from pipeline.corpus.documents import (
     DEDUPLICATED_SCHEMA,
@@ -98,7 +98,7 @@ def test_reader_returns_exactly_the_documents_that_were_kept(
     expected, gone, cut_bytes = [], {}, 0
     for place, row in enumerate(write_unit(folder, number, decisions)):
         one = decisions.get(place, {})
-        text = remove_paragraphs(TEXT, one["cut"]) if one.get("cut") else TEXT
+        text = remove_paragraphs_from_text(TEXT, one["cut"]) if one.get("cut") else TEXT
         reason = one.get("reason") if text else "duplicate_paragraphs"
         if reason is not None:
             gone[row["id"]] = reason

@@ -14,7 +14,13 @@ from datatrove.data import Document
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.settings import FilterSettings, UrlListFile
-from pipeline.corpus.source_filters import UrlList, UrlListFilter, address_candidates, normalize_entry, read_url_list
+from pipeline.corpus.stated_language_and_url_filters import (
+    UrlList,
+    UrlListFilter,
+    address_candidates,
+    normalize_entry,
+    read_url_list,
+)
 from pipeline.workflow.preflight import find_problems
 from pipeline.workflow.steps import step_settings
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from pipeline.energy.attribution.job_energy_attribution import EnergyShare, Models, RunAttribution, attribute_run
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.attribution.node_attribution import EnergyAmount
-from pipeline.energy.attribution.run_attribution import EnergyShare, Models, RunAttribution, attribute_run
 from pipeline.energy.power_model import PowerModel
 from pipeline.energy.readings import ExternalReading, MeterInterval, Reading
 

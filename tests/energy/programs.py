@@ -16,9 +16,10 @@ def burn(seconds):
     until = time.process_time() + seconds
     while time.process_time() < until: sum(range(1000))
 """
-QUICK = (
-    "from pipeline.energy import node_meter; node_meter.SAMPLE_SECONDS = 0.1; node_meter.SHORTEST_WRITE_SECONDS = 0.3\n"
-)
+QUICK = """
+from pipeline.energy import meter_recorder
+meter_recorder.SAMPLE_SECONDS, meter_recorder.SHORTEST_WRITE_SECONDS = 0.1, 0.3
+"""
 
 
 def run(program: str, *words: object, **variables: str) -> str:
@@ -38,7 +39,7 @@ CHILDREN = """
 import subprocess, sys, os
 from pathlib import Path
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
-from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.meter_recorder import NodeMeter
 child = [sys.executable, "-S", "-c", "import time\\nwhile time.process_time() < float('%s'): sum(range(1000))"]
 with NodeMeter(Path(sys.argv[1])):
     one = subprocess.Popen([*child[:3], child[3] % 0.8])

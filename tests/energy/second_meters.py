@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.energy.attribution.job_energy_attribution import attribute_run
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob
 from pipeline.energy.attribution.meter_choice import find_accuracy
 from pipeline.energy.attribution.node_attribution import EnergyAmount
-from pipeline.energy.attribution.run_attribution import attribute_run
 from pipeline.energy.gpu_meter import GpuMeter
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import MeterInterval, Reading
@@ -167,11 +167,11 @@ def measure(record: PowerRecord, started: float, ended: float, step: float | Non
     for moment in [started] if step is None else np.arange(started, ended, step):
         board.now = float(moment)
         if moment == started:
-            meter.take_readings(board.now)
+            meter.take_interval_readings(board.now)
         else:
             meter.sample(board.now)
     board.now = ended
-    (reading,) = meter.take_readings(ended)
+    (reading,) = meter.take_interval_readings(ended)
     assert reading.joules is not None, reading.problem
     return reading.joules
 

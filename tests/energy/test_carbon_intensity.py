@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.energy.attribution.run_attribution import RunAttribution
+from pipeline.energy.attribution.job_energy_attribution import RunAttribution
 from pipeline.energy.carbon_intensity import IntensitySeries, read_intensity_series
-from pipeline.energy.energy_accounting_reader import CarbonIntensity, IntensityPeriod
+from pipeline.energy.run_energy_report_reader import CarbonIntensity, IntensityPeriod
 from pipeline.energy.settings import CarbonIntensitySeries
 from tests.energy.accounts import job, line, made, reading
 

@@ -35,7 +35,7 @@ ORPHANS = """
 import os, shlex, subprocess, sys, time
 from pathlib import Path
 from pipeline.energy import cpu_time_accounting
-from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.meter_recorder import NodeMeter
 done, may_end = (str(Path(sys.argv[1]).with_name(name)) for name in ("done", "may end"))
 work = "import os, sys, time\\nwhile time.process_time() < 1: sum(range(1000))\\n"
 work += "os.symlink(str(os.getpid()), sys.argv[1])\\nwhile not os.path.exists(sys.argv[2]): time.sleep(0.05)"
@@ -67,8 +67,8 @@ SEQUENCE = """
 import sys
 from pathlib import Path
 from pipeline.energy.cpu_time_accounting import cpu_seconds_of_process_tree
-from pipeline.energy.node_meter import NodeMeter
-node_meter.SAMPLE_SECONDS = 1.0  # a look uses CPU time, and a busy machine leaves time for more of them
+from pipeline.energy.meter_recorder import NodeMeter
+meter_recorder.SAMPLE_SECONDS = 1.0  # a look uses CPU time, and a busy machine leaves time for more of them
 for number in range(5):
     burn(0.3)  # between two meters
     with NodeMeter(Path(sys.argv[1]) / str(number)):
@@ -94,10 +94,10 @@ FORKED = """
 import os, sys, time
 from pathlib import Path
 from pipeline.energy import cpu_time_accounting
-from pipeline.energy.node_meter import NodeMeter
-node_meter.SAMPLE_SECONDS = 1.0
+from pipeline.energy.meter_recorder import NodeMeter
+meter_recorder.SAMPLE_SECONDS = 1.0
 burn(0.8)
-node_meter.share_startup(4)
+meter_recorder.divide_startup_among_jobs(4)
 children = []
 for number in range(4):
     if (child := os.fork()) == 0:
@@ -131,7 +131,7 @@ NAMED = """
 import os, sys, time
 from pathlib import Path
 from pipeline.energy import cpu_time_accounting
-from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.meter_recorder import NodeMeter
 os.environ["PIPELINE_ATTEMPT"] = "mine"
 with NodeMeter(Path(sys.argv[1])):
     print(time.process_time(), flush=True)
@@ -229,7 +229,7 @@ def test_job_without_boards_starts_its_meter_without_heavy_imports(tmp_path: Pat
     script = """
 import sys
 from pathlib import Path
-from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.meter_recorder import NodeMeter
 NodeMeter(Path(sys.argv[1])).end()
 assert not {"torch", "zeus", "codecarbon", "numpy", "pynvml", "amdsmi"} & set(sys.modules)
 """

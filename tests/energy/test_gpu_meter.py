@@ -50,7 +50,7 @@ class Board:
 def meter_of(*gpus: Board, kind: str = "nvml") -> GpuMeter:
     meter = find_gpu_meter(kind, lambda _: [(f"GPU-{number}", gpu) for number, gpu in enumerate(gpus)])
     assert isinstance(meter, GpuMeter)
-    meter.take_readings(0)
+    meter.take_interval_readings(0)
     return meter
 
 
@@ -62,7 +62,7 @@ def test_each_board_is_read_by_its_counter(tmp_path: Path) -> None:
     first, second = Board(), Board(joules=5.0)
     meter = meter_of(first, second)
     first.joules, second.joules = 127_160 + 3000.0, 5 + 650.0
-    readings = by_part(meter.take_readings(10))
+    readings = by_part(meter.take_interval_readings(10))
     assert {part: reading.joules for part, reading in readings.items()} == {"GPU-0": 3000, "GPU-1": 650}
     assert not meter.reads_power and meter_of(first, Board(joules=None)).reads_power
     assert all(reading.component == "board" and reading.method == "counter" for reading in readings.values())
@@ -76,11 +76,11 @@ def test_board_without_a_counter_is_integrated_from_power() -> None:
         return 300 + 200 * math.sin(second / 5)
 
     board.watts = watts(0)
-    meter.take_readings(0)  # begins at the current power
+    meter.take_interval_readings(0)  # begins at the current power
     for second in range(1, 61):
         board.watts = watts(second)
         meter.sample(second)
-    (reading,) = meter.take_readings(60)
+    (reading,) = meter.take_interval_readings(60)
     integral = 300 * 60 - 200 * 5 * (math.cos(60 / 5) - 1)
     assert reading.method == "power" and reading.joules == pytest.approx(integral, rel=0.01)
 
@@ -89,7 +89,7 @@ def test_counter_reset_by_the_driver_is_not_measured() -> None:
     board = Board()
     meter = meter_of(board)
     board.joules = 12.0
-    (reading,) = meter.take_readings(10)
+    (reading,) = meter.take_interval_readings(10)
     assert reading.joules is None and reading.problem == "nvml GPU-0: its counter was reset"
 
 
@@ -97,14 +97,14 @@ def test_board_that_falls_off_the_bus_affects_only_itself() -> None:
     first, second = Board(), Board()
     meter = meter_of(first, second)
     first.joules, second.lost = 127_260.0, True
-    readings = by_part(meter.take_readings(10))
+    readings = by_part(meter.take_interval_readings(10))
     assert readings["GPU-0"].joules == 100
     assert readings["GPU-1"].joules is None
     assert readings["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
     first.joules, second.joules, second.lost = 127_300.0, 127_500.0, False
-    assert by_part(meter.take_readings(20))["GPU-1"].joules is None  # the time of its return is unknown
+    assert by_part(meter.take_interval_readings(20))["GPU-1"].joules is None  # the time of its return is unknown
     first.joules, second.joules = 127_400.0, 127_600.0
-    assert by_part(meter.take_readings(30))["GPU-1"].joules == 100
+    assert by_part(meter.take_interval_readings(30))["GPU-1"].joules == 100
 
 
 def test_board_lost_before_startup_affects_only_itself() -> None:
@@ -116,7 +116,7 @@ def test_board_lost_before_startup_affects_only_itself() -> None:
     second.lost = True
     meter = meter_of(first, second)
     first.joules = 127_260.0
-    readings = by_part(meter.take_readings(10))
+    readings = by_part(meter.take_interval_readings(10))
     assert readings["GPU-0"].joules == 100
     assert readings["GPU-1"].problem == "nvml GPU-1: it could not be read (GPU is lost)"
 
@@ -125,7 +125,7 @@ def test_reading_above_the_board_limit_is_rejected() -> None:
     board = Board(limit_watts=700)
     meter = meter_of(board)
     board.joules = 127_160 + 10 * 700 * 1.2 + 1
-    (reading,) = meter.take_readings(10)
+    (reading,) = meter.take_interval_readings(10)
     assert reading.problem == "nvml GPU-0: it shows 840 W, and such a part can draw 700 W" and reading.joules is None
 
 
@@ -133,7 +133,7 @@ def test_board_without_a_power_limit_gets_the_hardware_maximum() -> None:
     board = Board(limit_watts=None)
     meter = meter_of(board)
     board.joules = 127_160 + 10 * 1500.0
-    assert meter.take_readings(10)[0].joules == 15_000
+    assert meter.take_interval_readings(10)[0].joules == 15_000
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -145,7 +145,7 @@ def test_second_die_of_a_card_is_not_a_board(answers: bool) -> None:
     dies[1].lost = dies[3].lost = not answers
     meter = meter_of(*dies, kind="amd_smi")
     dies[0].joules, dies[2].joules = 6000.0, 7000.0
-    readings = by_part(meter.take_readings(10))
+    readings = by_part(meter.take_interval_readings(10))
     assert {part: reading.joules for part, reading in readings.items()} == {"GPU-0": 5000, "GPU-2": 5000}
     assert {reading.meter for reading in readings.values()} == {"amd_smi"}
     assert meter.gpus == ["GPU-0", "GPU-0", "GPU-2", "GPU-2"]
@@ -158,7 +158,7 @@ def test_unresponsive_single_die_board_is_still_a_board() -> None:
     dies[1].lost = True
     meter = meter_of(*dies, kind="amd_smi")
     dies[0].joules = 127_260.0
-    readings = by_part(meter.take_readings(10))
+    readings = by_part(meter.take_interval_readings(10))
     assert readings["GPU-0"].joules == 100 and readings["GPU-1"].joules is None and meter.gpus == ["GPU-0", "GPU-1"]
 
 
@@ -168,7 +168,7 @@ def test_unresponsive_driver_is_reported_in_each_interval() -> None:
 
     meter = find_gpu_meter("nvml", broken)
     assert isinstance(meter, UnreadableMeter)
-    (reading,) = meter.take_readings(10)
+    (reading,) = meter.take_interval_readings(10)
     assert reading.joules is None and reading.component == "board"
     assert reading.problem == (
         "nvml: there are GPUs, but their energy cannot be read (driver/library version mismatch)"

@@ -38,9 +38,9 @@ def test_each_counter_of_a_real_node_is_read_once(node: dict[str, Any], tmp_path
     show(0)
     meter = rapl_and_cray_meters.find_pm_counters(tmp_path, tmp_path / "none")
     assert meter is not None
-    meter.take_readings(0)
+    meter.take_interval_readings(0)
     show(10)
-    readings = {(reading.component, reading.part): reading.joules for reading in meter.take_readings(10)}
+    readings = {(reading.component, reading.part): reading.joules for reading in meter.take_interval_readings(10)}
     parts = {name: COMPONENTS.get(name, ("board", name.removesuffix("_energy"))) for name in node["watts"]}
     assert readings == {parts[name]: 10 * watts for name, watts in node["watts"].items()}
 
@@ -108,7 +108,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, library: Amdsmi) -> gpu_meter.GpuMete
     meter = gpu_meter.find_gpu_meter("amd_smi", lambda _: [(f"GPU-{gpu.gpu_index}", gpu) for gpu in amd.AMDGPUs().gpus])
     amd._hip_to_amdsmi_handle.cache_clear()
     assert isinstance(meter, gpu_meter.GpuMeter)
-    meter.take_readings(library.second)
+    meter.take_interval_readings(library.second)
     return meter
 
 
@@ -117,7 +117,7 @@ def after(meter: gpu_meter.GpuMeter, library: Amdsmi, seconds: int) -> dict[str,
     for _ in range(seconds):
         library.wait(1)
         meter.sample(library.second)
-    return {reading.part: reading for reading in meter.take_readings(library.second)}
+    return {reading.part: reading for reading in meter.take_interval_readings(library.second)}
 
 
 @pytest.mark.parametrize("key", ["power", "energy_accumulator"])
@@ -160,9 +160,9 @@ def test_counters_of_two_mi210_give_43_watts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(library, "wait", lambda seconds: setattr(library, "second", library.second + seconds))
     meter = begun(monkeypatch, library)
     library.second = 0.0
-    meter.take_readings(0.0)
+    meter.take_interval_readings(0.0)
     library.second = 3.0
-    readings = meter.take_readings(3.0)
+    readings = meter.take_interval_readings(3.0)
     assert [reading.method for reading in readings] == ["counter", "counter"]
     assert [(reading.joules or 0) / 3 for reading in readings] == pytest.approx([42.69, 43.17], abs=0.01)
 
@@ -206,7 +206,7 @@ class Nvml:
         result = gpu_meter.find_gpu_meter("nvml", lambda _: [("GPU-0", nvidia.NVIDIAGPU(0))])
         assert isinstance(result, gpu_meter.GpuMeter)
         self.meter = result
-        self.meter.take_readings(0)
+        self.meter.take_interval_readings(0)
 
     def _fields(self, handle: object, fields: object) -> list[SimpleNamespace]:
         self._field.value.uiVal = self.milliwatts
@@ -217,7 +217,7 @@ class Nvml:
 def test_nvml_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any]) -> None:
     nvml = Nvml(monkeypatch)
     nvml.millijoules = seen["millijoules"]
-    (reading,) = nvml.meter.take_readings(seen["seconds"])
+    (reading,) = nvml.meter.take_interval_readings(seen["seconds"])
     assert reading.method == "counter" and reading.joules == seen["millijoules"] / 1e3
     assert reading.joules / seen["seconds"] == pytest.approx(seen["watts_about"], rel=0.05)
 
@@ -225,8 +225,8 @@ def test_nvml_counter_is_in_millijoules(monkeypatch: pytest.MonkeyPatch, seen: d
 def test_driver_with_power_but_no_energy_is_read_by_power(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(monkeypatch, "energy")
     nvml.milliwatts = 16_000
-    nvml.meter.take_readings(10)
-    (reading,) = nvml.meter.take_readings(20)
+    nvml.meter.take_interval_readings(10)
+    (reading,) = nvml.meter.take_interval_readings(20)
     assert (reading.method, reading.joules) == ("power", 160)
 
 
@@ -234,13 +234,13 @@ def test_driver_with_power_draw_alone_is_read_by_it(monkeypatch: pytest.MonkeyPa
     """As of a Tesla K40m, and of each driver before 530: there is no current and no average power."""
     nvml = Nvml(monkeypatch, "energy", "power")
     nvml.milliwatts = 60_160
-    nvml.meter.take_readings(10)
-    (reading,) = nvml.meter.take_readings(20)
+    nvml.meter.take_interval_readings(10)
+    (reading,) = nvml.meter.take_interval_readings(20)
     assert reading.joules == pytest.approx(601.6) and reading.architecture == "turing"
 
 
 def test_board_without_power_and_energy_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a Jetson Orin: NVML initializes, and every query is Not Supported."""
     nvml = Nvml(monkeypatch, "energy", "power", "draw")
-    (reading,) = nvml.meter.take_readings(10)
+    (reading,) = nvml.meter.take_interval_readings(10)
     assert reading.joules is None and reading.problem == "nvml GPU-0: it could not be read (Not Supported)"

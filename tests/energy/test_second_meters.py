@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.energy.attribution.meter_choice import find_accuracy
-from pipeline.energy.node_meter import POWER_SAMPLE_SECONDS, SAMPLE_SECONDS
+from pipeline.energy.meter_recorder import POWER_SAMPLE_SECONDS, SAMPLE_SECONDS
 from tests.energy.second_meters import (
     AMPERES,
     TICKS_PER_SECOND,

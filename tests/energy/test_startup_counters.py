@@ -32,7 +32,7 @@ def show(joules):
     for number, zone in enumerate(sorted(os.listdir(folder))):
         Path(folder, zone, "new").write_text(f"{round((joules + number) * 1e6)}")
         Path(folder, zone, "new").replace(Path(folder, zone, "energy_uj"))  # a thread of the meter reads it meanwhile
-node_meter.find_meters = lambda with_gpus: [rapl_and_cray_meters.find_rapl(Path(folder))]
+meter_recorder.find_meters = lambda with_gpus: [rapl_and_cray_meters.find_rapl(Path(folder))]
 burn(0.05)
 show(100)
 startup_counters.keep_startup_sample()
@@ -40,22 +40,22 @@ burn(1.0)
 show(130)
 """
 ALONE = """
-with node_meter.NodeMeter(Path(sys.argv[2])):
+with meter_recorder.NodeMeter(Path(sys.argv[2])):
     burn(0.1)
     show(137)
 print(time.process_time())
 """
 FORKED = """
-node_meter.share_startup(2)
+meter_recorder.divide_startup_among_jobs(2)
 for number in range(2):
     if (child := os.fork()) == 0:
         startup_counters.keep_startup_sample()
         show(140 + number * 10)
-        with node_meter.NodeMeter(Path(f"{sys.argv[2]}{number}")):
+        with meter_recorder.NodeMeter(Path(f"{sys.argv[2]}{number}")):
             show(145 + number * 10)
         os._exit(0)
     os.waitpid(child, 0)
-with node_meter.NodeMeter(Path(f"{sys.argv[2]} parent")):
+with meter_recorder.NodeMeter(Path(f"{sys.argv[2]} parent")):
     pass
 """
 
@@ -110,7 +110,7 @@ def test_sampled_boards_are_counted_from_the_sample() -> None:
     meter = find_gpu_meter("nvml", lambda _: boards)
     assert meter is not None
     meter.begin(10.0, CounterSample(0.0, 0.0, 0.0, {}, {"GPU-0": 900_000, "GPU-1": 900_000, "GPU-7": 1}))
-    readings = {reading.part: reading for reading in meter.take_readings(12.0)}
+    readings = {reading.part: reading for reading in meter.take_interval_readings(12.0)}
     assert readings["GPU-0"].joules == 100 and readings["GPU-0"].problem is None
     for part in ("GPU-1", "GPU-2"):
         assert readings[part].joules is None and (readings[part].problem or "").endswith("this is its first reading")
@@ -136,7 +136,7 @@ def test_cray_counters_are_counted_only_from_the_sample(
     meter = find_pm_counters(tmp_path / "cray", tmp_path / "none")
     assert meter is not None
     meter.begin(100.0, sample)
-    assert [reading.joules for reading in meter.take_readings(102.0)] == [600.0] * 3
+    assert [reading.joules for reading in meter.take_interval_readings(102.0)] == [600.0] * 3
 
 
 def test_failed_sample_is_a_gap_and_samples_of_other_meters_are_ignored(powercap: Path) -> None:
@@ -144,13 +144,13 @@ def test_failed_sample_is_a_gap_and_samples_of_other_meters_are_ignored(powercap
     assert meter is not None
     zones = {f"{powercap}/intel-rapl:0/energy_uj": "500000\n", f"{powercap}/intel-rapl:1/energy_uj": "x"}
     meter.begin(10.0, CounterSample(0.0, 0.0, 0.0, zones, {}))
-    readings = {reading.part: reading for reading in meter.take_readings(11.0)}
+    readings = {reading.part: reading for reading in meter.take_interval_readings(11.0)}
     assert readings["package-0"].joules == 0.5
     assert all("could not be read" in (readings[part].problem or "") for part in ("dram-0", "package-1"))
     other = find_rapl(powercap)
     assert other is not None
     other.begin(10.0, CounterSample(0.0, 0.0, 0.0, {"/elsewhere/energy": "1 J 1 us"}, {}))
-    assert all(first_reading(reading) for reading in other.take_readings(11.0))
+    assert all(first_reading(reading) for reading in other.take_interval_readings(11.0))
 
 
 def first_reading(reading: Reading) -> bool:
@@ -213,11 +213,11 @@ def test_nvidia_boards_are_sampled_if_visible_to_the_job(
 def test_sample_is_used_once_and_only_by_its_process() -> None:
     startup_counters.keep_startup_sample()
     if (child := os.fork()) == 0:
-        os._exit(startup_counters.take_startup_sample() is not None)
+        os._exit(startup_counters.pop_startup_sample() is not None)
     assert os.waitpid(child, 0)[1] == 0
-    sample = startup_counters.take_startup_sample()
+    sample = startup_counters.pop_startup_sample()
     assert sample is not None and math.isclose(sample.moment, startup_counters.monotonic_seconds(), abs_tol=600)
-    assert startup_counters.take_startup_sample() is None
+    assert startup_counters.pop_startup_sample() is None
 
 
 def test_startup_sampling_imports_nothing_slow() -> None:

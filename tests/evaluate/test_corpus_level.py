@@ -22,12 +22,12 @@ from pipeline.evaluate.score_intervals import (
     CORPUS_METRICS,
     corpus_difference_interval,
     corpus_metric_interval,
-    item_statistics,
+    corpus_metric_statistics_by_item,
     score_interval,
     sum_clusters,
 )
 from pipeline.evaluate.score_trends import find_trends
-from pipeline.evaluate.trivial_baseline_tests import compare_corpus_metric_with_baselines, randomization_p_value
+from pipeline.evaluate.trivial_baseline_tests import compare_corpus_metric_with_baselines, paired_randomization_p_value
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def written(count: int, quality: float = 0.6, seed: int = 1, spread: float = 0.3
 
 
 def sums_of(kind: str, pairs: list[tuple[str, str]], clusters: list[Any] | None = None) -> Any:
-    result = item_statistics(getattr(metrics, kind), pairs)
+    result = corpus_metric_statistics_by_item(getattr(metrics, kind), pairs)
     assert result is not None
     return sum_clusters(result, assign_cluster_indices(clusters or range(len(pairs))))
 
@@ -93,8 +93,14 @@ def test_multiple_references_and_classes_give_the_lm_eval_metric() -> None:
         assert CORPUS_METRICS[kind].score(sums_of(kind, classes).sum(axis=0)) == pytest.approx(
             getattr(metrics, kind)(classes)
         )
-    assert item_statistics(metrics.matthews_corrcoef, [(0, 2), (1, 1), (2, 0)]) is None, "three classes"
-    assert item_statistics(metrics.mean, [0.5]) is item_statistics(lambda each: 0.0, [("a", "b")]) is None
+    assert corpus_metric_statistics_by_item(metrics.matthews_corrcoef, [(0, 2), (1, 1), (2, 0)]) is None, (
+        "three classes"
+    )
+    assert (
+        corpus_metric_statistics_by_item(metrics.mean, [0.5])
+        is corpus_metric_statistics_by_item(lambda each: 0.0, [("a", "b")])
+        is None
+    )
 
 
 @pytest.mark.parametrize("kind", ["bleu", "chrf"])
@@ -162,13 +168,13 @@ def test_single_item_p_value_equals_sacrebleus_paired_test(kind: str) -> None:
     _, result = PairedTest(systems, {kind: OF_TEXTS[kind]}, wanted, test_type="ar", n_samples=4000)()
     expected = next(each[1].p_value for name, each in result.items() if name != "System")
     own_KS, other_KS = sums_of(kind, pairs), sums_of(kind, others)
-    two_sided = randomization_p_value(own_KS, other_KS, CORPUS_METRICS[kind], two_sided=True)
+    two_sided = paired_randomization_p_value(own_KS, other_KS, CORPUS_METRICS[kind], two_sided=True)
     assert 0.001 < expected < 0.5 and two_sided == pytest.approx(expected, abs=0.025)
     one_sided, reverse = (
-        randomization_p_value(*pair, CORPUS_METRICS[kind]) for pair in ((own_KS, other_KS), (other_KS, own_KS))
+        paired_randomization_p_value(*pair, CORPUS_METRICS[kind]) for pair in ((own_KS, other_KS), (other_KS, own_KS))
     )
     assert two_sided == pytest.approx(2 * min(one_sided, reverse), abs=0.02) and one_sided < 0.5 < reverse
-    assert randomization_p_value(own_KS, own_KS, CORPUS_METRICS[kind]) == 1.0
+    assert paired_randomization_p_value(own_KS, own_KS, CORPUS_METRICS[kind]) == 1.0
 
 
 def test_clusters_are_permuted_together() -> None:
@@ -177,9 +183,9 @@ def test_clusters_are_permuted_together() -> None:
     documents = [number // 20 for number in range(160)]
     own, other = (sums_of("chrf", each, documents) for each in (pairs, others))
     assert (CORPUS_METRICS["chrf"].score(own) > CORPUS_METRICS["chrf"].score(other)).all()
-    assert randomization_p_value(own, other, CORPUS_METRICS["chrf"]) == pytest.approx(1 / 256, rel=0.2)
+    assert paired_randomization_p_value(own, other, CORPUS_METRICS["chrf"]) == pytest.approx(1 / 256, rel=0.2)
     apart = [sums_of("chrf", each) for each in (pairs, others)]
-    assert randomization_p_value(*apart, CORPUS_METRICS["chrf"]) < 0.001
+    assert paired_randomization_p_value(*apart, CORPUS_METRICS["chrf"]) < 0.001
 
 
 @pytest.mark.slow
@@ -190,14 +196,14 @@ def test_equal_models_rarely_differ_and_intervals_cover_zero() -> None:
         one, other = (sums_of("chrf", written(24, 0.5, 2 * seed + side)) for side in (0, 1))
         swapped = draw.random(24) < 0.5
         first, second = np.where(swapped[:, None], one, other), np.where(swapped[:, None], other, one)
-        wrong += randomization_p_value(first, second, CORPUS_METRICS["chrf"], two_sided=True) < 0.05
+        wrong += paired_randomization_p_value(first, second, CORPUS_METRICS["chrf"], two_sided=True) < 0.05
         low, high = corpus_difference_interval(CORPUS_METRICS["chrf"], first, second)
         missed += not low <= 0 <= high
     assert wrong <= 11 and missed <= 11
 
 
 def items(pairs: list[tuple[str, str]], kinds: tuple[str, ...], documents: int | None = None) -> list[TaskItem]:
-    results = {kind: item_statistics(getattr(metrics, kind), pairs) or [] for kind in kinds}
+    results = {kind: corpus_metric_statistics_by_item(getattr(metrics, kind), pairs) or [] for kind in kinds}
     return [
         TaskItem(
             number,

@@ -7,8 +7,8 @@ import json
 import pytest
 from lm_eval.api.registry import get_aggregation
 
-from pipeline.evaluate.entity_scores import count_entities, find_entities, serialize_entities, tag_tokens
-from pipeline.evaluate.score_intervals import item_statistics
+from pipeline.evaluate.entity_scores import count_entities, find_entities, serialize_entities, tags_from_json_answer
+from pipeline.evaluate.score_intervals import corpus_metric_statistics_by_item
 from pipeline.evaluate.text_metrics import find_missing_field, register_aggregations, score_text
 
 NAMES = {"persoon": "per", "locatie": "loc", "diversen": "misc"}
@@ -38,7 +38,7 @@ def test_sentence_json_has_each_name_and_joins_its_tokens() -> None:
     ],
 )
 def test_answer_marks_the_tokens_that_contain_its_words(text: str, tags: str) -> None:
-    assert tag_tokens(text, TOKENS, NAMES) == tags.split()
+    assert tags_from_json_answer(text, TOKENS, NAMES) == tags.split()
 
 
 def test_entities_are_runs_of_one_kind() -> None:
@@ -60,7 +60,7 @@ def test_f1_counts_the_entities_of_all_items() -> None:
     items = [(1, 3, 2), (2, 2, 2), (0, 0, 1)]
     aggregation = get_aggregation("entity_f1")
     assert aggregation(items) == pytest.approx(2 * 3 / (5 + 5)) and aggregation([(0, 0, 0)]) == 0
-    statistics = item_statistics(aggregation, items)
+    statistics = corpus_metric_statistics_by_item(aggregation, items)
     assert statistics is not None and [one.values for one in statistics] == items
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.evaluate.language_scores import (
     SeedScatter,
     aggregate_by_language,
-    detectable_score_difference,
+    detectable_difference_between_models,
     is_counted,
     measure_seed_scatter,
 )
@@ -101,13 +101,16 @@ def test_detectable_difference_has_80_percent_power() -> None:
     """Two models with independently correct items, by the normal test of two proportions."""
     items, share = 400, 0.5
     reach = 1.96 * np.sqrt(share * (1 - share) / items)
-    least = detectable_score_difference(share - reach, share + reach)
+    least = detectable_difference_between_models(share - reach, share + reach)
     assert least is not None
     random = np.random.default_rng(3)
     one, other = (random.binomial(items, share + sign * least / 2, 20_000) / items for sign in (1, -1))
     error = np.sqrt((one * (1 - one) + other * (1 - other)) / items)
     assert (np.abs(one - other) > 1.96 * error).mean() == pytest.approx(0.8, abs=0.015)
-    assert detectable_score_difference(None, None) is None and detectable_score_difference(0.5, 0.5) is None
+    assert (
+        detectable_difference_between_models(None, None) is None
+        and detectable_difference_between_models(0.5, 0.5) is None
+    )
 
 
 def test_seed_range_is_minimum_to_maximum() -> None:

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate import suites
 from pipeline.evaluate.dataset_mirror import find_data_sets
 from pipeline.evaluate.lm_eval_model import load_model
-from pipeline.evaluate.score_intervals import item_statistics
+from pipeline.evaluate.score_intervals import corpus_metric_statistics_by_item
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, RequestSettings, Suite, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_file_reader import list_item_files, list_suite_files
 from pipeline.evaluate.task_loader import find_task_sources
@@ -412,7 +412,7 @@ def test_chrf_with_beta_three_equals_sacrebleu() -> None:
     )
     aggregation = get_aggregation("chrf3pp")
     assert aggregation(pairs) == pytest.approx(expected)
-    statistics = item_statistics(aggregation, pairs)
+    statistics = corpus_metric_statistics_by_item(aggregation, pairs)
     assert statistics and {one.aggregation for one in statistics} == {"chrf3pp"}
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from pipeline.evaluate import differences, trivial_baseline_tests
 from pipeline.evaluate.checkpoint_and_baseline_answers import EvaluatedCheckpoint
 from pipeline.evaluate.item_results import ANSWER_BITS
-from pipeline.evaluate.score_trends import answer_noise, find_trends, rank_trend, step_noise
+from pipeline.evaluate.score_trends import answer_instability_noise, find_trends, rank_trend, step_noise
 from pipeline.evaluate.settings import DifferencesSettings
 from tests.evaluate.test_differences import checkpoint, write
 
@@ -107,7 +107,7 @@ def test_table_equals_hand_computed_values() -> None:
     assert step_noise(np.array([100.0, 200, 300]), np.array([0.25, 0.5, 1])) == pytest.approx(0.125 / math.sqrt(1.5))
     means_I, scores = right.mean(axis=1, keepdims=True), right.mean(axis=0)
     rest = right - means_I - (scores - scores.mean())
-    assert answer_noise(right * 1.0, np.ones(4)) == pytest.approx(math.sqrt((rest**2).sum() / 2 / 3 / 4))
+    assert answer_instability_noise(right * 1.0, np.ones(4)) == pytest.approx(math.sqrt((rest**2).sum() / 2 / 3 / 4))
     assert (row["signal"], row["noise_of"]) == (0.75, "items")
     assert row["signal_to_noise"] == pytest.approx(0.75 / row["noise"])
     # Three items are correct at the last and not at the first, none the other way round: p of three.
@@ -119,7 +119,7 @@ def test_answer_noise_is_the_scatter_of_scores() -> None:
     result, moved = [], []
     for _ in range(300):
         right = drawn(draw, [0.4] * 4, 80, 2.0) * 1.0
-        result.append(answer_noise(right, np.ones(80)) ** 2)
+        result.append(answer_instability_noise(right, np.ones(80)) ** 2)
         moved.append(right.mean(axis=0).var(ddof=1))
     assert np.mean(result) == pytest.approx(np.mean(moved), rel=0.1)
     assert np.mean(result) < 0.8 * 0.24 / 80, "less than for newly drawn items"

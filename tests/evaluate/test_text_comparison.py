@@ -18,7 +18,7 @@ from pipeline.evaluate.text_metrics import score_text
 from pipeline.evaluate.trivial_baseline_tests import (
     find_model_constant_answer,
     majority_credits,
-    normalize_log_probabilities,
+    normalize_choice_scores_by_length,
 )
 from tests.evaluate.test_checkpoint_and_baseline_answers import evaluate_with
 
@@ -192,7 +192,7 @@ def test_answers_match_choices_in_any_unicode_form() -> None:
     wrong = [replace(item, right=frozenset({1})) for item in items]
     assert normalize_nfc(str(find_model_constant_answer(wrong))) == "één"
     assert (
-        normalize_log_probabilities(items[0], "acc_norm", (-6.0, -3.0))
-        == normalize_log_probabilities(items[1], "acc_norm", (-6.0, -3.0))
+        normalize_choice_scores_by_length(items[0], "acc_norm", (-6.0, -3.0))
+        == normalize_choice_scores_by_length(items[1], "acc_norm", (-6.0, -3.0))
         == [-2.0, -1.0]
     )

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.config.item_files import list_decontamination_item_files
+from pipeline.config.evaluation_item_paths import list_decontamination_item_files
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
 from pipeline.evaluate.item_results import TaskItem

@@ -13,7 +13,7 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.experiment.mlflow_export import MLFLOW_VARIABLES
-from pipeline.experiment.run_overview import find_runs, format_models, format_runs
+from pipeline.experiment.run_overview import find_runs_in_folder, format_models, format_runs
 
 NL, EN = ({"name": name, "path": f"{name}.jsonl"} for name in ("nl", "en"))
 
@@ -62,7 +62,7 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
 
 
 def test_run_column_shows_differing_settings_and_figures(results: Path) -> None:
-    lines = format_runs(find_runs(results))
+    lines = format_runs(find_runs_in_folder(results))
     assert lines[0].split() == ["a", "c", "deeper/b"]
     assert cells(lines) == {
         "state": ["with a report", "2 jobs, no report", "with a report"],
@@ -86,7 +86,7 @@ def test_model_rows_are_sorted_by_loss(tmp_path: Path) -> None:
     first = [*model("base", 2.5, 7200.0), *model("rates-seed-1", 2.25, 3600.0), energy(9.0)]
     write(tmp_path / "a", {"run": {"name": "a", "seed": 7}}, first)
     write(tmp_path / "b", {"run": {"name": "b", "seed": 7}}, model("base", 1.5, 360.0)[:1])
-    runs = find_runs(tmp_path)
+    runs = find_runs_in_folder(tmp_path)
     rows = [re.split(r"  +", line.strip()) for line in format_models(runs)]
     assert rows == [
         ["model", "parameters", "validation loss, bits per byte", "energy, Wh"],
@@ -102,7 +102,7 @@ def test_damaged_run_is_listed_and_names_are_escaped(results: Path) -> None:
     (results / "a/report/figures.json").write_text('[{"figure": 1}]')
     (results / "c/provenance/frozen/10.json").write_text("{")
     (results / "c").rename(results / "c\x1b[31m")
-    columns = cells(lines := format_runs(find_runs(results)))
+    columns = cells(lines := format_runs(find_runs_in_folder(results)))
     assert lines[0].split()[1] == "c\\x1b[31m"
     assert columns["state"] == ["2 jobs, a report that cannot be read", "2 jobs, no report", "with a report"]
     assert columns["run.seed"] == ["7", "", "8"] and columns["energy.total, Wh"] == ["", "", "0.0343056 estimated"]
@@ -111,8 +111,8 @@ def test_damaged_run_is_listed_and_names_are_escaped(results: Path) -> None:
 def test_long_text_does_not_widen_a_column(results: Path) -> None:
     for name, letter in (("d", "x"), ("e", "y")):
         write(results / name, {"run": {"name": name, "seed": 7}, "sources": [NL], "use": letter * 5000}, None)
-    assert max(map(len, format_runs(find_runs(results)))) < 300
-    columns = cells(format_runs(find_runs(results)))["use"]
+    assert max(map(len, format_runs(find_runs_in_folder(results)))) < 300
+    columns = cells(format_runs(find_runs_in_folder(results)))["use"]
     assert [cell for cell in columns if cell] == [f'"{letter * 58}…' for letter in "xy"]
 
 
@@ -125,9 +125,9 @@ def test_command_prints_one_run_or_all_runs_of_a_folder(results: Path, capsys: p
 
 def test_missing_run_or_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no run in"):
-        find_runs(tmp_path)
+        find_runs_in_folder(tmp_path)
     with pytest.raises(InputError, match=r"there is no folder .*missing: name the folder of results"):
-        find_runs(tmp_path / "missing")
+        find_runs_in_folder(tmp_path / "missing")
 
 
 def test_missing_mlflow_error_explains_its_installation(

@@ -15,13 +15,13 @@ import pytest
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, DocumentWriter
-from pipeline.corpus.duplicates.passage_hashes import extract_passages
+from pipeline.corpus.duplicates.passage_hashes import hash_all_word_passages
 from pipeline.corpus.duplicates.signature_files import SignatureWriter, line_keys
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.forecast.corpus_size_and_time import (
     CorpusSize,
     _to_final_schema,
-    estimate_corpus_size,
+    estimate_source_size,
     maximum_documents,
     recommended_memory_bytes,
 )
@@ -60,7 +60,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def estimate(folder: Path, **keys: Any) -> CorpusSize:
-    corpus_size = estimate_corpus_size(listed(folder, **keys))
+    corpus_size = estimate_source_size(listed(folder, **keys))
     assert corpus_size is not None
     return corpus_size
 
@@ -97,12 +97,12 @@ def test_many_files_are_sampled_and_damaged_files_are_skipped(tmp_path: Path) ->
 
 def test_unknown_corpus_size_is_not_estimated(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"")
-    assert estimate_corpus_size(listed(tmp_path)) is None
+    assert estimate_source_size(listed(tmp_path)) is None
     dataset = {"name": "someone/something", "revision": "0" * 40}
-    assert estimate_corpus_size(listed(tmp_path, path=None, dataset=dataset)) is None
+    assert estimate_source_size(listed(tmp_path, path=None, dataset=dataset)) is None
     pq.write_table(pa.table({"words": ["een"]}), tmp_path / "b.parquet")
     with pytest.raises(InputError, match="has no column 'text': set text_key"):
-        estimate_corpus_size(listed(tmp_path))
+        estimate_source_size(listed(tmp_path))
 
 
 def test_disk_estimate_equals_what_the_steps_write(tmp_path: Path) -> None:
@@ -149,6 +149,6 @@ def test_anchors_of_passages_and_keys_of_lines_are_predicted() -> None:
         size.disk_bytes(SignatureSettings(**keys))["signatures"]
         for keys in ({}, {"passage_words": 50}, {"line_characters": 20})
     )
-    written = 8 * len(extract_passages(text, 50).anchors_A)
+    written = 8 * len(hash_all_word_passages(text, 50).anchors_A)
     assert passages - plain == pytest.approx(written, rel=0.1)
     assert with_lines - plain == pytest.approx(8 * len(line_keys(text, "", 20)), rel=0.1)

@@ -18,12 +18,12 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import output_archives
+from pipeline.core.archived_run_files import FileStore, StoredFile
 from pipeline.core.attestation_log import SLSA_PROVENANCE, read_log
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import Attempt
 from pipeline.core.output_archives import OutputArchives, output_sizes
-from pipeline.core.record_store import FileStore, StoredFile
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.power_model import GENERIC
 from pipeline.energy.readings import read_intervals
@@ -294,7 +294,7 @@ PROGRAM = """
 import hashlib, os, resource, sys, time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pipeline.energy.node_meter import NodeMeter
+from pipeline.energy.meter_recorder import NodeMeter
 from tests.job.test_job_entry_point import UNITS, Batch
 digest = hashlib.file_digest
 def slowly(stream, name):
@@ -351,12 +351,12 @@ def test_reader_waits_for_the_records_listed_by_the_batch(batch: Batch) -> None:
     reader = object.__new__(Job)
     reader.run_directory = batch.run
     listed = [batch.run / "provenance/archives/b.json"]
-    reader.wait_for_units(listed)
+    reader.wait_for_unit_records(listed)
     batch.record("1").write_text("{}")
     with pytest.raises(InputError, match=r"laws\.1\.json is not the record that its batch has listed"):
-        reader.wait_for_units(listed)
+        reader.wait_for_unit_records(listed)
     batch.record("1").unlink()
-    reader.wait_for_units(listed)
+    reader.wait_for_unit_records(listed)
     batch.forget_record("2")
     with pytest.raises(InputError, match=r"laws\.2\.json is not the record"):
-        reader.wait_for_units(listed)
+        reader.wait_for_unit_records(listed)

@@ -20,9 +20,9 @@ from pipeline import layout
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.energy.readings import read_intervals
-from pipeline.job import identical_job_reuse, versions
 from pipeline.job import job_entry_point as job
 from pipeline.job import job_execution as stage
+from pipeline.job import reuse_under_another_name, versions
 from pipeline.workflow.steps import step_settings
 
 STEP = ("sources", "fingerprint")
@@ -246,7 +246,7 @@ def test_outputs_of_an_identical_job_are_reused_if_their_bytes_match(tmp_path: P
     true = first.read_bytes()
     if altered:
         first.write_bytes(true.replace(b"0", b"1"))
-    identical_job_reuse.index_records.cache_clear()
+    reuse_under_another_name.index_records.cache_clear()
     job.main(of_corpus("b", run, raw))
     assert second.read_bytes() == true
     record = json.loads((run / "provenance/records/sources.fingerprint.b.0.json").read_text())

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.errors import InputError
-from pipeline.core.record_store import FileStore
 from pipeline.job import job_entry_point as job
 from pipeline.job import versions
 from tests.job.test_job_entry_point import UNITS, Batch

@@ -113,7 +113,7 @@ def test_code_edit_changes_the_versions_of_the_steps_that_run_it(
     ("file", "function", "changed"),
     [
         ("corpus/filter.py", "run", {"corpus.filter"}),
-        ("plan/formulas.py", "model_state_bytes", {"plan.estimate"}),
+        ("plan/training_cost_formulas.py", "model_state_bytes", {"plan.estimate"}),
         ("pretrain/monitors/watchdog.py", "Watchdog.beat", set()),
         ("pretrain/monitors/metrics.py", "read_metrics", {"pretrain.export"}),
         ("pretrain/checkpoints/recovery.py", "prune", set()),
@@ -122,7 +122,7 @@ def test_code_edit_changes_the_versions_of_the_steps_that_run_it(
         ("pretrain/processes/trainer.py", "Trainer.run", {"pretrain.segment"}),
         ("pretrain/learning_rate.py", "learning_rate_at", {"pretrain.segment"}),
         ("pretrain/parallel/optimizer.py", "set_learning_rate", {"pretrain.segment"}),
-        ("energy/node_meter.py", "NodeMeter.end", set()),
+        ("energy/meter_recorder.py", "NodeMeter.end", set()),
         ("tokens/sampler.py", "data_step_after_skips", {"pretrain.segment"}),
         ("tokens/validation_reader.py", "ValidationSet.summarize_counts", set()),
         ("report/page.py", "run", {"report.page"}),

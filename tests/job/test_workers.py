@@ -71,7 +71,7 @@ def test_largest_unit_runs_first_and_parallelism_is_limited_to_the_cores(tmp_pat
 
 def test_unit_reads_counters_first_and_uses_no_gpu(tmp_path: Path) -> None:
     def note() -> None:
-        sample = startup_counters.take_startup_sample()
+        sample = startup_counters.pop_startup_sample()
         seen = sample is not None and sample.cpu_seconds <= time.process_time()
         (tmp_path / "seen").write_text(f"{seen} {os.environ['CUDA_VISIBLE_DEVICES']!r}")
 

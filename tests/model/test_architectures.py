@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from pipeline.core.errors import InputError
 from pipeline.job.reach import reach
 from pipeline.model import huggingface
-from pipeline.model.architectures import ARCHITECTURES, get_shape, list_presets
+from pipeline.model.architectures import ARCHITECTURES, get_architecture_formulas, list_presets
 from pipeline.model.networks import NETWORKS, get_network, initial_state, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import parameter_count
@@ -52,9 +52,13 @@ def test_only_registries_and_other_architectures_import_an_architecture() -> Non
 
 
 def test_architecture_declares_what_the_registries_require() -> None:
-    assert len(list_presets()) == sum(len(get_shape(name).presets) for name in ARCHITECTURES)  # no two have the same
+    assert len(list_presets()) == sum(
+        len(get_architecture_formulas(name).presets) for name in ARCHITECTURES
+    )  # no two have the same
     for name in ARCHITECTURES:
-        small = Architecture(preset=next(iter(get_shape(name).presets)), layers=2, width=32, heads=4, key_value_heads=2)
+        small = Architecture(
+            preset=next(iter(get_architecture_formulas(name).presets)), layers=2, width=32, heads=4, key_value_heads=2
+        )
         assert small.name == name
         sizes = parameter_shapes(small, VOCABULARY)
         assert parameter_count(small, VOCABULARY) == sum(size.numel() for size in sizes.values())

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipeline.model.architectures import DeviceWork, list_presets
-from pipeline.model.execution_options import set_execution_options
+from pipeline.model.compilation_and_precision import set_execution_options
 from pipeline.model.llama_network import Llama, huggingface_config, huggingface_name
 from pipeline.model.llama_shape import LOSS_PARTS, LOSS_ROWS, PRESETS
 from pipeline.model.loss import LEAST_ROWS, PARTS

@@ -20,7 +20,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.architectures import DeviceWork
-from pipeline.model.execution_options import set_execution_options
+from pipeline.model.compilation_and_precision import set_execution_options
 from pipeline.model.mixture_of_experts import permute_rows
 from pipeline.model.networks import initial_state, parameter_shapes
 from pipeline.model.qwen3_moe_network import Qwen3Moe, huggingface_config, huggingface_name

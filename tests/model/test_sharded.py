@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pipeline.model.execution_options import set_execution_options
+from pipeline.model.compilation_and_precision import set_execution_options
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture

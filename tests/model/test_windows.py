@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from pipeline.core.errors import InputError
 from pipeline.model import huggingface
 from pipeline.model.attention import make_attention_mask
-from pipeline.model.execution_options import set_execution_options
+from pipeline.model.compilation_and_precision import set_execution_options
 from pipeline.model.networks import get_network, initial_state
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import flops_per_token

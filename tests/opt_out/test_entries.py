@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus.rights_filters import OptOutFilter
 from pipeline.opt_out import entries
-from pipeline.opt_out.entries import ListedEntries, hash_record_identities, read_identity_hashes, write_identity_hashes
+from pipeline.opt_out.entries import ListedEntries, hash_unit_identities, read_identity_hashes, write_identity_hashes
 from pipeline.sources.raw_documents import RawDocument, make_raw_documents
 from pipeline.sources.record_formats import FieldNames, read_records
 from pipeline.sources.settings import OPT_OUT_KINDS, OptOut
@@ -69,7 +69,7 @@ def test_narrowed_list_decides_as_the_complete_one(
         writer.write(0, result)
     writer.finish(0)
     for path, is_part in ((file, False), (folder / part_name(0), True)):
-        found_entries = hash_record_identities("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
+        found_entries = hash_unit_identities("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
         narrowed = ListedEntries(opt_out, holder).entries_in_unit(found_entries)
         expected = decided(documents, opt_out, holder)
         assert decided(documents, narrowed, holder) == expected
@@ -88,7 +88,7 @@ def test_ids_and_holders_are_compared_in_one_unicode_form(tmp_path: Path) -> Non
         file = tmp_path / f"{of_list}.jsonl"
         file.write_text(json.dumps({"text": "t", "id": own, "holder": holder}, ensure_ascii=False), encoding="utf-8")
         narrowed = ListedEntries(opt_out, "someone").entries_in_unit(
-            hash_record_identities("s", [("x.jsonl", file)], FieldNames(), 999)
+            hash_unit_identities("s", [("x.jsonl", file)], FieldNames(), 999)
         )
         assert (narrowed.ids, narrowed.holders) == (["artikel-één"], ["Reünie"])
         read = [
@@ -123,7 +123,7 @@ def test_every_format_is_indexed_without_its_texts(tmp_path: Path, monkeypatch: 
     )
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.sources.web_pages.extract_main_text", None)
-        results = {name: hash_record_identities("s", [(name, tmp_path / name)], FieldNames(), 10_000) for name in cases}
+        results = {name: hash_unit_identities("s", [(name, tmp_path / name)], FieldNames(), 10_000) for name in cases}
     for name, case in cases.items():
         assert ListedEntries(every, "someone").entries_in_unit(results[name]) == case, name
         read = make_raw_documents(read_records(tmp_path / name, name, FieldNames(), 10_000), f"s/{name}", FieldNames())
@@ -141,7 +141,7 @@ def test_nested_id_of_an_extension_type_is_read(tmp_path: Path) -> None:
     assert [one.original_id for one in read] == [str(own)]
     opt_out = OptOut(ids=[str(own)])
     assert (
-        ListedEntries(opt_out, "").entries_in_unit(hash_record_identities("s", [("x.parquet", file)], keys, 999))
+        ListedEntries(opt_out, "").entries_in_unit(hash_unit_identities("s", [("x.parquet", file)], keys, 999))
         == opt_out
     )
 
@@ -154,7 +154,7 @@ def test_index_contains_no_names_and_does_not_depend_on_order(tmp_path: Path, mo
         for number, half in enumerate((lines[:20], lines[20:])[::order]):
             (tmp_path / f"{number}.jsonl").write_text("\n".join(half))
         names = ["0.jsonl", "1.jsonl"][::order]
-        with_place = hash_record_identities("s", [("x.jsonl", tmp_path / name) for name in names], FieldNames(), 999)
+        with_place = hash_unit_identities("s", [("x.jsonl", tmp_path / name) for name in names], FieldNames(), 999)
         write_identity_hashes(tmp_path / "index", with_place)
         results.append((tmp_path / "index").read_bytes())
     assert results[0] == results[1] and b"Krant" not in results[0] and b"naam" not in results[0]
@@ -165,11 +165,11 @@ def test_index_contains_no_names_and_does_not_depend_on_order(tmp_path: Path, mo
 def test_rows_with_invalid_utf8_and_damage_are_left_to_the_filter(tmp_path: Path) -> None:
     ids = pa.array([b"goed", b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": ids, "text": ["t", "t"]}), tmp_path / "x.parquet")
-    index = hash_record_identities("s", [("x.parquet", tmp_path / "x.parquet")], FieldNames(), 999)
+    index = hash_unit_identities("s", [("x.parquet", tmp_path / "x.parquet")], FieldNames(), 999)
     assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").entries_in_unit(index).ids == ["goed"]
     (tmp_path / "y.parquet").write_bytes(b"PAR1")
     both = [(name, tmp_path / name) for name in ("y.parquet", "x.parquet")]
-    index = hash_record_identities("s", both, FieldNames(), 999)
+    index = hash_unit_identities("s", both, FieldNames(), 999)
     assert ListedEntries(OptOut(ids=["goed", "1"]), "someone").entries_in_unit(index).ids == ["goed"]
     (tmp_path / "index").write_bytes(b"")
     with pytest.raises(InputError, match=r"index is damaged: delete it"):
@@ -180,7 +180,7 @@ def test_part_is_read_by_its_columns(tmp_path: Path) -> None:
     writer = PartWriter(tmp_path, 1)
     writer.write(0, RawDocument("s/data/9", 1, 5, "tekst", url="https://a.nl", original_id="9"))
     writer.finish(0)
-    index = hash_record_identities("s", [("train", tmp_path / part_name(0))], FieldNames(), 999, is_part=True)
+    index = hash_unit_identities("s", [("train", tmp_path / part_name(0))], FieldNames(), 999, is_part=True)
     listed = OptOut(domains=["a.nl", "b.nl"], ids=["9", "s/data/9", "s/train/0"])
     assert ListedEntries(listed, "someone").entries_in_unit(index) == OptOut(domains=["a.nl"], ids=["9", "s/data/9"])
     assert next(read_part(tmp_path / part_name(0))).text == "tekst"

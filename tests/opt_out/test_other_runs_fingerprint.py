@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.core.record_store import FileStore
+from pipeline.core.archived_run_files import FileStore
 from pipeline.opt_out.other_runs_fingerprint import find_archives, hash_other_runs
 
 

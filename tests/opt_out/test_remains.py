@@ -418,7 +418,7 @@ def test_files_next_to_the_run_are_fingerprinted_without_reading_them(made: Runs
     assert state() == first
     for begun in (
         old / layout.RECORDS / ".partial-a.7-x.json",
-        other_runs_fingerprint.private_folder(made.results, "old") / ".partial-a.parquet",
+        other_runs_fingerprint.run_private_folder(made.results, "old") / ".partial-a.parquet",
     ):
         begun.parent.mkdir(parents=True, exist_ok=True)
         begun.touch()  # by a job that runs there

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import active_parameter_count, flops_per_token, parameter_count
-from pipeline.plan import formulas
+from pipeline.plan import training_cost_formulas
 from pipeline.plan.estimate import estimate
 from pipeline.plan.settings import EstimateSettings, TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, StepWork, estimate_step_time
@@ -134,7 +134,9 @@ def test_device_gathers_its_share_of_the_experts_of_a_block() -> None:
     def gathered(expert: int) -> float:
         given = {"strategy": "full_shard", "precision": "bf16", "mesh": {"expert": expert}}
         sizes = {"sequence_length": 4096, "batch_size": 8, "micro_batch_size": 1, "steps": 1}
-        return formulas.gathered_bytes(THIRTY, VOCABULARY, TrainingPlan.model_validate({**given, **sizes}))
+        return training_cost_formulas.gathered_bytes(
+            THIRTY, VOCABULARY, TrainingPlan.model_validate({**given, **sizes})
+        )
 
     experts = 128 * 3 * 2048 * 768
     assert gathered(1) - gathered(8) == 2 * 2 * experts * 7 / 8

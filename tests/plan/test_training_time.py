@@ -20,8 +20,8 @@ from pipeline.plan.training_time import (
     count_validations,
     estimate_step,
     estimate_training_time,
-    find_similar_trainings,
-    list_missing_figures,
+    explain_unknown_step_time,
+    find_similar_published_trainings,
 )
 
 EIGHT = {"preset": "llama3-8b"}
@@ -183,7 +183,7 @@ def test_unstated_figures_are_omitted_and_failures_use_the_published_rate():
 @pytest.mark.parametrize("key", HOW_TO_MEASURE)
 def test_missing_platform_figure_is_named_with_how_to_measure_it(key: str):
     machine = platform(**{key: None}, model_flops_utilization=0.4)
-    (sentence,) = list_missing_figures(model(), machine, 16)
+    (sentence,) = explain_unknown_step_time(model(), machine, 16)
     assert sentence == f"the platform cluster does not state {key}: {HOW_TO_MEASURE[key]}"
     estimated = estimate_training_time(model(), machine, 16)
     if key == "peak_flops_per_second":
@@ -199,14 +199,14 @@ def test_missing_platform_figure_is_named_with_how_to_measure_it(key: str):
 def test_unneeded_figure_is_not_required():
     alone = platform(devices=1, nodes=1, node_bytes_per_second=None, network_bytes_per_second=None)
     assert (
-        list_missing_figures(model(), alone, 1) == []
+        explain_unknown_step_time(model(), alone, 1) == []
         and estimate_training_time(model(), alone, 1)["step_exchange_seconds"] == 0
     )
     node = platform(nodes=1, network_bytes_per_second=None)
-    assert list_missing_figures(model(), node, 4) == []
+    assert explain_unknown_step_time(model(), node, 4) == []
     assert estimate_training_time(model(mesh={"tensor": 4}), node, 4)["step_exchange_seconds"] > 0
-    assert "bf16" in list_missing_figures(model(precision="fp32"), platform(), 16)[0]
-    assert "main memory" in list_missing_figures(model(strategy="zero3_offload_all"), platform(), 16)[0]
+    assert "bf16" in explain_unknown_step_time(model(precision="fp32"), platform(), 16)[0]
+    assert "main memory" in explain_unknown_step_time(model(strategy="zero3_offload_all"), platform(), 16)[0]
 
 
 def test_muon_step_is_longer_than_adamw_by_its_products_and_exchange():
@@ -282,10 +282,14 @@ def test_tinyllama_run_on_juwels_a100_is_reproduced():
 
 
 def test_similar_published_trainings_are_found():
-    assert [one.name for one in find_similar_trainings(30e9)] == ["GPT-NL 30B"]
-    assert {one.name for one in find_similar_trainings(70e9)} == {"Llama 2 70B", "Llama 3 70B", "Llama 3.1 70B"}
-    assert [one.name for one in find_similar_trainings(1e6)] == ["Pythia 1.0B"]
-    assert [one.name for one in find_similar_trainings(9e12)] == ["Llama 3.1 405B"]
+    assert [one.name for one in find_similar_published_trainings(30e9)] == ["GPT-NL 30B"]
+    assert {one.name for one in find_similar_published_trainings(70e9)} == {
+        "Llama 2 70B",
+        "Llama 3 70B",
+        "Llama 3.1 70B",
+    }
+    assert [one.name for one in find_similar_published_trainings(1e6)] == ["Pythia 1.0B"]
+    assert [one.name for one in find_similar_published_trainings(9e12)] == ["Llama 3.1 405B"]
     assert all(0.1 < one.utilization < 0.55 and one.source for one in PUBLISHED_TRAININGS)
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import attestation_log, output_archives, signing_keys
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_command_lines import replace_settings_by_digest
 from pipeline.core.job_records import Attempt, FileReference, Record, UnitRecords
 from pipeline.core.output_archives import ARCHIVES, OutputArchives
-from pipeline.core.package_records import write_environment
-from pipeline.core.record_store import FileStore
+from pipeline.core.shared_environment_files import write_environment
 from pipeline.provenance import run_signing_and_log_checkpoint
 from pipeline.provenance.crate import run as write_crate
 from pipeline.provenance.evidence_attestation import attest_evidence

@@ -11,8 +11,8 @@ import pytest
 
 from pipeline import layout
 from pipeline.cli.application import main
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.errors import InputError
-from pipeline.core.record_store import FileStore
 from pipeline.provenance.compare_runs import compare_runs, summarize_differences
 from tests.stored import edit_record
 

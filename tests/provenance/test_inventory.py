@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import layout
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.hashing import hash_file
-from pipeline.core.record_store import FileStore
 from pipeline.provenance.inventory import (
     ACCEPTED_WITHOUT_VOUCHER,
     FILE_KINDS,

@@ -21,7 +21,7 @@ from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import load_records
 from pipeline.provenance.evidence_attestation import attest_evidence
-from pipeline.provenance.evidence_check import check_record_consistency
+from pipeline.provenance.evidence_check import check_record_against_attempt
 from pipeline.provenance.inventory import list_artifacts
 from pipeline.provenance.verify_run import TrustAnchors, _check_statistics, verify_run
 from tests.provenance.conftest import ENVIRONMENT, RunBuilder, build, command_of
@@ -71,7 +71,7 @@ def test_record_with_an_unreadable_attempt_contradicts_itself(finished: Path, co
     attempt = finished / layout.ATTEMPTS / str(record.attempt)
     attempt.write_text(content)
     reported: list[tuple[str, str]] = []
-    check_record_consistency(lambda path: finished / path, record, lambda *problem: reported.append(problem), set())
+    check_record_against_attempt(lambda path: finished / path, record, lambda *problem: reported.append(problem), set())
     ((file, sentence),) = reported
     assert file == LAWS_RECORD and "contradicts itself: " in sentence and attempt.name in sentence
 

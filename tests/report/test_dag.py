@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 from pipeline.core.job_records import Record
-from pipeline.report.charts import arrange_rows, draw_step_graph, find_step_edges
+from pipeline.report.charts import arrange_steps_in_rows, draw_step_graph, find_step_dependencies
 from tests.record_content import record_content
 from tests.report.example import HOSTILE
 
@@ -27,19 +27,19 @@ CHAIN = [
 
 
 def test_transitive_edges_are_omitted() -> None:
-    assert find_step_edges(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
+    assert find_step_dependencies(CHAIN) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "alone": set()}
 
 
 def test_step_is_below_all_its_inputs_and_long_arrows_pass_no_box() -> None:
     graph = {"a": {"b", "x"}, "b": {"c"}, "c": {"d"}, "x": {"d"}, "d": set()}
-    result = arrange_rows(graph)
+    result = arrange_steps_in_rows(graph)
     depth = {step: index for index, row in enumerate(result) for step in row}
     assert all(depth[writer] < depth[reader] for writer, readers in graph.items() for reader in readers)
     assert "x>d" in result[2] and [len(row) for row in result] == [1, 2, 2, 1]
 
 
 def test_cyclic_steps_do_not_hang() -> None:
-    step_edges = find_step_edges([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
+    step_edges = find_step_dependencies([record("a", ["2"], ["1"]), record("b", ["1"], ["2"])])
     assert sorted(len(readers) for readers in step_edges.values()) == [0, 1]
 
 
@@ -55,7 +55,7 @@ def test_hostile_step_names_are_escaped() -> None:
 
 
 def test_boxes_of_a_row_do_not_overlap() -> None:
-    result = arrange_rows({"a": {"b", "c", "d"}, "b": set(), "c": set(), "d": set()})
+    result = arrange_steps_in_rows({"a": {"b", "c", "d"}, "b": set(), "c": set(), "d": set()})
     assert all(first != second for first, second in pairwise(result[1])) and len(result[1]) == 3
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob
-from pipeline.energy.energy_accounting_reader import EnergyAccounting
 from pipeline.energy.readings import MeterInterval, Reading
+from pipeline.energy.run_energy_report_reader import EnergyAccounting
 from pipeline.report import energy_accounting as account_of_energy
 from pipeline.report.footprint import HOME_JOULES_PER_DAY, format_home_equivalent
 from pipeline.report.page import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pipeline.report.experiment_page import CHARTED_FIGURES, draw_figure_charts
+from pipeline.report.experiment_page_content import CHARTED_FIGURES, draw_figure_charts
 
 SIZE, STRATEGY = "training.micro_batch_size", "training.strategy"
 

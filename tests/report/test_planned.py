@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.energy.energy_accounting_reader import AttemptEnergy
+from pipeline.energy.run_energy_report_reader import AttemptEnergy
 from pipeline.report.training_section import compare_with_plan
 from tests.report.example import Run
 from tests.report.test_page import made, outline

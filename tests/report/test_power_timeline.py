@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.energy.energy_accounting_reader import NodePowerPeriod
+from pipeline.energy.run_energy_report_reader import NodePowerPeriod
 from pipeline.report.charts import MAXIMUM_POINTS
 from pipeline.report.power_timeline import LABEL_WIDTH, LEFT, RIGHT, WIDTH, Axis, Panel, build_panels
 from tests.report.example import HOSTILE, Run

@@ -16,7 +16,7 @@ from markupsafe import escape
 from pipeline.report import translator as module
 from pipeline.report.charts import Series, draw_line_chart, draw_stacked_bar
 from pipeline.report.page import EXPERIMENT, JOBS_PAGE, PAGE, PAGE_PARTS, SECTIONS, load_template_environment
-from pipeline.report.papers import answers, facts
+from pipeline.report.papers import computed_answers, facts
 from pipeline.report.papers.write import read_forms
 from pipeline.report.score_charts import METRICS
 from pipeline.report.training_section import METRIC_ROWS, PLANNED_ROWS
@@ -54,7 +54,7 @@ def said_by_templates() -> set[str]:
 
 def said_by_papers() -> set[str]:
     bands = (*facts.SIZE_BANDS, *facts.PARAMETER_BANDS)
-    result = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*answers.CORPUS_ANSWERS.values()}
+    result = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*computed_answers.CORPUS_ANSWERS.values()}
     result |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *facts.CURATION_STEPS.values()}
     result |= {*facts.PERSONAL_DATA.values()}
     for form in read_forms().values():

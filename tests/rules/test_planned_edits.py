@@ -56,7 +56,7 @@ NOTHING: dict[str, Callable[[Project], object]] = {
     "the contract, which runs every step": lambda p: rewrite_in(
         p, "pipeline/job/job_execution.py", "Job.publish_outputs"
     ),
-    "the meters": lambda p: rewrite_in(p, "pipeline/energy/node_meter.py", "NodeMeter.end"),
+    "the meters": lambda p: rewrite_in(p, "pipeline/energy/meter_recorder.py", "NodeMeter.end"),
     "the order of a command line": lambda p: p.edit(
         "pipeline/workflow/steps/tokenizer_and_tokens.py",
         '(SOURCES_READ, Input("train", TRAIN), TOKENIZER_OF_TOKENS)',
@@ -119,7 +119,7 @@ PLANNED: dict[str, tuple[Callable[[Project], object], dict[str, int]]] = {
         {**TRAINING, "plan_estimate": 1},
     ),
     "a formula of the plan": (
-        lambda p: rewrite_in(p, "pipeline/plan/formulas.py", "model_state_bytes"),
+        lambda p: rewrite_in(p, "pipeline/plan/training_cost_formulas.py", "model_state_bytes"),
         {"plan_estimate": 1, **REPORT},
     ),
     "a library that draws pages": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline import layout
-from pipeline.core.record_store import FileStore
+from pipeline.core.archived_run_files import FileStore
 from pipeline.energy.readings import read_intervals
 from tests.conftest import new_project
 from tests.stored import read_attempts

@@ -26,7 +26,7 @@ PARTS = {
     "platform": lambda: new_parts.platform_edits("dune"),
     "architecture": lambda: new_parts.architecture_edits("my_llama"),
 }
-ALSO = ["tests/corpus/test_removal_reasons.py", "tests/workflow/test_steps.py"]
+ALSO = ["tests/corpus/test_removal_explanations.py", "tests/workflow/test_steps.py"]
 
 
 def added_files(part: NewPart) -> list[str]:

@@ -14,7 +14,7 @@ LONG = (
     *(
         "test_training",
         "executor/test_slurm_executor",
-        "test_invocations_and_leftover_jobs",
+        "test_waiting_for_leftover_jobs",
         "test_fencing",
         "test_accidents",
     ),

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.cli.entry_point import main
-from pipeline.slurm import invocations_and_leftover_jobs
+from pipeline.slurm import waiting_for_leftover_jobs
 from pipeline.slurm.accounting import collect_accounting
 from tests.slurm.cluster import Cluster, wait_until
 
@@ -27,15 +27,15 @@ EATS = "python3 -c 'import time; eaten = bytearray(300_000_000); time.sleep(20)'
 def run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the results of a run started by this process, under a name that no other test's jobs have."""
     monkeypatch.setenv("PATH", cluster.environment()["PATH"])
-    monkeypatch.setattr(invocations_and_leftover_jobs, "current_invocation", None)
-    invocations_and_leftover_jobs.record_invocation(tmp_path, uuid.uuid4().hex)
+    monkeypatch.setattr(waiting_for_leftover_jobs, "current_invocation", None)
+    waiting_for_leftover_jobs.record_invocation(tmp_path, uuid.uuid4().hex)
     yield tmp_path
 
 
 def submit(cluster: Cluster, comment: str, command: str, *options: str, name: str = "") -> str:
     """Submit a job as the plugin does, of the run unless it has another name."""
-    assert invocations_and_leftover_jobs.current_invocation
-    name = name or invocations_and_leftover_jobs.current_invocation.name
+    assert waiting_for_leftover_jobs.current_invocation
+    name = name or waiting_for_leftover_jobs.current_invocation.name
     words = ("sbatch", "--parsable", "--output=/dev/null", "--requeue", f"--job-name={name}", f"--comment={comment}")
     return cluster.ask(*words, "--mem=100", *options, f"--wrap={command}")
 
@@ -90,18 +90,18 @@ def test_every_job_of_the_run_is_accounted_with_all_allocations(cluster: Cluster
 
 
 def test_accounting_files_of_two_clusters_and_older_versions_coexist(cluster: Cluster, run: Path) -> None:
-    invocations_and_leftover_jobs.record_invocation(run, "of-two-clusters")
+    waiting_for_leftover_jobs.record_invocation(run, "of-two-clusters")
     job = submit(cluster, "rule_here", "true", name="of-two-clusters")
     old = submit(cluster, "rule_old", "true", name="of-before")
     elsewhere = submit(cluster, "rule_elsewhere", "true", name="of-another-cluster")
-    invocations_and_leftover_jobs.SlurmInvocation(
-        name="of-before", host="a", process=1, started=invocations_and_leftover_jobs.utc_timestamp()
+    waiting_for_leftover_jobs.SlurmInvocation(
+        name="of-before", host="a", process=1, started=waiting_for_leftover_jobs.utc_timestamp()
     ).write(run)
-    invocations_and_leftover_jobs.SlurmInvocation(
+    waiting_for_leftover_jobs.SlurmInvocation(
         name="of-another-cluster",
         host="a",
         process=1,
-        started=invocations_and_leftover_jobs.utc_timestamp(),
+        started=waiting_for_leftover_jobs.utc_timestamp(),
         cluster="another",
     ).write(run)
     (run / layout.ACCOUNTING / f"another.{job}.json").write_text("the same number on another cluster")

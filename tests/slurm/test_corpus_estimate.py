@@ -38,7 +38,7 @@ def test_estimated_jobs_equal_those_of_the_dag(name: str) -> None:
         {**raw, "corpus": {"main": {}, "small": {"exclude_sources": [raw["sources"][0]["name"]]}}}
     )
     dag, estimate = Dag(config), planned(config)
-    known = [*dag.all_batch_record_paths(), *dag.record_paths(["sources", "corpus"])]
+    known = [*dag.all_batch_record_paths(), *dag.non_batch_record_paths(["sources", "corpus"])]
     jobs = Counter(".".join(Path(path).name.split(".")[:2]) for path in known)
     counted = Counter({step: one["jobs"] for step, one in estimate["sources"]["steps"].items()})
     for corpus in estimate["corpora"].values():

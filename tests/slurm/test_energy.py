@@ -36,7 +36,7 @@ with RunningAttempt("pretrain.segment", {"model": "base"}, Path(sys.argv[1])):
 RANK = """
 import os, sys, time
 from pathlib import Path
-from pipeline.energy.node_meter import meter_additional_node
+from pipeline.energy.meter_recorder import meter_additional_node
 folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
 seconds = float(sys.argv[3 + int(os.environ.get("SLURM_RESTART_COUNT", 0))])
 with meter_additional_node():

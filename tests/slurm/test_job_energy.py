@@ -13,7 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.cli.entry_point import main
 from pipeline.energy.external_meters.meter_tables import collect_external_readings
-from pipeline.slurm import accounting, invocations_and_leftover_jobs
+from pipeline.slurm import accounting, waiting_for_leftover_jobs
 from pipeline.slurm.sacct import FIELDS
 
 EAR = "JOBID;STEPID;NODENAME;JOB_START_TIME;JOB_END_TIME;TIME_SEC;DC_NODE_POWER_W;DRAM_POWER_W;PCK_POWER_W\n"
@@ -30,8 +30,8 @@ class Tools:
         self.says("squeue", "")
         self.says("sinfo", "n1|128\nn2|128\n")
         self.sacct(ended, "30000")
-        start = invocations_and_leftover_jobs.SlurmInvocation(
-            name="mine", host="a", process=1, started=invocations_and_leftover_jobs.utc_timestamp(), cluster="far"
+        start = waiting_for_leftover_jobs.SlurmInvocation(
+            name="mine", host="a", process=1, started=waiting_for_leftover_jobs.utc_timestamp(), cluster="far"
         )
         start.write(self.run)
 
@@ -222,8 +222,8 @@ def test_invalid_meter_configuration_is_an_error(
 
 def test_accounting_file_locked_by_another_process_is_skipped(tools: Callable[..., Tools]) -> None:
     here = tools()
-    start = invocations_and_leftover_jobs.SlurmInvocation(
-        name="mine", host="a", process=1, started=invocations_and_leftover_jobs.utc_timestamp()
+    start = waiting_for_leftover_jobs.SlurmInvocation(
+        name="mine", host="a", process=1, started=waiting_for_leftover_jobs.utc_timestamp()
     )  # its cluster is not known
     start.write(here.run)
     folder = here.run / layout.ACCOUNTING

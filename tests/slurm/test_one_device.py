@@ -40,7 +40,7 @@ def test_minimal_platform_trains_locally(project: Project) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.thorough  # tests/slurm/test_invocations_and_leftover_jobs.py runs jobs on a platform without partitions
+@pytest.mark.thorough  # tests/slurm/test_waiting_for_leftover_jobs.py runs jobs on a platform without partitions
 def test_minimal_platform_trains_through_slurm(project: Project, cluster: Cluster) -> None:
     forget_training(project)
     on_slurm = OnSlurm(project.folder, cluster)

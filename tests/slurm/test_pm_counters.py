@@ -20,7 +20,7 @@ from pipeline import layout
 from pipeline.energy.attribution.job_usage_intervals import MeteredJob, read_job_intervals
 from pipeline.energy.external_meters.meter_tables import collect_external_readings
 from pipeline.energy.power_model import PowerModel
-from pipeline.slurm import invocations_and_leftover_jobs, job_energy
+from pipeline.slurm import job_energy, waiting_for_leftover_jobs
 from pipeline.slurm.accounting import collect_accounting
 from tests.conftest import is_lacking
 from tests.energy.accounts import attribute
@@ -103,8 +103,8 @@ def test_accounting_files_contain_the_counter_joules(
     cray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", cray.environment()["PATH"])
-    monkeypatch.setattr(invocations_and_leftover_jobs, "current_invocation", None)
-    invocations_and_leftover_jobs.record_invocation(tmp_path, NAME)
+    monkeypatch.setattr(waiting_for_leftover_jobs, "current_invocation", None)
+    waiting_for_leftover_jobs.record_invocation(tmp_path, NAME)
 
     def submit(command: str, *options: str) -> str:
         words = ("sbatch", "--parsable", "--output=/dev/null", f"--job-name={NAME}", f"--chdir={ROOT}", "--exclusive")

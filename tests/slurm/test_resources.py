@@ -21,7 +21,7 @@ from pipeline.slurm import resources
 from pipeline.slurm.executor.job_requests import RequestGrowth
 from pipeline.slurm.executor.slurm_commands import sbatch_options
 from pipeline.slurm.resources import StepResources
-from pipeline.slurm.site_checks import format_node_request
+from pipeline.slurm.site_checks import slurm_options_for_whole_node
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.steps import STEPS, step_settings
 
@@ -204,10 +204,10 @@ def test_each_request_states_the_memory_per_core_if_memory_follows_cores() -> No
     asked = requests({**GPUS, "partitions": partitions})
     assert asked("corpus.filter")["cpu_mem_mb"] == 2500 and "cpu_mem_mb" not in asked("pretrain.segment")
     site = Platform.model_validate({**GPUS, "partitions": partitions}).partitions
-    assert format_node_request(site["cpu"], 8000) == ["--partition=genoa", "--cpus-per-task=4"]
-    assert format_node_request(site["cpu"]) == ["--partition=genoa", "--cpus-per-task=1"]
-    assert format_node_request(site["gpu"], 8000)[-2:] == ["--mem=8000", f"--cpus-per-task={site['gpu'].cpus}"]
-    assert format_node_request(None, 8000) == ["--mem=8000", "--cpus-per-task=1"]
+    assert slurm_options_for_whole_node(site["cpu"], 8000) == ["--partition=genoa", "--cpus-per-task=4"]
+    assert slurm_options_for_whole_node(site["cpu"]) == ["--partition=genoa", "--cpus-per-task=1"]
+    assert slurm_options_for_whole_node(site["gpu"], 8000)[-2:] == ["--mem=8000", f"--cpus-per-task={site['gpu'].cpus}"]
+    assert slurm_options_for_whole_node(None, 8000) == ["--mem=8000", "--cpus-per-task=1"]
     partitions["gpu"] |= {"allocation": {"cpus": 16, "memory_megabytes": 1000}, "memory_follows_cpus": True}
     launches = [
         requests({**GPUS, "partitions": some})("pretrain.segment")["launch"]
@@ -338,7 +338,7 @@ def test_no_request_exceeds_a_node_of_the_described_platforms(name: str) -> None
 
 def test_every_rule_has_a_request_and_a_changed_section_reruns_nothing() -> None:
     one, other = requests(GPUS), requests(GPUS, nodes=9, queue=3, account="x")
-    assert one.config.dump_configuration() == other.config.dump_configuration()
+    assert one.config.dump_explicit_settings() == other.config.dump_explicit_settings()
     assert step_settings(one.config, "pretrain.segment", SEGMENT) == step_settings(
         other.config, "pretrain.segment", SEGMENT
     )

@@ -137,7 +137,7 @@ def test_added_large_file_moves_no_other_file(tmp_path: Path) -> None:
     assert len(parts) > 1 and all(list(after[unit]) == ["groot.jsonl"] for unit in parts)
     listed = config.source_units("s")
     assert all((listed.part_folders[unit] is not None) == (unit in parts) for unit in after)
-    records = [Path(record).name for record in Dag(config).record_paths()]
+    records = [Path(record).name for record in Dag(config).non_batch_record_paths()]
     assert sum(record.startswith("sources.split.s.") for record in records) == 1
 
 

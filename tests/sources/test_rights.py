@@ -12,7 +12,7 @@ from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.settings import Dataset, OptOut, Source
-from pipeline.sources.spdx_license_parser import are_equivalent, canonical_license, is_allowed
+from pipeline.sources.spdx_license_parser import are_equivalent, canonicalize_spdx_expression, is_allowed
 
 SOURCE: dict[str, Any] = {"name": "wetten", "path": "config/corpus/nl_gids.jsonl", "language": "nl"}
 RIGHTS: dict[str, Any] = {"basis": "statute", "holder": "Staten-Generaal", "contact": "info@voorbeeld.nl"}
@@ -32,7 +32,7 @@ def configured(license: str, **keys: Any) -> dict[str, Any]:
     ],
 )
 def test_license_expression_gets_its_official_spelling(written: str, official: str) -> None:
-    assert canonical_license(written) == official
+    assert canonicalize_spdx_expression(written) == official
 
 
 @pytest.mark.parametrize("written", ["public domain", "CC-BY", "MIT AND", "(MIT", "", "Ref-Own"])
@@ -58,7 +58,7 @@ def test_invalid_license_expression_is_reported(written: str) -> None:
 )
 def test_expression_is_allowed_if_the_list_satisfies_it(expression: str, allowed: bool) -> None:
     licenses = ["MIT", "CC0-1.0", "GPL-2.0-only WITH Classpath-exception-2.0", "LGPL-3.0-only AND BSD-3-Clause"]
-    assert is_allowed(canonical_license(expression), licenses) == allowed
+    assert is_allowed(canonicalize_spdx_expression(expression), licenses) == allowed
 
 
 def test_disallowed_license_stops_the_run_by_name() -> None:
@@ -168,5 +168,5 @@ def test_invalid_opt_out_list_is_reported(tmp_path: Path, name: str, content: by
     ],
 )
 def test_reordered_expressions_are_equivalent(one: str, other: str, same: bool) -> None:
-    assert are_equivalent(canonical_license(one), canonical_license(other)) == same
-    assert are_equivalent(canonical_license(other), canonical_license(one)) == same
+    assert are_equivalent(canonicalize_spdx_expression(one), canonicalize_spdx_expression(other)) == same
+    assert are_equivalent(canonicalize_spdx_expression(other), canonicalize_spdx_expression(one)) == same

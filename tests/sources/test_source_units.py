@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.sources import listing
 from pipeline.sources.settings import ListingSettings, Source
-from pipeline.sources.source_units import SourceUnits, assign_unit, list_files, listing_sha256
+from pipeline.sources.source_units import SourceUnits, assign_unit, find_files_by_glob, listing_sha256
 
 
 def source(**described: Any) -> Source:
@@ -119,25 +119,25 @@ def test_names_are_relative_to_the_folder_before_the_first_wildcard(tmp_path: Pa
     for name in ("b/2.jsonl", "a/1.jsonl", "a/1.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    files = list_files(f"{tmp_path}/*/*.jsonl")
+    files = find_files_by_glob(f"{tmp_path}/*/*.jsonl")
     assert list(files) == ["a/1.jsonl", "b/2.jsonl"]
     assert files["b/2.jsonl"] == tmp_path / "b/2.jsonl"
-    assert list(list_files(f"{tmp_path}/**/*.txt")) == ["a/1.txt"]
-    assert list(list_files(f"{tmp_path}/a/1.txt")) == ["1.txt"]
+    assert list(find_files_by_glob(f"{tmp_path}/**/*.txt")) == ["a/1.txt"]
+    assert list(find_files_by_glob(f"{tmp_path}/a/1.txt")) == ["1.txt"]
 
 
 def test_unmatched_pattern_and_dangling_link_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no file matches .*\*\.jsonl"):
-        list_files(f"{tmp_path}/*.jsonl")
+        find_files_by_glob(f"{tmp_path}/*.jsonl")
     os.symlink(tmp_path / "gone", tmp_path / "link.jsonl")
     with pytest.raises(InputError, match=r"link\.jsonl is a link"):
-        list_files(f"{tmp_path}/*.jsonl")
+        find_files_by_glob(f"{tmp_path}/*.jsonl")
 
 
 def test_file_name_with_invalid_utf8_is_refused(tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(tmp_path) + b"/na\xffam.txt", os.O_CREAT | os.O_WRONLY))
     with pytest.raises(InputError, match=r"na\\udcffam\.txt: the name of the file is no UTF-8: rename the file"):
-        list_files(f"{tmp_path}/*.txt")
+        find_files_by_glob(f"{tmp_path}/*.txt")
 
 
 def test_unit_of_a_file_name_never_changes() -> None:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import FINAL_SCHEMA, id_hash, is_validation_cluster
 from pipeline.tokenizer import settings, train
-from pipeline.tokenizer.encoder import Encoder, concatenate_token_bytes, load_encoder
+from pipeline.tokenizer.encoder import Encoder, build_vocabulary_byte_table, load_encoder
 from pipeline.tokenizer.settings import TrainSettings
 
 SMALL = TrainSettings(vocabulary_size=450, validation_fraction=0.1)
@@ -143,7 +143,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_every_text_round_trips(encoder: Encoder, text: str) -> None:
     ids = encoder.encode([text])[0]
     assert encoder.tokenizer.decode(ids, skip_special_tokens=False) == text
-    spelled, starts = concatenate_token_bytes(encoder)
+    spelled, starts = build_vocabulary_byte_table(encoder)
     assert b"".join(spelled[starts[n] : starts[n + 1]].tobytes() for n in ids) == text.encode()
 
 
@@ -190,13 +190,13 @@ def test_split_text_has_the_pieces_of_the_whole(parts: list[str], digits: str, p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "TEXT_CHARACTERS", 3)
         whole = [piece for part in text.split("<EMAIL>") for piece in pieces(part)]
-        assert [piece for part in train.split_training_text(text, MARKERS) for piece in pieces(part)] == whole
-        assert "".join(train.split_training_text(text, [])) == text
+        assert [piece for part in train.split_text_at_line_starts(text, MARKERS) for piece in pieces(part)] == whole
+        assert "".join(train.split_text_at_line_starts(text, [])) == text
 
 
 def test_long_texts_are_split_at_line_ends() -> None:
     text = "regel één.\n" * 20_000
-    parts = list(train.split_training_text(text, []))
+    parts = list(train.split_text_at_line_starts(text, []))
     assert "".join(parts) == text and len(parts) == 4
     assert all(train.TEXT_CHARACTERS <= len(part) <= train.TEXT_CHARACTERS + 11 for part in parts[:-1])
 
@@ -279,7 +279,7 @@ def test_token_length_is_limited(tmp_path: Path, documents: list[Path], chosen: 
     short = chosen.model_copy(update={"longest_token_bytes": 5, "vocabulary_size": 330})
     for settings_of, longest in ((chosen, 6), (short, 5)):
         encoder = load_encoder(train_in(tmp_path / str(longest), documents, settings_of))
-        lengths = np.diff(concatenate_token_bytes(encoder)[1])
+        lengths = np.diff(build_vocabulary_byte_table(encoder)[1])
         assert lengths.max() >= 6 if longest == 6 else lengths.max() == 5
 
 

@@ -83,7 +83,7 @@ def order(sizes: list[int], amounts: list[str], batch_size: int, later: list[str
 def test_oversampling_is_exact() -> None:
     """A round is 300 + 3 * 40 + 2.5 * 20 = 470 sequences: after two, every sequence was seen as often as requested."""
     mixed = order([300, 40, 20], ["1", "3", "2.5"], 10)
-    seen = Counter(np.concatenate([mixed.batch_sequences(step) for step in range(94)]).tolist())
+    seen = Counter(np.concatenate([mixed.batch_sequences_of_all_streams(step) for step in range(94)]).tolist())
     assert [{seen[n] for n in numbers} for numbers in (range(300), range(300, 340), range(340, 360))] == [{2}, {6}, {5}]
 
 
@@ -91,7 +91,7 @@ def test_oversampling_is_exact() -> None:
 def test_every_epoch_of_a_stream_contains_each_sequence_once(batch_size: int) -> None:
     sizes = [97, 31, 1, 5]
     mixed = order(sizes, ["1", "2", "1", "0.5"], batch_size, later=["0", "1", "1", "4"])
-    stream = np.concatenate([mixed.batch_sequences(step) for step in range(900 // batch_size)])
+    stream = np.concatenate([mixed.batch_sequences_of_all_streams(step) for step in range(900 // batch_size)])
     for offset, size in zip(mixed.offsets, sizes, strict=False):
         places = stream[(stream >= offset) & (stream < offset + size)]
         counts = np.bincount(places - offset, minlength=size)
@@ -104,7 +104,8 @@ def test_every_epoch_of_a_stream_contains_each_sequence_once(batch_size: int) ->
 def test_phase_continues_after_the_previous_one() -> None:
     mixed = order([50, 20], ["1", "0"], 5, later=["0", "1"])
     first, second = (
-        np.concatenate([mixed.batch_sequences(step) for step in steps]) for steps in (range(7), range(7, 11))
+        np.concatenate([mixed.batch_sequences_of_all_streams(step) for step in steps])
+        for steps in (range(7), range(7, 11))
     )
     assert (first < 50).all() and (second >= 50).all()
     assert sorted(second.tolist()) == list(range(50, 70))
@@ -115,7 +116,7 @@ def test_each_of_three_phases_begins_where_the_previous_one_ended() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in ((0, 1, 0), (3, 0, 1), (8, 1, 1))]
     mixed = StreamOrder([100, 100], [1, 2], phases, BatchSchedule(8, 4))
     assert [mixed.count_sequences_before(step) for step in (3, 8, 10)] == [[12, 0], [12, 20], [16, 24]]
-    read = np.concatenate([mixed.batch_sequences(step) for step in range(10)])
+    read = np.concatenate([mixed.batch_sequences_of_all_streams(step) for step in range(10)])
     assert len({*read.tolist()}) == len(read) == 40, "no sequence twice, because no stream is at its end"
 
 
@@ -124,18 +125,18 @@ def test_ramp_reads_sequences_in_smaller_batches_through_all_phases() -> None:
     phases = [(start, [Fraction(one), Fraction(other)]) for start, one, other in shares]
     ramp = [RampStage(to_step=4, batch_size=4), RampStage(to_step=5, batch_size=8)]
     mixed = StreamOrder([1000, 1000], [1, 2], phases, BatchSchedule(8, 16, ramp))
-    assert [len(mixed.batch_sequences(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
+    assert [len(mixed.batch_sequences_of_all_streams(step)) for step in range(8)] == [4, 4, 4, 4, 8, 16, 16, 16]
     assert [mixed.count_sequences_before(step) for step in (3, 4, 6, 8)] == [[9, 3], [11, 5], [23, 17], [31, 41]]
-    read = np.concatenate([mixed.batch_sequences(step) for step in range(8)])
+    read = np.concatenate([mixed.batch_sequences_of_all_streams(step) for step in range(8)])
     assert len({*read.tolist()}) == len(read) == 72, "no sequence twice"
-    assert [mixed.find_steps(int(mixed.batch_sequences(step)[1]), 8) for step in range(8)] == [
+    assert [mixed.find_steps(int(mixed.batch_sequences_of_all_streams(step)[1]), 8) for step in range(8)] == [
         [step] for step in range(8)
     ]
 
 
 def test_batch_mixes_its_streams_over_its_rows() -> None:
     mixed = order([10**6, 10**6], ["1", "1"], 64)
-    halves = [(mixed.batch_sequences(step)[:32] < 10**6).sum() for step in range(200)]
+    halves = [(mixed.batch_sequences_of_all_streams(step)[:32] < 10**6).sum() for step in range(200)]
     assert abs(np.mean(halves) - 16) < 1 and np.std(halves) > 1.5
 
 
@@ -143,8 +144,10 @@ def test_batch_mixes_its_streams_over_its_rows() -> None:
 @given(step=st.integers(0, 80), batch_size=st.integers(1, 40), at=st.integers(0, 39))
 def test_steps_of_a_sequence_are_those_whose_batch_contains_it(step: int, batch_size: int, at: int) -> None:
     mixed = order([97, 31, 1], ["1", "3", "1"], batch_size, later=["2", "1", "1"])
-    sequence = int(mixed.batch_sequences(step)[at % batch_size])
-    expected = [s for s in range(step + 1) for result in mixed.batch_sequences(s).tolist() if result == sequence]
+    sequence = int(mixed.batch_sequences_of_all_streams(step)[at % batch_size])
+    expected = [
+        s for s in range(step + 1) for result in mixed.batch_sequences_of_all_streams(s).tolist() if result == sequence
+    ]
     assert mixed.find_steps(sequence, step + 1) == expected
 
 
@@ -155,12 +158,12 @@ def test_any_step_of_a_hundred_million_samples_is_computed_quickly() -> None:
     assert sum(sizes) > 10**8
     started = time.process_time()
     for step in range(10**6, 10**6 + 5):
-        batch = mixed.batch_sequences(step)
+        batch = mixed.batch_sequences_of_all_streams(step)
     assert (time.process_time() - started) / 5 < 0.05
     started = time.process_time()
     steps = mixed.find_steps(int(batch[7]), 30_000)
     assert time.process_time() - started < 1
-    assert steps and all(batch[7] in mixed.batch_sequences(step) for step in steps)
+    assert steps and all(batch[7] in mixed.batch_sequences_of_all_streams(step) for step in steps)
 
 
 T, BATCH, STEPS = 16, 4, 60
@@ -181,7 +184,7 @@ def test_epoch_table_equals_the_sampler(built: Path, sampling: dict[str, Any]) -
     chosen = Sampling.model_validate(sampling)
     sampler = Sampler(reader, T, BATCH, seed=3, sampling=chosen, steps=STEPS)
     read: Counter[tuple[str, ...]] = Counter()
-    sizes = {group: reader.join_groups({group}.__contains__).tokens for group in reader.groups}
+    sizes = {group: reader.select_tokens_of_groups({group}.__contains__).tokens for group in reader.groups}
     for step in range(STEPS):
         for sequence in sampler.global_batch_sequence_numbers(step).tolist():
             stream, _ = sampler.locate(sequence)

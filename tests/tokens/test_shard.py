@@ -24,7 +24,7 @@ from pipeline.tokenizer.settings import TrainSettings
 from pipeline.tokens import shard as shard_step
 from pipeline.tokens.memory_mapped_shards import map_record_batches
 from pipeline.tokens.settings import ShardSettings
-from pipeline.tokens.shard import _ShardWriter, compute_shard_hash_range
+from pipeline.tokens.shard import _ShardWriter, shard_id_hash_range
 
 
 def bytes_of(index: Path) -> dict[str, bytes]:
@@ -34,10 +34,10 @@ def bytes_of(index: Path) -> dict[str, bytes]:
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**20))
 def test_shard_range_follows_the_document_hash(value: int, shards: int) -> None:
     shard = value * shards >> 64
-    first, last = compute_shard_hash_range(shard, shards)
+    first, last = shard_id_hash_range(shard, shards)
     assert first <= value <= last
     assert first * shards >> 64 == shard == last * shards >> 64
-    assert shard == 0 or compute_shard_hash_range(shard - 1, shards)[1] == first - 1
+    assert shard == 0 or shard_id_hash_range(shard - 1, shards)[1] == first - 1
     assert shard < shards - 1 or last == 2**64 - 1
 
 
@@ -219,7 +219,7 @@ def test_vocabulary_over_65536_is_stored_in_four_bytes(tokenizer: Path, tmp_path
     large = Large(small.tokenizer, small.sha256, 0, 1, 2)
     chosen = ShardSettings(shard=0, shards=1, validation_fraction=0.0)
     with _ShardWriter(tmp_path / "0.arrow", "train", large, chosen) as writer:
-        writer.start_group({"source": "s", "language": "nl"})
+        writer.start_document_group({"source": "s", "language": "nl"})
         writer.add((1, "a", "x", "CC0-1.0", "a"), np.array([2**16], dtype=np.uint32))
     metadata, [batch] = map_record_batches(tmp_path / "0.arrow")
     assert metadata["dtype"] == "uint32"

@@ -252,7 +252,7 @@ def test_quality_can_be_the_score_of_a_classifier(tmp_path: Path) -> None:
     assert [row["quality"] for row in assigned] == ["below 2.5", "from 2.5", "from 2.5", "from 4", "unknown"]
     assert [batch.filter(group_condition(group, strata, {})).num_rows for group in assigned] == [1, 2, 2, 1, 1]
     assert Strata(quality=[0.5]).model_dump() == {**Strata().model_dump(), "quality": [0.5]}
-    assert "quality_from" not in Strata().model_dump() and strata.list_configured_strata() == ["quality"]
+    assert "quality_from" not in Strata().model_dump() and strata.list_stratification_keys() == ["quality"]
     raw = micro(strata=strata.model_dump(), sampling={"by": "quality", "epochs": {"from 4": 2}})
     with pytest.raises(InputError, match=r"tokens\.main\.strata\.quality_from: corpus main has no classifier 'edu'"):
         parse_configuration(raw)

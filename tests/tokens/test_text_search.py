@@ -79,7 +79,7 @@ def described(search: TextSearch, parts: list[TextMatch]) -> list[tuple[int, int
     listed = []
     for part in parts:
         named = {row["id"]: row["occurrences"] for row in search.documents(part)}
-        assert search.count_documents(part) == len(named) and part.occurrences == sum(named.values())
+        assert search.count_documents(part) == len(named) and part.occurrence_count == sum(named.values())
         listed.append((part.start, part.end, named))
     return listed
 
@@ -239,6 +239,6 @@ def test_occurrences_beyond_the_buffer_are_counted_but_not_written(search: TextS
     assert suffix_search.find_single_token_occurrences(shard, word, number, places[1:1]) > 1, (
         "they are counted nevertheless"
     )
-    reach = suffix_search.longest_token_suffix_lengths(search._vocabulary, word)
-    assert suffix_search.find_occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
+    reach = suffix_search.longest_vocabulary_suffix_lengths(search._vocabulary, word)
+    assert suffix_search.find_text_occurrences(shard, word, 0, len(word), reach, places[1:2]) > 1
     assert places[0] == places[2] == -7 != places[1]

@@ -131,21 +131,21 @@ def test_group_rows_are_their_documents(reader: TokenReader, built: Path) -> Non
     assert set(reader.groups) == {("nl_book", "nl"), ("en_book", "en")}
     for group, tokens in reader.groups.items():
         expected = [token for row in rows if (row["source"], row["language"]) == group for token in row["tokens"]]
-        result = reader.join_groups({group}.__contains__)
+        result = reader.select_tokens_of_groups({group}.__contains__)
         assert result.read(0, result.tokens).tolist() == expected
         assert tokens == result.tokens == len(expected)
-    assert reader.join_groups(lambda group: True).tokens == reader.tokens
+    assert reader.select_tokens_of_groups(lambda group: True).tokens == reader.tokens
 
 
 def test_documents_are_found_by_their_exact_id(reader: TokenReader, rows: list[tuple[str, list[int]]]) -> None:
     position = 0
     for name, tokens in rows:
         shard = id_hash(name) * 3 >> 64
-        assert reader.find_document(name, id_hash(name), shard) == (position, position + len(tokens))
-        assert reader.find_document(name, id_hash(name), (shard + 1) % 3) is None
-        assert reader.find_document(f"{name}?", id_hash(name), shard) is None
+        assert reader.find_document_span(name, id_hash(name), shard) == (position, position + len(tokens))
+        assert reader.find_document_span(name, id_hash(name), (shard + 1) % 3) is None
+        assert reader.find_document_span(f"{name}?", id_hash(name), shard) is None
         position += len(tokens)
-    assert reader.find_document("nl/book.jsonl/none", id_hash("nl/book.jsonl/none"), 0) is None
+    assert reader.find_document_span("nl/book.jsonl/none", id_hash("nl/book.jsonl/none"), 0) is None
 
 
 def test_broken_index_is_refused(built: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_tokens_are_read_without_searching_record_batches(built: Path, monkeypat
     reader = TokenReader(built, "train")
     assert np.array_equal(reader.read(0, reader.tokens), expected)
     assert len(reader.batch_views) > 3  # the span was joined from several
-    assert sum(reader.join_groups({group}.__contains__).tokens for group in reader.groups) == reader.tokens
+    assert sum(reader.select_tokens_of_groups({group}.__contains__).tokens for group in reader.groups) == reader.tokens
     with pytest.raises(AssertionError, match="is read in full"):
         reader.documents_in(int(borders[1]), 1)
 

@@ -10,10 +10,10 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.config.configuration import Config
 from pipeline.core.errors import InputError
-from pipeline.energy.energy_accounting_reader import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.energy.energy_forecast import CostRange, ForecastJob, forecast_remaining_jobs
+from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, validate_accounting
 from pipeline.workflow.energy_progress import (
-    format_progress,
+    format_progress_table,
     job_sizes,
     load_started_configuration,
     measure_steps,
@@ -95,9 +95,9 @@ def test_steps_without_finished_jobs_use_the_forecast_or_nothing(run: Path) -> N
     assert steps["corpus.filter"].joules == CostRange(90.0, 80.0, 100.0)
     assert steps["corpus.filter"].basis == "the plan's forecast"
     assert steps["tokens.index"].joules is None and steps["tokens.index"].so_far == EnergyFigure()
-    text = "\n".join(format_progress([*steps.values()], accounting))
+    text = "\n".join(format_progress_table([*steps.values()], accounting))
     assert "remaining: not known, because there is no estimate of sources.listing" in text and "not measured" in text
-    progress = "\n".join(format_progress([steps["corpus.filter"]], accounting))
+    progress = "\n".join(format_progress_table([steps["corpus.filter"]], accounting))
     assert "remaining, estimated: 0.0250 Wh (0.0222 to 0.0278 Wh; ends" in progress and "9 s (8 s to 10 s)" in progress
 
 
@@ -108,7 +108,7 @@ def test_finished_run_has_no_remaining_energy(run: Path) -> None:
     accounting = make_accounting(jobs)
     shards = of(run, load_started_configuration(run, None), accounting)["tokens.shard"]
     assert shards.joules == CostRange(0.0, 0.0, 0.0)
-    assert "remaining: nothing, every job is done" in format_progress([shards], accounting)
+    assert "remaining: nothing, every job is done" in format_progress_table([shards], accounting)
 
 
 def test_command_reads_a_run_and_refuses_other_folders(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,8 +252,8 @@ def test_kept_job_has_the_hash_of_its_original_tokens(
 def test_segment_gets_the_token_hash_of_earlier_segments(made: Path) -> None:
     result = finished(made, steps=80)
     hashes = {"index_sha256": SHA256["0"]}
-    assert [result.earlier_tokens_hash("base", step) for step in (20, 40, 80)] == [{}, hashes, hashes]
-    assert finished(made, {"retrain": ["base"]}, steps=80).earlier_tokens_hash("base", 80) == {}
+    assert [result.previous_segment_tokens_hash("base", step) for step in (20, 40, 80)] == [{}, hashes, hashes]
+    assert finished(made, {"retrain": ["base"]}, steps=80).previous_segment_tokens_hash("base", 80) == {}
 
 
 def test_settings_of_another_version_are_reported_as_unknown(made: Path) -> None:
@@ -336,10 +336,10 @@ def test_training_continues_with_its_original_pretrained_weights(made: Path) -> 
     import_model(made, "models/large")
     result = finished(made, pretrained="models/large")
     assert result.find_refusal("base") is None and result.kept_versions("base", 20)
-    assert (result.kept_import_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
-    assert json.loads((result.kept_import_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
+    assert (result.kept_import_settings_and_versions("base") or PLANNED)[1:] == ("code-of-then", "environment-of-then")
+    assert json.loads((result.kept_import_settings_and_versions("base") or PLANNED)[0]) == {"folder": "models/large"}
     again = finished(made, {"retrain": ["base"]}, pretrained="models/large")
-    assert again.kept_import_versions("base") is None, "the initial weights are rebuilt with the training"
+    assert again.kept_import_settings_and_versions("base") is None, "the initial weights are rebuilt with the training"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.workflow import invocation_cache, preflight
+from pipeline.workflow import cache_between_invocations, preflight
 
 pytestmark = pytest.mark.usefixtures("warm_commands")
 MICRO = yaml.safe_load(Path("config/micro.yaml").read_text())
@@ -53,7 +53,7 @@ def test_names_are_searched_again_only_after_a_change(
     file, written = tmp_path / "kept/names", with_post(tmp_path / "raw", "brief.txt")
 
     def search() -> int:
-        assert [*invocation_cache.find_personal_data_in_paths(parse_configuration(written), file)] == []
+        assert [*cache_between_invocations.find_personal_data_in_paths(parse_configuration(written), file)] == []
         return len(searches)
 
     assert [search(), search()] == [1, 1]
@@ -61,21 +61,21 @@ def test_names_are_searched_again_only_after_a_change(
     assert [search(), search()] == [2, 2], "another file"
     written["corpus"]["main"]["personal_data"] = {"bsn": False}
     assert [search(), search()] == [3, 3], "another setting"
-    monkeypatch.setattr(invocation_cache, "package_sha256", lambda: "another")
+    monkeypatch.setattr(cache_between_invocations, "package_sha256", lambda: "another")
     assert [search(), search()] == [4, 4], "other code"
     written["run"]["environment"] = "cuda"
     assert [search(), search()] == [5, 5], "other libraries"
     file.write_bytes(b"\xff")
     assert [search(), search()] == [6, 6], "a damaged file"
-    monkeypatch.setattr(invocation_cache, "package_sha256", lambda: Path("/nowhere").read_text())
+    monkeypatch.setattr(cache_between_invocations, "package_sha256", lambda: Path("/nowhere").read_text())
     assert [search(), search()] == [7, 8], "the code is unknown"
 
 
 def test_result_is_not_cached_if_the_code_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse_configuration(with_post(tmp_path / "raw", "brief.txt"))
     for hashes, is_kept in ((["a", "b"], False), (["b", "b"], True)):
-        monkeypatch.setattr(invocation_cache, "package_sha256", iter(hashes).__next__)
-        assert [*invocation_cache.find_personal_data_in_paths(config, tmp_path / "names")] == []
+        monkeypatch.setattr(cache_between_invocations, "package_sha256", iter(hashes).__next__)
+        assert [*cache_between_invocations.find_personal_data_in_paths(config, tmp_path / "names")] == []
         assert (tmp_path / "names").exists() == is_kept
 
 
@@ -83,7 +83,7 @@ def test_found_personal_data_is_searched_at_every_invocation(tmp_path: Path, sea
     config = parse_configuration(with_post(tmp_path / "raw", "jan.zaaier@plantenpost.nl.txt"))
     for number in (1, 2):
         assert (
-            len([*invocation_cache.find_personal_data_in_paths(config, tmp_path / "names")]) == 1
+            len([*cache_between_invocations.find_personal_data_in_paths(config, tmp_path / "names")]) == 1
             and len(searches) == number
         )
     assert not (tmp_path / "names").exists()
@@ -92,7 +92,7 @@ def test_found_personal_data_is_searched_at_every_invocation(tmp_path: Path, sea
 def test_unwritable_cache_folder_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert [
-        *invocation_cache.find_personal_data_in_paths(
+        *cache_between_invocations.find_personal_data_in_paths(
             parse_configuration(copy.deepcopy(MICRO)), tmp_path / "file/names"
         )
     ] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.plan_output import load_configuration
-from pipeline.workflow.dry_run import PlannedJob, plan_lines
+from pipeline.workflow.dry_run_summary import PlannedJob, plan_lines
 from pipeline.workflow.job_parameters import Dag
 from tests.conftest import Project
 

@@ -21,7 +21,7 @@ run_config = SimpleNamespace(run_directory=Path("results"), run=SimpleNamespace(
 snakemake_workflow = SnakemakeWorkflow(workflow)
 run_output = replace_snakemake_output(snakemake_workflow, executes=not snakemake_workflow.is_dry_run)
 if run_output and not snakemake_workflow.is_dry_run:
-    run_output.show_progress(run_config, snakemake_workflow)
+    run_output.start_progress_display(run_config, snakemake_workflow)
 
 
 rule all:

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline import layout
 from pipeline.config.configuration_file import load_configuration
+from pipeline.core.archived_run_files import FileStore
 from pipeline.core.attestation_log import ATTEMPT_BEGAN, EVIDENCE_CHANGED, read_log
 from pipeline.core.hashing import hash_file
-from pipeline.core.record_store import FileStore
 from pipeline.workflow.job_parameters import Dag
 from pipeline.workflow.stale_records import StaleRecords
 from tests.conftest import Project, new_project
@@ -59,7 +59,7 @@ def test_batch_with_a_missing_unit_file_is_incomplete(project: Project, monkeypa
 @pytest.mark.slow
 def test_job_that_read_other_bytes_is_detected_by_its_record(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     result = stale(project, monkeypatch)
-    assert result.find_changed_raw_files() == [] == result.find_changed_tokens("base", "4")
+    assert result.find_batches_with_changed_raw_files() == [] == result.find_changed_tokens("base", "4")
     batch = f"{BATCHES}/corpus.filter.main.nl_gids.0.json"
     assert result.find_changed_batch(batch, result.dag.batch_hash({"source": "nl_gids", "batch": "0"})) == []
     manifest = project.results / "sources/nl_gids/manifest.json"
@@ -70,7 +70,7 @@ def test_job_that_read_other_bytes_is_detected_by_its_record(project: Project, m
     raw = project.path("config/corpus/nl_gids.jsonl")
     raw.write_bytes(raw.read_bytes() + b"\n")
     result = stale(project, monkeypatch)  # an invocation lists the raw files once
-    assert result.find_changed_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
+    assert result.find_batches_with_changed_raw_files() == [Path(f"{BATCHES}/sources.fingerprint.nl_gids.0.json")]
     index = project.results / "tokens/main/index.json"
     index.write_text(index.read_text() + " ")
     assert result.find_changed_tokens("base", "4") == [Path(f"{RECORDS}/pretrain.segment.base.4.json")]

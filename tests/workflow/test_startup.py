@@ -53,8 +53,8 @@ def test_job_process_prints_and_deletes_nothing(tmp_path: Path) -> None:
 def test_source_without_files_is_refused_before_any_work(
     everything: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.workflow.invocation_cache.cache_code_versions", lambda: None)
-    raw = everything.dump_configuration() | {"data": str(tmp_path)}
+    monkeypatch.setattr("pipeline.workflow.cache_between_invocations.cache_code_versions", lambda: None)
+    raw = everything.dump_explicit_settings() | {"data": str(tmp_path)}
     with pytest.raises(InputError, match=r"models\.longer\.pretrained"):
         StartupMessages().startup("-n").build_dag(everything, lambda config: None)
     raw["sources"][0]["path"] = "nowhere/*.txt"
@@ -80,7 +80,7 @@ def test_unresponsive_image_refuses_only_an_execution(everything: Config, monkey
     def answers_nothing(config: Config) -> None:
         raise InputError("no image")
 
-    monkeypatch.setattr("pipeline.workflow.invocation_cache.cache_code_versions", lambda: None)
+    monkeypatch.setattr("pipeline.workflow.cache_between_invocations.cache_code_versions", lambda: None)
     models = everything.model_copy(update={"models": {}, "experiments": {}})
     message = StartupMessages()
     message.startup("-n").build_dag(models, answers_nothing)
@@ -93,7 +93,7 @@ def _stale(folder: Path) -> Any:
     record = folder / "record.json"
     record.touch()
     none: Any = lambda: []  # noqa: E731
-    kinds = ("damaged_archives", "removed_units", "missing_outputs", "changed_raw_files")
+    kinds = ("damaged_archives", "removed_units", "missing_outputs", "batches_with_changed_raw_files")
     return SimpleNamespace(**{f"find_{kind}": none for kind in kinds}, find_outdated=lambda: [record])
 
 

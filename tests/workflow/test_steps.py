@@ -16,8 +16,8 @@ from pipeline import layout
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.forecast.workload import WORKLOADS
 from pipeline.report.run_reader import RunReader
+from pipeline.workflow.expected_run_files import RunFiles
 from pipeline.workflow.job_parameters import Dag
-from pipeline.workflow.run_file_paths import RunFiles
 from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS, step_settings
 from pipeline.workflow.steps.corpus_preparation import equal_keys_files
 from pipeline.workflow.steps.declaration import Output, Step
@@ -180,16 +180,16 @@ def test_hyperparameters_are_the_settings_that_determine_the_model() -> None:
 def test_job_of_a_finished_training_is_planned_as_it_was_made() -> None:
     dag = Dag(parse_configuration(yaml.safe_load(Path("config/micro.yaml").read_text(encoding="utf-8"))))
     segment, made = {"model": "base", "step": "4"}, ("{}", "code of then", "environment of then")
-    today = dag.job_versions("pretrain.segment", segment)
+    today = dag.job_settings_and_versions("pretrain.segment", segment)
     kept = SimpleNamespace(
         kept_versions=lambda model, step: made if (model, step) == ("base", 4) else None,
-        kept_import_versions=lambda model: made if model == "base" else None,
-        earlier_tokens_hash=lambda model, step: {"index_sha256": f"of {model} before {step}"},
+        kept_import_settings_and_versions=lambda model: made if model == "base" else None,
+        previous_segment_tokens_hash=lambda model, step: {"index_sha256": f"of {model} before {step}"},
     )
     dag.finished = kept  # type: ignore[assignment]
-    assert dag.job_versions("pretrain.segment", segment) == made != today
-    assert dag.job_versions("pretrain.adopt", {"model": "base"}) == made
-    assert dag.job_versions("pretrain.segment", {**segment, "step": "8"})[1:] == today[1:]
+    assert dag.job_settings_and_versions("pretrain.segment", segment) == made != today
+    assert dag.job_settings_and_versions("pretrain.adopt", {"model": "base"}) == made
+    assert dag.job_settings_and_versions("pretrain.segment", {**segment, "step": "8"})[1:] == today[1:]
     assert json.loads(dag.non_result_settings("pretrain.segment")(segment))["index_sha256"] == "of base before 4"
 
 

@@ -14,7 +14,7 @@ from pipeline.plan.plan_tables import format_proposals
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.monitors.memory_estimate import USABLE_SHARE, PeakMemory
 from pipeline.pretrain.settings import EXECUTION_KEYS, Mesh, Training
-from pipeline.workflow.preflight import PlannedTraining, find_training_problems, lay_out_training
+from pipeline.workflow.preflight import PlannedTraining, build_planned_training, find_training_problems
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import MemoryPlan, _make_asked, estimate_training_memory
 from pipeline.workflow.training_proposals import list_candidates, list_changes, propose_settings
@@ -61,7 +61,7 @@ def proposals(raw: dict[str, Any], peak_bytes: Any) -> list[dict[str, Any]]:
                 break
         return peaks
 
-    asked = _make_asked(config, settings_of(config), lay_out_training(config, "base", config.launch))
+    asked = _make_asked(config, settings_of(config), build_planned_training(config, "base", config.launch))
     assert asked.can_propose_settings()
     return propose_settings(asked, trace)[1]
 
@@ -141,7 +141,7 @@ def test_float8_is_a_separate_proposal_only_on_supported_platforms() -> None:
 def test_hybrid_shard_group_is_kept_and_absent_in_other_strategies() -> None:
     raw = configuration({"preset": "llama3-1b"}, 2, **BATCH | {"strategy": "hybrid_shard", "mesh": {"shard": 8}})
     config = parse_configuration(raw)
-    planned_training = lay_out_training(config, "base", config.launch)
+    planned_training = build_planned_training(config, "base", config.launch)
     asked = _make_asked(config, settings_of(config), planned_training)
     results = [one.planned.training for one in list_candidates(asked, 8, [planned_training.training.mesh])]
     assert any(not list_changes(planned_training.training, one) for one in results), "the requested way is a candidate"
@@ -151,7 +151,7 @@ def test_hybrid_shard_group_is_kept_and_absent_in_other_strategies() -> None:
 
 def test_fewest_changes_come_first_among_equally_fast_settings() -> None:
     config = parse_configuration(configuration({"preset": "llama3-1b"}, 2, **BATCH | {"strategy": "hybrid_shard"}))
-    planned_training = lay_out_training(config, "base", config.launch)
+    planned_training = build_planned_training(config, "base", config.launch)
     asked = _make_asked(config, settings_of(config), planned_training)
     candidates = list_candidates(asked, 8, [planned_training.training.mesh])
     least = min(one.seconds for one in candidates)
@@ -180,7 +180,7 @@ def test_settings_without_a_step_time_are_not_candidates() -> None:
     """Snellius states a utilization, by which every strategy would take equal time."""
     raw = configuration({"layers": 2, "width": 512, "heads": 8}, backend="deepspeed", strategy="zero3")
     config = parse_configuration(raw)
-    asked = _make_asked(config, settings_of(config), lay_out_training(config, "base", config.launch))
+    asked = _make_asked(config, settings_of(config), build_planned_training(config, "base", config.launch))
     results = {one.planned.training.strategy for one in list_candidates(asked, 8, [asked.planned.training.mesh])}
     assert results == {"zero0", "zero1", "zero2", "zero3"}, "zero0 is refused in bf16 before it is traced"
 

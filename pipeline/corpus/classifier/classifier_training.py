@@ -22,7 +22,7 @@ from pipeline.corpus.classifier.settings import SeedFile
 from pipeline.corpus.duplicates.minhash import MinhashSigner
 from pipeline.corpus.rules.presets import FUNCTION_WORDS
 from pipeline.corpus.settings import Normalization, SignatureSettings
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.corpus.text.word_hashes import hash_text_words
 from pipeline.sources.raw_documents import FieldNames, make_raw_documents
@@ -48,7 +48,7 @@ class NgramFrequencies(NamedTuple):
     shares_M: npt.NDArray[np.float32]
     bounds: npt.NDArray[np.int64]
 
-    def select_by_index(self, texts: npt.NDArray[np.int64]) -> NgramFrequencies:
+    def select_texts(self, texts: npt.NDArray[np.int64]) -> NgramFrequencies:
         """Return the shares of the texts with these indices."""
         sizes = np.diff(self.bounds)[texts]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
@@ -182,16 +182,16 @@ def area_under_curve(scores: Floats, good: Booleans) -> ConfidenceInterval:
     value = float(below.sum()) / 2 / (len(above) * len(ordered))
     ones, others, z = len(above) - 1, len(ordered) - 1, float(ndtri((1 + CONFIDENCE_LEVEL) / 2))
 
-    def make_bound_equation(sign: int) -> Callable[[float], float]:
-        def equation(a: float) -> float:
+    def make_auc_interval_bound_function(sign: int) -> Callable[[float], float]:
+        def interval_bound_equation(a: float) -> float:
             variance = a * (1 - a) + ones * (a / (2 - a) - a * a) + others * (2 * a * a / (1 + a) - a * a)
             return z * math.sqrt(variance / ((ones + 1) * (others + 1))) - sign * (value - a)
 
-        return equation
+        return interval_bound_equation
 
     least, most = 1e-9, 1 - 1e-9
-    low = 0.0 if value <= least else float(brentq(make_bound_equation(1), 0.0, min(value, most)))
-    high = 1.0 if value >= most else float(brentq(make_bound_equation(-1), max(value, least), 1.0))
+    low = 0.0 if value <= least else float(brentq(make_auc_interval_bound_function(1), 0.0, min(value, most)))
+    high = 1.0 if value >= most else float(brentq(make_auc_interval_bound_function(-1), max(value, least), 1.0))
     return ConfidenceInterval(value, low, high)
 
 
@@ -254,7 +254,7 @@ def _read_texts(seeds: SeedFile, path: Path, normalizer: TextCleaner) -> Iterato
             yield text
 
 
-def read_seed_texts(
+def read_labeled_training_texts(
     language: str, sets: Sequence[SeedFile], files: Sequence[Path], normalization: Normalization
 ) -> SeedTexts:
     """Return the features of the texts of some files, without near duplicates.
@@ -272,7 +272,7 @@ def read_seed_texts(
     characters: list[int] = []
     common: list[float] = []
 
-    def new_texts() -> Iterator[str]:
+    def yield_distinct_texts() -> Iterator[str]:
         minhash = MinhashSigner(SignatureSettings())
         for number, (seeds, path) in enumerate(zip(sets, files, strict=True)):
             is_empty = True
@@ -301,7 +301,7 @@ def read_seed_texts(
                     "leave the file out"
                 )
 
-    all_shares = text_ngram_shares(new_texts())
+    all_shares = text_ngram_shares(yield_distinct_texts())
     sets_N = np.array(numbers)
     held_out = np.array([seeds.held_out for seeds in sets])
     ranks = np.empty(len(seen), dtype=np.int64)
@@ -320,7 +320,7 @@ def read_seed_texts(
                 f"once) and {MINIMUM_TEXTS} are needed: add files to {label}"
             )
     return SeedTexts(
-        all_shares.select_by_index(kept),
+        all_shares.select_texts(kept),
         good[sets_N[kept]],
         held_out[sets_N[kept]],
         sets_N[kept],

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from pipeline.core import atomic_files
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Buckets = npt.NDArray[np.int32]

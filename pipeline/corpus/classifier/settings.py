@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.settings import Settings
-from pipeline.sources.spdx_license_parser import canonical_license
+from pipeline.sources.spdx_license_parser import canonicalize_spdx_expression
 
 Label = Literal["good", "bad"]
 
@@ -23,7 +23,7 @@ class SeedSet(Settings):
     @field_validator("license")
     @classmethod
     def _spdx(cls, license: str) -> str:
-        return canonical_license(license)
+        return canonicalize_spdx_expression(license)
 
 
 class QualitySeeds(Settings):
@@ -80,7 +80,7 @@ class Classifier(Settings):
     @field_validator("license")
     @classmethod
     def _spdx(cls, license: str) -> str:
-        return canonical_license(license)
+        return canonicalize_spdx_expression(license)
 
     @property
     def is_fasttext(self) -> bool:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.url_hosts import split_url
-from pipeline.corpus.document_streams import format_licenses, resolve_licenses
+from pipeline.corpus.document_streams import format_source_licenses, resolve_licenses
 from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_file_metadata
 from pipeline.corpus.removed_documents import SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
@@ -197,7 +197,7 @@ def describe_data_set(
             "genre": source.genre,
             "genre_by_sample": source.sampled_genre,
             "license": source.license,
-            "license_told": format_licenses(
+            "license_told": format_source_licenses(
                 source.license,
                 {name: part["documents"] for name, part in counted["sources"][source.name]["licenses"].items()},
                 source.license_key,

@@ -25,7 +25,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.unicode_normalization import normalize_nfc
 from pipeline.core.yaml_files import parse_unique_json
 from pipeline.corpus.decontamination.settings import NgramSelection, TaskItemsFile
-from pipeline.corpus.documents import encode_parquet_metadata, non_nullable_fields
+from pipeline.corpus.documents import encode_parquet_metadata, make_non_nullable_fields
 from pipeline.corpus.text.word_hashes import Hashes, Places, hash_ngrams, hash_text_words
 
 
@@ -106,8 +106,8 @@ def read_items(entries: Sequence[TaskItemsFile], files: Sequence[Path]) -> Itera
 # `context`: one of these n-grams, the other texts of the item, must be near. Empty if the n-gram counts alone.
 NGRAM_SCHEMA = pa.schema(
     [
-        *non_nullable_fields(hash=pa.uint64(), prefix=pa.uint64(), task=pa.string(), item=pa.string()),
-        *non_nullable_fields(text=pa.int64(), ngrams=pa.int64(), words=pa.int64(), context=pa.list_(pa.uint64())),
+        *make_non_nullable_fields(hash=pa.uint64(), prefix=pa.uint64(), task=pa.string(), item=pa.string()),
+        *make_non_nullable_fields(text=pa.int64(), ngrams=pa.int64(), words=pa.int64(), context=pa.list_(pa.uint64())),
     ]
 )
 Numbers = npt.NDArray[np.int64]

@@ -27,7 +27,7 @@ from pipeline.corpus.duplicates.signature_files import (
     open_units,
 )
 from pipeline.corpus.settings import KeyComparison
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 
 RECORD_BYTES = 80  # keys of 16 bytes and a number, twice; if all keys are equal, also the pairs, twice
 ALL_KEYS = 2**32  # values of the upper half of a key
@@ -220,14 +220,14 @@ class SignedCorpus:
         same text as a reserved one is joined to it, even if the corpus keeps exact duplicates.
         """
 
-        def read(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
-            return unit.keys(columns), np.arange(unit.document_numbers.start, unit.document_numbers.stop)
+        def read_unit_keys(unit: SignedUnit, columns: list[str]) -> tuple[Keys, Numbers]:
+            return unit.keys(columns), np.arange(unit.corpus_document_range.start, unit.corpus_document_range.stop)
 
         groups = DisjointSets(self.total)
         first, end = (place * len(self._kinds) * ALL_KEYS // shares for place in (share, share + 1))
         for place, columns in enumerate(self._kinds):
             span = (max(first - place * ALL_KEYS, 0), min(end - place * ALL_KEYS, ALL_KEYS))
-            keys = partial(read, columns=columns)
+            keys = partial(read_unit_keys, columns=columns)
             # Of equal keys the first is paired with each of the others, so the reserved ones come first.
             for ones, others in pair_equal_keys([*self.reserved, *self.units], keys, self.total, memory_bytes, span):
                 wanted = slice(None) if self._exact or columns != CONTENT else ones >= self.documents
@@ -249,7 +249,7 @@ class SignedCorpus:
         pq.write_table(pairs, path, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return len(pairs)
 
-    def read_pairs(self, paths: list[Path]) -> DisjointSets:
+    def read_document_sets(self, paths: list[Path]) -> DisjointSets:
         """Return the sets of documents joined by all shares, read from one file per share.
 
         Raises:
@@ -274,7 +274,7 @@ def read_list_column_keys(unit: SignedUnit, column: str, removed: Bits) -> Keys:
     """Return the keys in the lists of a column, shape (1, keys); they are 0 in removed documents."""
     lists = unit.read([column])[column]
     keys = pc.list_flatten(lists).to_numpy()
-    is_removed = np.repeat(removed[unit.document_numbers], pc.list_value_length(lists).to_numpy())
+    is_removed = np.repeat(removed[unit.corpus_document_range], pc.list_value_length(lists).to_numpy())
     return np.where(is_removed, np.uint64(0), keys)[None]
 
 

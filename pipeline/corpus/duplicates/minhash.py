@@ -26,8 +26,8 @@ from datatrove.utils.text import NUMBERS_PATTERN, PUNCTUATION, PUNCTUATION_TRANS
 from pipeline.core.errors import InputError
 from pipeline.corpus.duplicates.signature_files import Numbers, SignedUnit
 from pipeline.corpus.settings import SignatureSettings
-from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_numbers import Bytes, GrowingArray, Integers, PretokenTable
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
+from pipeline.corpus.text.pretoken_ids import Bytes, GrowingArray, Integers, PretokenTable
 from pipeline.corpus.text.word_splitting import word_tokenize
 
 Hashes = npt.NDArray[np.uint64]
@@ -367,7 +367,9 @@ class NgramSetReader:
         order = np.argsort(numbers_P)
         ordered = numbers_P[order]
         for unit in self._units:
-            inside = slice(*np.searchsorted(ordered, [unit.document_numbers.start, unit.document_numbers.stop]))
+            inside = slice(
+                *np.searchsorted(ordered, [unit.corpus_document_range.start, unit.corpus_document_range.stop])
+            )
             rows = ordered[inside] - unit.first
             for place, text in zip(order[inside].tolist(), read_texts(self._documents[unit.path], rows), strict=True):
                 text_hashes = self._shingles.hash_text(text)

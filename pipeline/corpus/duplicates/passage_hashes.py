@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.corpus.duplicates.signature_files import Keys, Numbers
-from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_numbers import Bytes
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
+from pipeline.corpus.text.pretoken_ids import Bytes
 
 _BASES = (0x9E3779B97F4A7C15, 0xD1342543DE82EF95)  # odd, so powers of them do not vanish modulo 2^64
 _PRIME = np.uint64(0x100000001B3)
@@ -100,7 +100,7 @@ class Passages(NamedTuple):
     keys_P: Keys
 
 
-def extract_passages(text: str, size: int) -> Passages:
+def hash_all_word_passages(text: str, size: int) -> Passages:
     """Return the passages of `size` words of a text."""
     words, starts, ends = _hash_words(np.frombuffer(text.encode(), dtype=np.uint8))
     half = (size + 1) // 2

@@ -21,8 +21,8 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.documents import BOILERPLATE_LINES, REPEATED_PASSAGES
 from pipeline.corpus.duplicates.key_groups import Bits, pair_equal_keys, read_list_column_keys
 from pipeline.corpus.duplicates.minhash import read_texts
-from pipeline.corpus.duplicates.passage_hashes import Passages, extract_passages
-from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, find_lines
+from pipeline.corpus.duplicates.passage_hashes import Passages, hash_all_word_passages
+from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, find_long_text_lines
 from pipeline.corpus.settings import DuplicateSelection
 
 SPANS = pa.list_(
@@ -183,7 +183,7 @@ class RepeatedText:
 
     def _candidates(self, unit: SignedUnit, row: int, text: str) -> tuple[Passages, Numbers]:
         """Return the passages of a document, and the places of those whose anchor occurs twice."""
-        passages = extract_passages(text, self._settings.passage_words or 0)
+        passages = hash_all_word_passages(text, self._settings.passage_words or 0)
         anchors = self._repeated_anchors[slice(*self._anchors_D[unit.first + row : unit.first + row + 2])]
         self._check(unit, len(anchors), len(passages.anchors_A))
         return passages, np.flatnonzero(anchors[passages.anchor_P])
@@ -202,7 +202,7 @@ class RepeatedText:
         if self._settings.line_characters is None:
             return
         kept = self._line_kept[slice(*self._lines_D[unit.first + row : unit.first + row + 2])]
-        lines = [*find_lines(text, self._settings.line_characters)]
+        lines = [*find_long_text_lines(text, self._settings.line_characters)]
         self._check(unit, len(kept), len(lines))
         for place in np.flatnonzero(kept != _NONE).tolist():
             yield self._span(*lines[place][:2], BOILERPLATE_LINES, kept[place])

@@ -25,7 +25,7 @@ import xxhash
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.document_streams import PARAGRAPH_BREAK
-from pipeline.corpus.documents import encode_parquet_metadata, non_nullable_fields
+from pipeline.corpus.documents import encode_parquet_metadata, make_non_nullable_fields
 from pipeline.corpus.settings import SignatureSettings
 
 CONTENT = ["content_0", "content_1"]
@@ -44,22 +44,22 @@ def band_columns(settings: SignatureSettings) -> list[str]:
 
 def signature_schema(settings: SignatureSettings) -> pa.Schema:
     fields = (
-        non_nullable_fields(id=pa.string(), characters=pa.int64())
-        + non_nullable_fields(ngrams=pa.int64()) * settings.minhash
+        make_non_nullable_fields(id=pa.string(), characters=pa.int64())
+        + make_non_nullable_fields(ngrams=pa.int64()) * settings.minhash
     )
-    fields += non_nullable_fields(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
+    fields += make_non_nullable_fields(**dict.fromkeys(CONTENT + band_columns(settings), pa.uint64()))
     lists = {
         "paragraphs": settings.paragraphs,
         "lines": settings.line_characters is not None,
         "passages": settings.passage_words is not None,
     }
-    return pa.schema(fields + non_nullable_fields(**{name: KEY_LIST for name, signed in lists.items() if signed}))
+    return pa.schema(fields + make_non_nullable_fields(**{name: KEY_LIST for name, signed in lists.items() if signed}))
 
 
 def content_hash(text: str) -> tuple[int, bytes]:
     """Return the number of characters and the sha256 of a text without case and repeated white space."""
     # Imported here, because steps that only compare hashes need no compiler.
-    from pipeline.corpus.text.pretoken_numbers import collapse_white_space
+    from pipeline.corpus.text.pretoken_ids import collapse_white_space
 
     plain, characters = collapse_white_space(text.casefold())
     return characters, hashlib.sha256(plain.data).digest()
@@ -74,7 +74,7 @@ def paragraph_keys(text: str, least_characters: int) -> list[int]:
     return keys
 
 
-def find_lines(text: str, least_characters: int) -> Iterator[tuple[int, int, str]]:
+def find_long_text_lines(text: str, least_characters: int) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and words of each line that is long enough, in bytes, without white space around it."""
     start = 0
     for line in text.encode().split(b"\n"):
@@ -88,7 +88,10 @@ def find_lines(text: str, least_characters: int) -> Iterator[tuple[int, int, str
 
 def line_keys(text: str, domain: str, least_characters: int) -> list[int]:
     """Return 64 bits, not 0, of the hash of each line that is long enough and its domain; case does not count."""
-    return [xxhash.xxh3_64_intdigest(f"{domain}\n{words}") or 1 for *_, words in find_lines(text, least_characters)]
+    return [
+        xxhash.xxh3_64_intdigest(f"{domain}\n{words}") or 1
+        for *_, words in find_long_text_lines(text, least_characters)
+    ]
 
 
 class SignatureWriter:
@@ -148,7 +151,7 @@ class SignedUnit:
     id_bytes: int
 
     @property
-    def document_numbers(self) -> slice:
+    def corpus_document_range(self) -> slice:
         return slice(self.first, self.first + self.rows)
 
     def read(self, columns: list[str]) -> pa.Table:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.corpus.personal_data.spans import ALL_POSITIONS, Candidates
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int64]

@@ -13,10 +13,10 @@ from pipeline.corpus.personal_data.spans import (
     DUTCH_ACCOUNT,
     Candidates,
     PersonalDataSpan,
-    is_account_number,
-    is_dutch_account,
+    follows_account_word,
     is_item_number,
     match_at_positions,
+    passes_bank_eleven_test,
     raw_text_after,
     raw_text_before,
     text_around,
@@ -176,7 +176,7 @@ def find_ibans(text: str, places: Candidates) -> Iterator[PersonalDataSpan]:
             written = shorter
     possible = None if places.bsn is None else sorted({*places.bsn, *(places.telephone or ())})
     for match in match_at_positions(DUTCH_ACCOUNT, text, possible):
-        if is_dutch_account(match.group()) and is_account_number(text, match.start()):
+        if passes_bank_eleven_test(match.group()) and follows_account_word(text, match.start()):
             yield PersonalDataSpan(match.start(), match.end(), "iban", _NOT_DIGIT.sub("", match.group()))
 
 

@@ -79,12 +79,12 @@ def text_around(text: str, start: int, end: int, ahead: int, behind: int) -> str
     return f"{text_before(text, start, ahead)} {raw_text_after(text, end, behind).lower()}"
 
 
-def is_account_number(text: str, start: int) -> bool:
+def follows_account_word(text: str, start: int) -> bool:
     """Return whether the words directly before a number name a bank account."""
     return bool(_ACCOUNT_WORD.search(text_before(text, start, _ITEM_WORD_CHARACTERS)))
 
 
-def is_dutch_account(written: str) -> bool:
+def passes_bank_eleven_test(written: str) -> bool:
     """Return whether nine or ten digits pass the eleven-test of Dutch banks, the last digit counting once."""
     digits = reversed(re.sub(r"\D", "", written))
     return sum(weight * int(digit) for weight, digit in enumerate(digits, 1)) % 11 == 0

@@ -13,10 +13,10 @@ from pipeline.corpus.personal_data.spans import (
     DUTCH_ACCOUNT,
     Candidates,
     PersonalDataSpan,
-    is_account_number,
-    is_dutch_account,
+    follows_account_word,
     is_item_number,
     match_at_positions,
+    passes_bank_eleven_test,
     text_before,
 )
 
@@ -133,7 +133,7 @@ def _parse_national(text: str, start: int, written: str, regions: Sequence[str])
 def _is_account(text: str, start: int) -> bool:
     """Return whether a number is that of a bank account and no mobile number; one that may be both is found as both."""
     account = None if text.startswith("06", start) else DUTCH_ACCOUNT.match(text, start)
-    return account is not None and is_account_number(text, start) and is_dutch_account(account.group())
+    return account is not None and follows_account_word(text, start) and passes_bank_eleven_test(account.group())
 
 
 def find_telephone_numbers(text: str, places: Candidates, regions: Sequence[str]) -> Iterator[PersonalDataSpan]:

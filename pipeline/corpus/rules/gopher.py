@@ -13,8 +13,8 @@ from datatrove.data import Document
 from pipeline.corpus.documents import EMPTY
 from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock
 from pipeline.corpus.rules.settings import Quality, Repetition
-from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_numbers import Integers, Numbers
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
+from pipeline.corpus.text.pretoken_ids import Integers, Numbers
 from pipeline.corpus.text.word_splitting import LETTER, MARKS
 
 RUNNING_WORDS, RUNNING_STOP_WORD_SHARE = 5, 0.15
@@ -38,12 +38,12 @@ class ProseMeasures(DocumentMeasures[Quality]):
     @cached_property
     def is_word_W(self) -> npt.NDArray[np.bool_]:
         """Whether each word is not only punctuation."""
-        return np.asarray(self.words.word_kinds_W & MARKS == 0)
+        return np.asarray(self.words.word_property_bits_W & MARKS == 0)
 
     @cached_property
     def total_word_count(self) -> int:
         """The number of words, including punctuation; at least 1."""
-        return max(1, len(self.words.word_kinds_W))
+        return max(1, len(self.words.word_property_bits_W))
 
     @cached_property
     def lines(self) -> list[str]:
@@ -58,7 +58,7 @@ class ProseMeasures(DocumentMeasures[Quality]):
     @cached_property
     def alphabetic_word_count(self) -> int:
         """The number of words with a letter."""
-        return int((self.words.word_kinds_W & LETTER != 0).sum())
+        return int((self.words.word_property_bits_W & LETTER != 0).sum())
 
     def word_count(self) -> int:
         """Return the number of words that are not punctuation."""
@@ -105,7 +105,7 @@ class ProseMeasures(DocumentMeasures[Quality]):
 
     def stop_word_count(self) -> int:
         """Return the number of stop words."""
-        count = self.words.count_occurrences if self.rules.repeated_stop_words else self.words.count_present
+        count = self.words.count_occurrences if self.rules.repeated_stop_words else self.words.count_distinct_matches
         return count(set(self.rules.stop_words))
 
     def stop_word_share(self) -> float:
@@ -257,19 +257,19 @@ class RepetitionMeasures(DocumentMeasures[Repetition]):
     """Measures of Gopher's repetition rules: shares of a document that occurred before in it."""
 
     @cached_property
-    def paragraph_counts(self) -> tuple[int, int, int]:
+    def duplicate_paragraph_counts(self) -> tuple[int, int, int]:
         """The number of paragraphs, of those that occurred before, and of the characters of these."""
         paragraphs = split_at_breaks(self.text.strip(), "\n\n")
         return len(paragraphs), *count_duplicates(paragraphs)
 
     @cached_property
-    def line_counts(self) -> tuple[int, int, int]:
+    def duplicate_line_counts(self) -> tuple[int, int, int]:
         """The number of lines, of those that occurred before, and of the characters of these."""
         lines = split_at_breaks(self.text, "\n")
         return len(lines), *count_duplicates(lines)
 
     @cached_property
-    def n_gram_characters(self) -> tuple[Numbers, Numbers]:
+    def ngram_repetition_character_counts(self) -> tuple[Numbers, Numbers]:
         """The characters of the most common n-gram and of repeated n-grams, for each n of a rule."""
         longest = max([1, *self.rules.top_n_grams, *self.rules.duplicate_n_grams])
         within = self.rules.within_words or len(self.words.numbers_W)
@@ -277,29 +277,29 @@ class RepetitionMeasures(DocumentMeasures[Repetition]):
 
     def duplicate_paragraph_share(self) -> float:
         """Return the share of paragraphs that occurred before."""
-        total, number, _ = self.paragraph_counts
+        total, number, _ = self.duplicate_paragraph_counts
         return number / total
 
     def duplicate_paragraph_character_share(self) -> float:
         """Return the share of characters in paragraphs that occurred before."""
-        return self.paragraph_counts[2] / len(self.text)
+        return self.duplicate_paragraph_counts[2] / len(self.text)
 
     def duplicate_line_share(self) -> float:
         """Return the share of lines that occurred before."""
-        total, number, _ = self.line_counts
+        total, number, _ = self.duplicate_line_counts
         return number / total
 
     def duplicate_line_character_share(self) -> float:
         """Return the share of characters in lines that occurred before."""
-        return self.line_counts[2] / len(self.text)
+        return self.duplicate_line_counts[2] / len(self.text)
 
     def top_n_gram_character_share(self, n: int) -> float:
         """Return the share of characters in all occurrences of the commonest n-gram."""
-        return int(self.n_gram_characters[0][n]) / len(self.text)
+        return int(self.ngram_repetition_character_counts[0][n]) / len(self.text)
 
     def duplicate_n_gram_character_share(self, n: int) -> float:
         """Return the share of characters in n-grams that occurred before."""
-        return int(self.n_gram_characters[1][n]) / len(self.text)
+        return int(self.ngram_repetition_character_counts[1][n]) / len(self.text)
 
 
 class GopherRepetition(MeasureBlock[Repetition]):

@@ -255,7 +255,7 @@ def complete_genre_rules(languages: Any, genres: Any) -> Any:
     }
 
 
-def add_known_minimum_scores(languages: Any, model: Any, preset: str) -> Any:
+def add_language_identification_minimum_scores(languages: Any, model: Any, preset: str) -> Any:
     """Complete the given rules of languages with the known minimum scores of a language model.
 
     Rules of genres have scores for Dutch and English (0.4 for `historical`), which stay.
@@ -267,7 +267,9 @@ def add_known_minimum_scores(languages: Any, model: Any, preset: str) -> Any:
     return _merge_defaults(languages, defaults)
 
 
-def rules_for_source(languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]) -> dict[str, LanguageRules]:
+def merge_source_rule_changes(
+    languages: Mapping[str, LanguageRules], changes: Mapping[str, Any]
+) -> dict[str, LanguageRules]:
     """Return the rules of a corpus, updated with the changes of one source.
 
     Raises:

@@ -50,7 +50,7 @@ class FilterRule:
 
     `least` or `most` is the key of the threshold in the rules of a language; a threshold of None disables the rule. If
     the key has a threshold for each length n of n-grams, `{n}` in the reason is replaced, and the measure gets n.
-    `removal_reasons` explains the value with the first line of the measure's docstring.
+    `removal_explanations` explains the value with the first line of the measure's docstring.
     """
 
     reason: str

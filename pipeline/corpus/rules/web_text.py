@@ -19,7 +19,7 @@ from pipeline.corpus.documents import CURLY_BRACKET, EMPTY, LOREM_IPSUM, TOO_FEW
 from pipeline.corpus.rules.gopher import count_duplicates
 from pipeline.corpus.rules.rule_block import DocumentMeasures, FilterRule, MeasureBlock, RuleBlock, record_removal
 from pipeline.corpus.rules.settings import C4, FineWeb, NordicPile
-from pipeline.corpus.text.word_splitting import cache_words, split_words
+from pipeline.corpus.text.word_splitting import split_words, store_words_in_cache
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _TERMINAL = (".", "?", "!", '"', "'")
@@ -98,7 +98,7 @@ class C4Quality(RuleBlock[C4]):
             text = "\n".join(kept)
             doc.text = (_CITATION.sub("", text) if rules.citations else text).strip()
             if doc.text == text:  # no line was changed, so the words of the lines are still valid
-                cache_words(text, words.select_lines(kept, kept_L), splitter, language)
+                store_words_in_cache(text, words.select_lines(kept, kept_L), splitter, language)
         return True
 
 
@@ -177,7 +177,7 @@ class CharacterMeasures(DocumentMeasures[NordicPile]):
         digits = sum(map(text.count, "0123456789")) + sum(map(str.isdigit, _OTHER_DIGITS.findall(text)))
         return digits / max(1, len(text))
 
-    def character_count(self) -> int:
+    def non_whitespace_character_count(self) -> int:
         """Return the number of characters that are not white space."""
         return int(self.characters_L.sum())
 
@@ -198,7 +198,7 @@ class NordicPileQuality(MeasureBlock[NordicPile]):
     measures = CharacterMeasures
     filter_rules = (
         FilterRule("digits", CharacterMeasures.digit_share, most="digits"),
-        FilterRule("too_few_characters", CharacterMeasures.character_count, least="minimum_characters"),
+        FilterRule("too_few_characters", CharacterMeasures.non_whitespace_character_count, least="minimum_characters"),
         FilterRule("short_line_characters", CharacterMeasures.typical_line_length, least="minimum_line_characters"),
         FilterRule("short_line_words", CharacterMeasures.typical_words_per_line, least="minimum_line_words"),
     )

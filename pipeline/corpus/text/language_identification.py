@@ -23,8 +23,8 @@ from datatrove.pipeline.filters.base_filter import BaseFilter
 from pipeline.core.errors import InputError
 from pipeline.corpus.documents import LANGUAGE, MIXED_LANGUAGE
 from pipeline.corpus.removed_documents import RemovedDocuments
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 from pipeline.corpus.text.language_codes import language_from_label
-from pipeline.corpus.text.numba_cache import cached_njit
 
 
 @cached_njit

@@ -13,7 +13,7 @@ from datatrove.pipeline.formatters.base import BaseFormatter
 from ftfy.badness import is_bad
 
 from pipeline.corpus.settings import Normalization
-from pipeline.corpus.text.numba_cache import cached_njit
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
 
 # Characters that only the repair of mojibake changes: letters of Latin-1 and Latin Extended-A without ligatures, and
 # European punctuation. Text of these and ASCII stays unchanged if nothing looks like mojibake.

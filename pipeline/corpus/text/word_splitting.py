@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from datatrove.utils.text import PUNCTUATION_SET, TERMINAL_PUNCTUATION
 
-from pipeline.corpus.text.numba_cache import cached_njit
-from pipeline.corpus.text.pretoken_numbers import GrowingArray, Integers, Numbers, PretokenTable
+from pipeline.corpus.text.cached_numba_compilation import cached_njit
+from pipeline.corpus.text.pretoken_ids import GrowingArray, Integers, Numbers, PretokenTable
 from pipeline.corpus.text.word_tokenizers import Splitter, Tokenize, nltk_tokenizer, spacy_tokenizer
 
 # Splits pretokens, each ended by a line feed, into words; also returns the number of words of each pretoken.
@@ -52,11 +52,11 @@ def _tokenize_plain(pretokens: str) -> tuple[list[str], Numbers]:
 
 
 def _with_word_counts(tokenize: Tokenize) -> TokenizePretokens:
-    def words(pretokens: str) -> tuple[list[str], Numbers]:
+    def tokenize_with_word_counts(pretokens: str) -> tuple[list[str], Numbers]:
         word_lists = tokenize(pretokens.split("\n")[:-1])
         return list(chain.from_iterable(word_lists)), np.array(list(map(len, word_lists)), dtype=np.int64)
 
-    return words
+    return tokenize_with_word_counts
 
 
 @cached_njit
@@ -155,11 +155,11 @@ class WordSequence:
         return self.vocabulary.lengths.backing_array()[self.numbers_W]
 
     @property
-    def word_kinds_W(self) -> Numbers:
+    def word_property_bits_W(self) -> Numbers:
         """The property bits of each word: MARKS, LETTER, STOP, CLOSING."""
         return self.vocabulary.kinds.backing_array()[self.numbers_W]
 
-    def count_present(self, words: Iterable[str]) -> int:
+    def count_distinct_matches(self, words: Iterable[str]) -> int:
         """Return how many different ones of the given words are in the text."""
         return len(set(self._find_occurrences(words).tolist()))
 
@@ -177,7 +177,7 @@ class WordSequence:
         """Return the number of sentences per line: a stop ends a sentence if a word follows in the line."""
         line_W = np.repeat(np.arange(len(self.lines)), self.words_L)
         start_W = np.repeat(np.cumsum(self.words_L) - self.words_L, self.words_L)
-        word_kinds_W = self.word_kinds_W
+        word_kinds_W = self.word_property_bits_W
         stops_W = np.concatenate([[0], np.cumsum(word_kinds_W & STOP != 0)])  # the stops before each word
         places = np.flatnonzero(word_kinds_W & CLOSING == 0)
         earlier = np.maximum(np.concatenate([[0], places[:-1]]), start_W[places])
@@ -211,11 +211,11 @@ class _CachedSplitter:
                 self._vocabulary = self._new()
             lines = text.splitlines()
             numbers_W, pretokens_L, words_L = self._vocabulary.encode(text, len(lines))
-            self.cache_text_words(text, WordSequence(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
+            self.store_given_words(text, WordSequence(lines, pretokens_L, words_L, numbers_W, self._vocabulary))
         assert self._words is not None
         return self._words
 
-    def cache_text_words(self, text: str, words: WordSequence) -> None:
+    def store_given_words(self, text: str, words: WordSequence) -> None:
         self._text, self._words = text, words
 
 
@@ -235,6 +235,6 @@ def split_words(text: str, splitter: Splitter = "plain", language: str = "") -> 
     return _cached_splitter(splitter, language if splitter == "spacy" else "").split(text)
 
 
-def cache_words(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
+def store_words_in_cache(text: str, words: WordSequence, splitter: Splitter = "plain", language: str = "") -> None:
     """Cache the words of a text that consists of lines of the last one, for `split_words`."""
-    _cached_splitter(splitter, language if splitter == "spacy" else "").cache_text_words(text, words)
+    _cached_splitter(splitter, language if splitter == "spacy" else "").store_given_words(text, words)

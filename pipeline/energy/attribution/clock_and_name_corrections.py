@@ -184,12 +184,12 @@ def _add_unmetered_span(
         return
     known = [number for number in mine if jobs[number].intervals] or mine
 
-    def distance(number: int) -> tuple[float, str]:
+    def seconds_from_span(number: int) -> tuple[float, str]:
         lines = jobs[number].intervals
         ends = (min(line.started for line in lines), max(line.ended for line in lines)) if lines else span
         return max(ends[0] - span[1], span[0] - ends[1], 0.0), jobs[number].name
 
-    nearest = min(known, key=distance)
+    nearest = min(known, key=seconds_from_span)
     lines = [line for line in jobs[nearest].intervals if line.ended > line.started]
     here = [line for line in lines if line.node == node] or lines
     seconds = sum(line.ended - line.started for line in here)

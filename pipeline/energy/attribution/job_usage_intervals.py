@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.record_store import StoredFile
+from pipeline.core.archived_run_files import StoredFile
 from pipeline.energy.readings import MOST_WATTS, Label, MeterInterval, Reading, read_intervals
 
 Floats = NDArray[np.float64]
@@ -278,7 +278,7 @@ def collect_meter_power_series(
     return {kind: RateSeries(origin, *(np.array(column) for column in columns)) for kind, columns in found.items()}
 
 
-def drop_stuck_counters(streams: Sequence[RateSeries], what: str, problems: Problems) -> list[RateSeries]:
+def drop_stuck_intervals(streams: Sequence[RateSeries], what: str, problems: Problems) -> list[RateSeries]:
     """Return the series of one part by one meter without the times in which its counter is stuck.
 
     In one interval shorter than the counter's period 0 J is true; in several consecutive ones it is not.

@@ -39,7 +39,7 @@ class ChosenReading:
     accuracy: Accuracy
 
     @property
-    def error_source(self) -> str:
+    def shared_error_key(self) -> str:
         """The source of error: all meters of this kind on all nodes."""
         return f"{self.meter}, {self.component}"
 
@@ -89,7 +89,7 @@ def _interval_bounds(series: Iterable[_Series]) -> tuple[Floats, Floats]:
 
 def _find_comparable_bins(bins: TimeBins, coarse: Iterable[_Series], both: Flags) -> Flags:
     """Return the bins within those intervals of a meter that another one covers nearly completely."""
-    first, last = (bins.find_edge_indices(moments) for moments in _interval_bounds(coarse))
+    first, last = (bins.find_bin_edges_at_times(moments) for moments in _interval_bounds(coarse))
     covered = bins.cumulative_integral(both)
     known = covered[last] - covered[first] >= CHECKED_SHARE * (bins.edges[last] - bins.edges[first])
     return both & (bins.count_ranges(first[known], last[known]) > 0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.energy.attribution.job_usage_intervals import Flags, Floats, Integers
 from pipeline.energy.attribution.node_occupancy import NodeOccupancy, TimeBins
-from pipeline.energy.attribution.node_power import (
+from pipeline.energy.attribution.node_power_by_component import (
     BY_BOARD_USERS,
     BY_CPU,
     BY_OWN_USE,
@@ -94,12 +94,17 @@ class NodeAttribution:
             return [
                 Split(
                     self._share_rows(everybody, of.node_share),
-                    _safe_reciprocal(of.sum_per_bin(of.node_share), of.occupied),
+                    _safe_reciprocal(of.sum_row_values_per_bin(of.node_share), of.occupied),
                 )
             ]
         if division == BY_OWN_USE:
             weight = self._model.core[0] * of.cpu + self._model.gigabyte[0] * of.gigabytes
-            return [Split(self._share_rows(everybody, weight), _safe_reciprocal(of.sum_per_bin(weight), of.occupied))]
+            return [
+                Split(
+                    self._share_rows(everybody, weight),
+                    _safe_reciprocal(of.sum_row_values_per_bin(weight), of.occupied),
+                )
+            ]
         if division == BY_CPU:
             return self._split_by_cpu()
         users = of.rows_by_board()
@@ -109,7 +114,7 @@ class NodeAttribution:
             weight = ones * users.get(division.removeprefix("board "), np.zeros(len(ones)))
         used = of.count_per_bin(weight > 0) > 0
         return [
-            Split(self._share_rows(weight > 0, weight), _safe_reciprocal(of.sum_per_bin(weight), used)),
+            Split(self._share_rows(weight > 0, weight), _safe_reciprocal(of.sum_row_values_per_bin(weight), used)),
             self._assign_to_idle((~used).astype(float)),
         ]
 
@@ -172,7 +177,7 @@ class NodeAttribution:
         return EnergyAmount.from_joules(channel.label, joules, sums)
 
     @cached_property
-    def job_indices(self) -> set[int]:
+    def indices_of_present_jobs(self) -> set[int]:
         return set(np.unique(self._occupancy.job).tolist())
 
     def cumulative_use(self, job: int, moments: Floats) -> tuple[Floats, Floats]:
@@ -180,7 +185,7 @@ class NodeAttribution:
         watts = np.zeros(len(self.bins))
         for channel, split, rows in self._nonempty_splits:
             mine = slice(*np.searchsorted(rows.job, [job, job + 1]))
-            weight = self.bins.sum_ranges(rows.first[mine], rows.last[mine], rows.weight[mine])
+            weight = self.bins.sum_range_values_per_bin(rows.first[mine], rows.last[mine], rows.weight[mine])
             watts += channel.watts * self._splits[channel.division][split].density * weight
         present = self._occupancy.count_per_bin(self._occupancy.job == job) > 0
         joules, seconds = (

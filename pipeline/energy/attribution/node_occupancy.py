@@ -37,7 +37,7 @@ class TimeBins:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def find_edge_indices(self, moments: Floats) -> Integers:
+    def find_bin_edges_at_times(self, moments: Floats) -> Integers:
         """Return the numbers of the edges at these times."""
         return np.searchsorted(self.edges, moments)
 
@@ -46,7 +46,7 @@ class TimeBins:
         size = len(self.edges)
         return np.cumsum(np.bincount(first, minlength=size) - np.bincount(last, minlength=size))[: len(self)]
 
-    def sum_ranges(self, first: Integers, last: Integers, values: Floats) -> Floats:
+    def sum_range_values_per_bin(self, first: Integers, last: Integers, values: Floats) -> Floats:
         """Return, for each bin, the sum of the positive values of the ranges that contain it."""
         size, some = len(self.edges), values > 0
         if not some.any():
@@ -72,7 +72,7 @@ class TimeBins:
         """
         rate = np.full(len(self), np.nan) if other is None else other.copy()
         for stream in sorted(streams, key=lambda stream: (-stream.seconds, stream.origin)):
-            first, last = self.find_edge_indices(stream.started), self.find_edge_indices(stream.ended)
+            first, last = self.find_bin_edges_at_times(stream.started), self.find_bin_edges_at_times(stream.ended)
             free = first[0] + np.flatnonzero(np.isnan(rate[first[0] : last[-1]]))
             number = np.searchsorted(first, free, side="right") - 1
             inside = free < last[number]
@@ -123,7 +123,7 @@ class NodeOccupancy:
         self.processors = uses.processors
         self.started, self.ended = uses.float_column("started"), uses.float_column("ended")
         self.job = uses.integer_column("job")
-        self.first, self.last = bins.find_edge_indices(self.started), bins.find_edge_indices(self.ended)
+        self.first, self.last = bins.find_bin_edges_at_times(self.started), bins.find_bin_edges_at_times(self.ended)
         self.seconds: Floats = self.ended - self.started
         self.gigabytes = uses.float_column("gigabytes")
         boards = [row.boards for row in uses.rows]
@@ -139,8 +139,8 @@ class NodeOccupancy:
         self.occupied: Flags = bins.count_ranges(self.first, self.last) > 0
         self.has_jobs: Flags = self.count_per_bin(~self.is_snakemake) > 0
         self.has_working_jobs: Flags = self.count_per_bin(~self.is_snakemake & (self.cpu > 0)) > 0
-        self.busy = self.sum_per_bin(self.cpu)
-        self.snakemake = self.sum_per_bin(np.where(self.is_snakemake, self.cpu, 0.0))
+        self.busy = self.sum_row_values_per_bin(self.cpu)
+        self.snakemake = self.sum_row_values_per_bin(np.where(self.is_snakemake, self.cpu, 0.0))
         self.allocated: Flags = (
             self.count_per_bin(in_slurm & (allowed >= self.processors)) > 0
         ) | self._allocated_bins(external, whole=True)
@@ -155,9 +155,9 @@ class NodeOccupancy:
         """Return the number of some rows in each bin."""
         return self.bins.count_ranges(self.first[rows], self.last[rows])
 
-    def sum_per_bin(self, values: Floats) -> Floats:
+    def sum_row_values_per_bin(self, values: Floats) -> Floats:
         """Return the sum of the rows' values in each bin."""
-        return self.bins.sum_ranges(self.first, self.last, values)
+        return self.bins.sum_range_values_per_bin(self.first, self.last, values)
 
     def rows_by_board(self) -> dict[str, Flags]:
         """Return, for each board that a job may use, the rows that may use it; Snakemake itself uses none."""
@@ -169,7 +169,8 @@ class NodeOccupancy:
     def _allocated_bins(self, external: Sequence[ExternalReading], *, whole: bool) -> Flags:
         some = [one for one in external if one.whole_node is whole]
         first, last = (
-            self.bins.find_edge_indices(np.array([getattr(one, end) for one in some])) for end in ("started", "ended")
+            self.bins.find_bin_edges_at_times(np.array([getattr(one, end) for one in some]))
+            for end in ("started", "ended")
         )
         return self.bins.count_ranges(first.astype(np.int64), last.astype(np.int64)) > 0
 
@@ -188,7 +189,7 @@ class NodeOccupancy:
                 ],
                 dtype=bool,
             )[self.job]
-            of_jobs = self.bins.cumulative_integral(self.sum_per_bin(np.where(inside, cpu, 0.0)))
+            of_jobs = self.bins.cumulative_integral(self.sum_row_values_per_bin(np.where(inside, cpu, 0.0)))
             used = (of_jobs[self.last] - of_jobs[self.first]) / self.seconds
             own = np.where(self.job == number, np.maximum(cpu - used, 0.0), own)
         return own

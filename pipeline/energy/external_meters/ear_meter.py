@@ -75,14 +75,14 @@ class _Columns:
     """The names of a table's columns."""
 
     def __init__(self, table: MeterTable) -> None:
-        self.job = table.require_column("JOBID", "JOB_ID")
-        self.node = table.require_column("NODENAME")
-        self.seconds = table.find_column("ITER_TIME_SEC") or table.require_column("TIME_SEC")
-        self.watts = [table.require_column(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
+        self.job = table.require_column_name("JOBID", "JOB_ID")
+        self.node = table.require_column_name("NODENAME")
+        self.seconds = table.find_column("ITER_TIME_SEC") or table.require_column_name("TIME_SEC")
+        self.watts = [table.require_column_name(name) for name in ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W")]
         self.step, self.task = table.find_column("STEPID", "STEP_ID"), table.find_column("APPID")
         self.started, self.ended = self._find_time_columns(table)
         gpus = sorted({match[1] for name in table.header if (match := GPU_COLUMN.match(name))}, key=int)
-        self.boards = {f"gpu{number}": table.require_column(f"GPU{number}_POWER_W") for number in gpus}
+        self.boards = {f"gpu{number}": table.require_column_name(f"GPU{number}_POWER_W") for number in gpus}
         parts = ("DC_NODE_POWER_W", "PCK_POWER_W", "DRAM_POWER_W", "TIME_SEC")
         self.manager = [column for part in parts if (column := table.find_column(f"NODEMGR_{part}"))]
         self.most = table.find_column("NODEMGR_MAX_DC_POWER_W")
@@ -103,7 +103,7 @@ class _Columns:
         for number, end in enumerate(("START", "END")):
             ends[number] = [name for kind in ("JOB_EARL", "JOB") if (name := table.find_column(f"{kind}_{end}_TIME"))]
         if any("START" in name.upper() or "END_" in name.upper() for name in table.header) and not all(ends):
-            table.require_column("JOB_START_TIME" if not ends[0] else "JOB_END_TIME")
+            table.require_column_name("JOB_START_TIME" if not ends[0] else "JOB_END_TIME")
         return ends[0], ends[1]
 
 

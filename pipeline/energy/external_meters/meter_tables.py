@@ -70,7 +70,7 @@ class MeterTable:
         of = {cell.lower(): cell for cell in self.header}
         return next((of[name.lower()] for name in names if name.lower() in of), None)
 
-    def require_column(self, *names: str) -> str:
+    def require_column_name(self, *names: str) -> str:
         """Return the first of these columns that exists, as the table spells it.
 
         Raises:

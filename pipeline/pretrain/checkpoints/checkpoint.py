@@ -24,7 +24,7 @@ from pipeline.model.networks import initial_weight, parameter_shapes
 from pipeline.model.settings import Architecture
 from pipeline.pretrain.checkpoints.shard_layout import Box, TensorShard, full_box
 from pipeline.pretrain.settings import SegmentSettings
-from pipeline.tokens.sampler import count_tokens_seen
+from pipeline.tokens.sampler import count_total_tokens_seen
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 SAMPLER_KEYS = ("sequence_length", "batch_size", "ramp", "sampling")
@@ -103,7 +103,7 @@ def make_checkpoint_metadata(
     return {
         "step": step,
         "optimizer_step": optimizer_step,
-        "tokens_seen": count_tokens_seen(settings.training.batch_schedule, step, judged.get("skips", [])),
+        "tokens_seen": count_total_tokens_seen(settings.training.batch_schedule, step, judged.get("skips", [])),
         **judged,
         "sampler": {"seed": settings.seed, **{name: training[name] for name in SAMPLER_KEYS if name in training}},
         "schedule": {name: training[name] for name in SCHEDULE},

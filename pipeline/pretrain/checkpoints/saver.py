@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from pipeline import layout
 from pipeline.core.full_disk_errors import is_disk_full
 from pipeline.core.output_lease import Lease
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.checkpoints import checkpoint, recovery
 from pipeline.pretrain.checkpoints.checkpoint import CheckpointDiskFull, CheckpointError
 from pipeline.pretrain.checkpoints.shard_layout import Box, assign_writers

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from pipeline.pretrain.monitors.fsdp_memory_trace import (
     CPU,
     DatalessStart,
+    emulate_gpu_kernels,
     make_segment_settings,
-    patch_expert_groups,
-    patch_gpu_kernels,
+    patch_expert_dispatch,
 )
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest
 from pipeline.pretrain.monitors.torch_tracing_private import (
@@ -153,8 +153,8 @@ def _patch_for_fake_tensors(device: str) -> Iterator[None]:
         patches.enter_context(patch.object(utils, "get_lst_from_rank0", list))
         patches.enter_context(patch.object(utils, "assert_lst_len_same_as_other_ranks", lambda ints: None))
         if device == "gpu":
-            patches.enter_context(patch_gpu_kernels())
-        patches.enter_context(patch_expert_groups())
+            patches.enter_context(emulate_gpu_kernels())
+        patches.enter_context(patch_expert_dispatch())
         patches.enter_context(fake_tensors())
         yield
 

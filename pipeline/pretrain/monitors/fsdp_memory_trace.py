@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.model import loss, mixture_of_experts
-from pipeline.plan.formulas import layers_per_pipeline_rank
 from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.training_cost_formulas import layers_per_pipeline_rank
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest
 from pipeline.pretrain.monitors.torch_tracing_private import (
     TOTAL_KEY,
@@ -31,7 +31,7 @@ from pipeline.pretrain.monitors.torch_tracing_private import (
     exclude_shape_propagation_memory,
     fake_tensors,
     join_fake_group,
-    skip_neighbor_communication,
+    skip_pipeline_stage_communication,
 )
 from pipeline.pretrain.parallel import expert_parallel, process_layout
 from pipeline.pretrain.parallel.backend import Batch
@@ -68,7 +68,7 @@ class _Moment(NamedTuple):
             return self
         return self._in_block(index - layers) if index >= layers - near else None
 
-    def number_block_from_start(self, layers: int) -> _Moment:
+    def with_block_from_start(self, layers: int) -> _Moment:
         """Return the moment with its block counted from the first one."""
         index = self._block
         return self._in_block(index % layers) if index is not None else self
@@ -149,13 +149,13 @@ class _Tracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
         """Return the hook, which also counts sums that wait for those of other replicas as gradients."""
         hook = super()._fsdp_param_group_post_backward(fsdp_mod, orig_fsdp_param_group_post_backward)
 
-        def counted(*given: Any) -> None:
+        def track_partially_reduced_gradients(*given: Any) -> None:
             hook(*given)
             group = fsdp_mod._get_fsdp_state()._fsdp_param_group
             if (waiting := group._partial_reduce_output) is not None:
                 self._update_and_maybe_create_winfos(waiting, FSDPRefType.SHARDED_GRAD, update_existing=True)
 
-        return counted
+        return track_partially_reduced_gradients
 
     def _track(self, reftype: Any, tensor: Tensor) -> None:
         is_computed = reftype in (FSDPRefType.ACT, FSDPRefType.TEMP)
@@ -210,10 +210,10 @@ class _GroupedProduct(torch.autograd.Function):
 
 
 @contextmanager
-def patch_expert_groups() -> Iterator[None]:
+def patch_expert_dispatch() -> Iterator[None]:
     """Let experts compute without data on visited experts; all processes have equally many rows."""
 
-    def exchanged(compute: Any, x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup) -> Tensor:
+    def exchange_with_equal_counts(compute: Any, x_RD: Tensor, visits_N: Tensor, *, group: dist.ProcessGroup) -> Tensor:
         equal = [len(x_RD) // group.size()] * group.size()
         equal[0] += len(x_RD) - sum(equal)
         numbers = visits_N.view(group.size(), -1), equal, equal
@@ -224,13 +224,13 @@ def patch_expert_groups() -> Iterator[None]:
     product: Any = _GroupedProduct.apply
     with (
         patch.object(mixture_of_experts, "grouped_matmul", lambda x_RX, weight_NYX, _: product(x_RX, weight_NYX)),
-        patch.object(expert_parallel, "dispatch_and_combine", exchanged),
+        patch.object(expert_parallel, "dispatch_and_combine", exchange_with_equal_counts),
     ):
         yield
 
 
 @contextmanager
-def patch_gpu_kernels() -> Iterator[None]:
+def emulate_gpu_kernels() -> Iterator[None]:
     """Replace kernels by equivalents of a GPU's, which add a product to a sum without a copy."""
     kernel: Any = _RmsNorm.apply
     norm = patch.object(nn.RMSNorm, "forward", lambda module, x_BTD: kernel(x_BTD, module.weight))
@@ -261,7 +261,7 @@ def trace_stage(request: TraceRequest, stage: int, rank: int) -> PeakMemory:
     steps = (layers - FEW_LAYERS[1]) // (FEW_LAYERS[1] - FEW_LAYERS[0])
     return _find_peak(
         {
-            moment.number_block_from_start(layers): {
+            moment.with_block_from_start(layers): {
                 kind: held + steps * (held - fewer[moment].get(kind, 0)) for kind, held in more[moment].items()
             }
             for moment in more
@@ -281,12 +281,12 @@ def _trace_moments(request: TraceRequest, rank: int) -> dict[_Moment, _Held]:
     join_fake_group(rank, request.processes)
     try:
         fake = fake_tensors()
-        with patch_expert_groups():
+        with patch_expert_dispatch():
             backend = _Backend(make_segment_settings(request, **UNTRACED_OPTIONS), request.vocabulary_size, fake)
-        with patch_gpu_kernels() if request.device == "gpu" else nullcontext(), patch_expert_groups(), fake:
+        with emulate_gpu_kernels() if request.device == "gpu" else nullcontext(), patch_expert_dispatch(), fake:
             tracker, batches = _Tracker(backend), backend.batches()
             tracker.track_inputs(tuple(batches))
-            alone = skip_neighbor_communication() if backend.pipeline else nullcontext()
+            alone = skip_pipeline_stage_communication() if backend.pipeline else nullcontext()
             with tracker, exclude_shape_propagation_memory(), alone:
                 # The tracker's hooks need to know that the model starts again; in a pipeline not all of it does.
                 def start_next_micro_batch(model: nn.Module, _: object) -> None:
@@ -305,18 +305,18 @@ def _find_peak(peaks: dict[_Moment, _Held], stage: int) -> PeakMemory:
     moment = max(peaks, key=lambda one: peaks[one][TOTAL_KEY])
     kind, held = FSDPRefType, peaks[moment]
 
-    def of(*kinds: Any) -> int:
+    def sum_bytes_of_kinds(*kinds: Any) -> int:
         return sum(held.get(one, 0) for one in kinds)
 
     return PeakMemory(
         peak_bytes=held[TOTAL_KEY],
-        parameters_bytes=of(kind.SHARDED_PARAM),
-        optimizer_bytes=of(kind.OPT),
-        gradients_bytes=of(kind.SHARDED_GRAD, kind.UNSHARDED_GRAD),
-        gathered_bytes=of(kind.UNSHARDED_PARAM),
-        communication_bytes=of(kind.ALL_GATHER, kind.REDUCE_SCATTER),
-        loss_bytes=of(_Loss.LOSS),
-        activations_bytes=of(kind.ACT, kind.TEMP, kind.INP, kind.BUFFER),
+        parameters_bytes=sum_bytes_of_kinds(kind.SHARDED_PARAM),
+        optimizer_bytes=sum_bytes_of_kinds(kind.OPT),
+        gradients_bytes=sum_bytes_of_kinds(kind.SHARDED_GRAD, kind.UNSHARDED_GRAD),
+        gathered_bytes=sum_bytes_of_kinds(kind.UNSHARDED_PARAM),
+        communication_bytes=sum_bytes_of_kinds(kind.ALL_GATHER, kind.REDUCE_SCATTER),
+        loss_bytes=sum_bytes_of_kinds(_Loss.LOSS),
+        activations_bytes=sum_bytes_of_kinds(kind.ACT, kind.TEMP, kind.INP, kind.BUFFER),
         peak_in=str(moment),
         stage=stage,
     )

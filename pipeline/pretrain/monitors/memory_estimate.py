@@ -21,10 +21,10 @@ from pydantic import Field
 from pipeline.core.errors import InputError, OutOfMemory
 from pipeline.core.settings import Settings
 from pipeline.model.settings import Architecture
-from pipeline.plan import formulas
-from pipeline.plan.formulas import parameters_per_device
+from pipeline.plan import training_cost_formulas
 from pipeline.plan.settings import TrainingPlan
-from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES, list_backend_strategies
+from pipeline.plan.training_cost_formulas import parameters_per_device
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.parallel.process_layout import ProcessLayout, make_layout
 from pipeline.pretrain.settings import SegmentSettings, Training
@@ -40,7 +40,7 @@ NOTHING_FITS = "no strategy of {backend} fits, so use more or larger devices"
 
 def state_bytes(training: Training, architecture: Architecture, vocabulary_size: int, sizes: ProcessLayout) -> float:
     """Return the bytes of weights, gradients and optimizer state of one process."""
-    return formulas.model_state_bytes(
+    return training_cost_formulas.model_state_bytes(
         parameters_per_device(architecture, vocabulary_size, TrainingPlan.model_validate(training)),
         strategy=training.strategy,
         precision=training.precision,
@@ -55,7 +55,7 @@ def estimate_bytes(
     """Return the bytes of state, gathered weights and activations; selective recomputation counts as none."""
     changed = training.model_copy(update={"micro_batch_size": micro_batch_size})
     return sum(
-        formulas.device_bytes(
+        training_cost_formulas.device_bytes(
             architecture,
             vocabulary_size,
             TrainingPlan.model_validate(changed),
@@ -169,7 +169,7 @@ def trace_until_fit(requests: Sequence[TraceRequest], limit_bytes: float) -> lis
     strategy = STRATEGIES[training.strategy]
     if strategy.optimizer_on_disk or (request.device == "gpu" and strategy.offloads_optimizer):
         raise InputError(f"strategy {training.strategy} cannot be traced: its memory is known by formula only")
-    process_layout.check_layout(
+    process_layout.check_mesh_divides_model(
         training, request.architecture, request.vocabulary_size, request.processes, request.per_node
     )
     done = subprocess.run(

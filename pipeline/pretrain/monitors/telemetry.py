@@ -30,7 +30,7 @@ from pipeline.core import platform_files
 from pipeline.core.batch_schedule import StepRange
 from pipeline.core.machine import describe_machine
 from pipeline.energy.startup_counters import node_name
-from pipeline.model.execution_options import is_deterministic
+from pipeline.model.compilation_and_precision import is_deterministic
 from pipeline.model.size_and_cost import flops_per_token
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.monitors.metrics import UNKNOWN, Metrics
@@ -80,7 +80,7 @@ class Telemetry:
         """Return the figures of this process: utilization, used and peak memory, data stall, last probe."""
         sample = self._gauges.take_mean()
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
-        return [*busy, self._memory_bytes(), stall_seconds, self.probe.take_seconds()]
+        return [*busy, self._memory_bytes(), stall_seconds, self.probe.pop_last_probe_seconds()]
 
     def summarize(self, size: StepRange, seconds: float, table: NDArray[np.float64]) -> Metrics:
         """Summarize the figures of all processes, (processes, 5): mean and minimum use, maximum memory and stall."""
@@ -137,7 +137,7 @@ PEAKS = {
 }
 
 
-def find_peak(device_name: str) -> Peak | None:
+def find_peak_flops(device_name: str) -> Peak | None:
     """Return the peak of a device, or None for an unknown one or a part of one (MIG)."""
     fitting = [name for name in PEAKS if device_name.startswith(name)]
     return PEAKS[max(fitting, key=len)] if fitting and "MIG" not in device_name else None
@@ -145,7 +145,7 @@ def find_peak(device_name: str) -> Peak | None:
 
 def peak_flops_per_second(device_name: str, precision: str) -> float | None:
     """Return a device's peak in `bf16`, `fp8` or `fp32`, or None where it is unknown."""
-    found = find_peak(device_name)
+    found = find_peak_flops(device_name)
     figure = {"bf16": found.bf16, "fp8": found.fp8, "fp32": found.fp32}[precision] if found else None
     return figure * TERA if figure else None
 
@@ -246,7 +246,7 @@ class SpeedProbe:
         event.record()
         return event
 
-    def take_seconds(self) -> float:
+    def pop_last_probe_seconds(self) -> float:
         """Return the seconds of the last probe once; UNKNOWN without one, or while a GPU still runs it."""
         if not self._marks or (self._on_gpu and not self._marks[-1].query()):
             return UNKNOWN

@@ -36,7 +36,7 @@ __all__ = [
     "exclude_shape_propagation_memory",
     "fake_tensors",
     "join_fake_group",
-    "skip_neighbor_communication",
+    "skip_pipeline_stage_communication",
     "tree_leaves",  # the tensors in what an operator returns
 ]
 
@@ -69,7 +69,7 @@ def _skip_negotiation(
 
 
 @contextmanager
-def skip_neighbor_communication() -> Iterator[None]:
+def skip_pipeline_stage_communication() -> Iterator[None]:
     """Let a pipeline's stage run alone, without communication with neighbors."""
     with (
         patch.object(torch_schedules._PipelineSchedule, "_warmup_p2p", _skip_negotiation),
@@ -83,9 +83,9 @@ def exclude_shape_propagation_memory() -> Iterator[None]:
     """Do not count the full tensors on which DTensor computes result shapes, because no step holds them."""
     work_out = ShardingPropagator._propagate_tensor_meta_non_cached
 
-    def uncounted(self: ShardingPropagator, *given: Any) -> Any:
+    def propagate_shapes_without_counting(self: ShardingPropagator, *given: Any) -> Any:
         with _disable_current_modes():
             return work_out(self, *given)
 
-    with patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", uncounted):
+    with patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_shapes_without_counting):
         yield

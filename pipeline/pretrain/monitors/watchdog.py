@@ -18,7 +18,7 @@ SLOW_FACTOR = 4
 write of a checkpoint."""
 
 
-def list_hung_stacks(scratch: Path, token: str) -> list[Path]:
+def list_hung_stack_files(scratch: Path, token: str) -> list[Path]:
     """Return the stack files of hung processes of this start of a training."""
     found = []
     for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")):
@@ -110,7 +110,7 @@ def read_collective_counts(path: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
-def find_late_process(paths: dict[int, Path], processes: int) -> str | None:
+def find_process_behind_in_collectives(paths: dict[int, Path], processes: int) -> str | None:
     """Return which process a hang waited for, from the dumps; None where all started the same collectives.
 
     It is the process with the fewest collectives in a group, else one without a dump. A process without entries for a

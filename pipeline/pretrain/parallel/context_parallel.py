@@ -19,7 +19,7 @@ from pipeline.model.decoder import Block, Decoder
 from pipeline.model.torch_private import all_to_all_single_autograd
 
 
-def repeat_heads(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
+def repeat_heads_until_divisible(x_BTX: Tensor, head_dimension: int, parts: int) -> Tensor:
     """Repeat each head until `parts` divides the number of heads; copies of a head are adjacent."""
     heads = x_BTX.shape[-1] // head_dimension
     times = math.lcm(heads, parts) // heads
@@ -89,7 +89,9 @@ def apply(model: Decoder, context: ContextGroup) -> None:
         return context.to_heads(output)
 
     def gather_keys_and_values(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        return context.to_all_positions(repeat_heads(output, model.architecture.head_dimension, context.parts))
+        return context.to_all_positions(
+            repeat_heads_until_divisible(output, model.architecture.head_dimension, context.parts)
+        )
 
     def exchange_outputs(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (context.to_positions(inputs[0]), *inputs[1:])

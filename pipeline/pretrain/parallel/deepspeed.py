@@ -22,12 +22,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipeline.core.errors import InputError
+from pipeline.model.compilation_and_precision import set_execution_options
 from pipeline.model.decoder import Decoder
-from pipeline.model.execution_options import set_execution_options
 from pipeline.model.loss import token_cross_entropies
 from pipeline.model.networks import get_network
 from pipeline.model.size_and_cost import parameter_count
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_flat_shards
 from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name

@@ -16,18 +16,18 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
+from pipeline.model.compilation_and_precision import set_execution_options
 from pipeline.model.decoder import Decoder
-from pipeline.model.execution_options import set_execution_options
 from pipeline.model.networks import get_network
 from pipeline.model.size_and_cost import ulysses_degree
-from pipeline.plan.formulas import divide_layers
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
+from pipeline.plan.training_cost_formulas import divide_layers
 from pipeline.pretrain.checkpoints.checkpoint import MOMENTS, SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import TensorShard, list_local_shards
 from pipeline.pretrain.parallel import context_parallel, expert_parallel, process_groups, tensor_parallel
 from pipeline.pretrain.parallel.backend import AcceptStep, Batch, layer_name
 from pipeline.pretrain.parallel.optimizer import make_optimizer, set_learning_rate
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, PipelineStages, make_stages_class
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, PipelineStages, make_stages_class_for_model
 from pipeline.pretrain.parallel.process_layout import make_layout
 from pipeline.pretrain.settings import SegmentSettings
 
@@ -77,7 +77,7 @@ class FsdpBackend:
         rank, size, length = self.stages.get_local_rank(), self.layout.pipeline, self.training.sequence_length
         layers = divide_layers(settings.architecture, vocabulary_size, length, size * self.training.mesh.interleaving)
         is_first, is_last = rank == 0, rank == size - 1
-        return make_stages_class(model)(
+        return make_stages_class_for_model(model)(
             settings.architecture, vocabulary_size, layers[rank::size], is_first=is_first, is_last=is_last
         )
 

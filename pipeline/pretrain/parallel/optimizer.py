@@ -124,19 +124,20 @@ class Muon(torch.optim.AdamW):
         found = [sharers.find_holders(matrix) for matrix in matrices]
         boxes, holders = [boxes for boxes, _ in found], [holders for _, holders in found]
 
-        def provider(box: Box, owner: int) -> int:
+        def find_shard_sender(box: Box, owner: int) -> int:
             """Return who sends one of equal shards: the owner, or else the next process."""
             return min(holders[owner][box], key=lambda n: (n - owner) % number)
 
         own = [self._momentum_gradient(matrix) for matrix in matrices]
         empty = own[0].new_empty(0)
         to_owner = [
-            part.flatten() if provider(boxes[owner][rank], owner) == rank else empty for owner, part in enumerate(own)
+            part.flatten() if find_shard_sender(boxes[owner][rank], owner) == rank else empty
+            for owner, part in enumerate(own)
         ]
         to_owner += [empty] * (number - len(matrices))
         # What this process owns, if it does, from each.
         mine = boxes[rank] if rank < len(matrices) else []
-        sizes = [box.elements if provider(box, rank) == n else 0 for n, box in enumerate(mine)] or [0] * number
+        sizes = [box.elements if find_shard_sender(box, rank) == n else 0 for n, box in enumerate(mine)] or [0] * number
         shards = sharers.exchange(to_owner, sizes)
         back = [empty.to(self.precision)] * number
         if mine:

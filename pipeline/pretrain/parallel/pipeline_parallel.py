@@ -23,7 +23,7 @@ class _MissingPart(nn.Module):
 
 
 class PipelineStages(Decoder):
-    """The layers of a process's stages under their names in the full model; see `make_stages_class`."""
+    """The layers of a process's stages under their names in the full model; see `make_stages_class_for_model`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PipelineStages(Decoder):
         return result
 
 
-def make_stages_class(model: type[Decoder]) -> type[PipelineStages]:
+def make_stages_class_for_model(model: type[Decoder]) -> type[PipelineStages]:
     return type(f"{model.__name__}Stages", (PipelineStages, model), {})
 
 

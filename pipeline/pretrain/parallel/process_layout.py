@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import ulysses_degree
-from pipeline.plan.sharding_strategies import STRATEGIES, hybrid_group_size
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES, hybrid_group_size
 from pipeline.pretrain.settings import Training
 
 NO_NODE_DISK = (
@@ -77,7 +77,7 @@ def make_layout(training: Training, processes: int, per_node: int) -> ProcessLay
     return ProcessLayout(mesh.pipeline, sharing // shard, shard, mesh.context, mesh.tensor, mesh.expert)
 
 
-def check_layout(
+def check_mesh_divides_model(
     training: Training, architecture: Architecture, vocabulary_size: int, processes: int, per_node: int
 ) -> None:
     """Check that the mesh divides model and batch.

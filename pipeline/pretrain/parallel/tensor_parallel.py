@@ -38,13 +38,13 @@ class _VocabularyParallel(ParallelStyle):
         for name, parameter in module.named_parameters(recurse=False):
             module.register_parameter(name, nn.Parameter(distribute_tensor(parameter, device_mesh, [Shard(0)])))
 
-        def gathered(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        def replicate_input(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             return (inputs[0].redistribute(placements=[Replicate()]), *inputs[1:])
 
         def joined(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
             return output.redistribute(placements=[Replicate()]).to_local() if isinstance(output, DTensor) else output
 
-        module.register_forward_pre_hook(gathered)
+        module.register_forward_pre_hook(replicate_input)
         module.register_forward_hook(joined)
         return module
 

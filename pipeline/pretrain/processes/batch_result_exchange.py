@@ -30,7 +30,7 @@ class PendingResult(NamedTuple):
         return {"loss": loss, "gradient_norm": norm}, equal, self.table.wait_for_host_copy()
 
 
-def exchange_results(
+def all_gather_results(
     loss: Tensor,
     norm: float | Tensor,
     *,

@@ -60,7 +60,7 @@ def get_device_name(device: torch.device) -> str:
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else "CPU"
 
 
-def wait_for_device(device: torch.device) -> None:
+def synchronize_device(device: torch.device) -> None:
     """Wait until a device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -165,7 +165,7 @@ def _find_late_process(logs: Path, token: str, processes: int) -> str | None:
     """Return which process a hang waited for, from the dumped collectives; None where they show none."""
     found = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
     try:
-        return watchdog.find_late_process(found, processes)
+        return watchdog.find_process_behind_in_collectives(found, processes)
     except (OSError, ValueError, KeyError):  # processes were killed while they wrote
         return None
 
@@ -187,11 +187,11 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
     try:
         # srun ends all processes when one fails; torchrun would wait long for a hung one.
         while process.poll() is None and not (
-            arguments.launcher != "srun" and watchdog.list_hung_stacks(scratch, token)
+            arguments.launcher != "srun" and watchdog.list_hung_stack_files(scratch, token)
         ):
             time.sleep(POLL_SECONDS)
         deadline = time.monotonic() + watchdog.report_grace_seconds(arguments.settings.training.stability.hang_seconds)
-        while process.poll() is None and len(watchdog.list_hung_stacks(scratch, token)) < arguments.world_size:
+        while process.poll() is None and len(watchdog.list_hung_stack_files(scratch, token)) < arguments.world_size:
             if time.monotonic() > deadline:
                 break
             time.sleep(POLL_SECONDS)
@@ -199,7 +199,7 @@ def _run_processes(arguments: WorkerArguments, owner: Lease, launch: str | None)
         if process.poll() is None:
             process.kill()
         code = process.wait()
-    hung = watchdog.list_hung_stacks(scratch, token)
+    hung = watchdog.list_hung_stack_files(scratch, token)
     for path in (scratch / "logs").glob(f"stacks-{token}-*.txt"):
         if path not in hung:
             path.unlink()  # of a killed process

@@ -24,7 +24,7 @@ from pipeline.core import full_disk_errors
 from pipeline.core.batch_schedule import StepRange
 from pipeline.core.errors import DiskFull, InputError, OutOfMemory, Superseded
 from pipeline.core.output_lease import Lease
-from pipeline.model import execution_options, huggingface
+from pipeline.model import compilation_and_precision, huggingface
 from pipeline.pretrain.bad_batches import BadBatchDetector, Rewind
 from pipeline.pretrain.checkpoints import checkpoint
 from pipeline.pretrain.checkpoints.recovery import add_rewinds_to_skips, last_regular_step
@@ -48,7 +48,7 @@ from pipeline.pretrain.processes.supervisor import PROCESS_OUTCOME_FILE, WorkerA
 from pipeline.pretrain.validation import document_losses, summarize_losses
 from pipeline.tokens.data_order import format_batch_hash, partial_batch_hash
 from pipeline.tokens.memory_mapped_shards import copy_to_node
-from pipeline.tokens.sampler import Sampler, count_tokens_seen
+from pipeline.tokens.sampler import Sampler, count_total_tokens_seen
 from pipeline.tokens.token_reader import TokenReader
 from pipeline.tokens.validation_reader import ValidationSet
 
@@ -77,7 +77,7 @@ class Trainer:
         for number in SIGNALS:
             signal.signal(number, self._request_stop)
         torch.set_num_threads(self.training.threads)
-        execution_options.set_determinism(self.training.deterministic)
+        compilation_and_precision.set_determinism(self.training.deterministic)
         self.device = device_and_process_group.join_process_group(arguments.launcher, arguments.platform)
         if self.device.type == "cpu":
             device_and_process_group.keep_freed_memory()
@@ -145,7 +145,7 @@ class Trainer:
 
         def exchange_and_judge_norm(norm: float | torch.Tensor) -> torch.Tensor:
             if not results:  # a backend calls this several times, or never
-                pending = batch_result_exchange.exchange_results(
+                pending = batch_result_exchange.all_gather_results(
                     loss,
                     norm,
                     tokens=size.batch_size * self.training.sequence_length,
@@ -189,13 +189,13 @@ class Trainer:
             self.loader.discard_prefetched()  # the next batch is another one
         self.detector.record_good(**values)
         if pauses or result.stop:
-            device_and_process_group.wait_for_device(self.device)
+            device_and_process_group.synchronize_device(self.device)
         seconds = time.perf_counter() - started
         line = {
             "step": step,
             "data_step": number,
             "batch_hash": result.hash,
-            "tokens_seen": count_tokens_seen(self.sampler.batches, step, self.detector.skips),
+            "tokens_seen": count_total_tokens_seen(self.sampler.batches, step, self.detector.skips),
             **values,
             **norms,
             "learning_rate": learning_rate_at(training, step),
@@ -338,7 +338,7 @@ def main() -> int:
     watchdog = Watchdog(paths["scratch"], str(arguments.number), name, settings.training.stability.hang_seconds)
     memory = memory_estimate.explain_out_of_memory(settings, paths["index"], arguments.world_size)
     try:
-        with memory, execution_options.missing_kernel_as_input_error("training.deterministic"):
+        with memory, compilation_and_precision.missing_kernel_as_input_error("training.deterministic"):
             worker = Trainer(arguments, watchdog)
             outcome = worker.run()
     except InputError as error:  # the launcher ends the other processes

@@ -16,7 +16,7 @@ def main() -> int:
     if meters_additional_node():
         keep_startup_sample()
     from pipeline.core.lock_owner import die_with_parent
-    from pipeline.energy.node_meter import meter_additional_node
+    from pipeline.energy.meter_recorder import meter_additional_node
 
     die_with_parent()
     # Expandable segments avoid fragmentation of GPU memory when sizes differ between steps.

@@ -1,1 +1,1 @@
-"""The papers that European law asks for, in English and in Dutch: `write` fills the forms with what `answers` says."""
+"""The papers that European law asks for, in English and in Dutch: `write` fills the forms with `computed_answers`."""

@@ -11,9 +11,9 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
-from pipeline.energy.energy_accounting_reader import ENERGY_UNITS, EnergyFigure
+from pipeline.energy.run_energy_report_reader import ENERGY_UNITS, EnergyFigure
 from pipeline.energy.settings import JOULES_PER_KWH
-from pipeline.report.jobs_section import format_gpus, format_processor
+from pipeline.report.jobs_section import format_machine_gpus, format_processor
 from pipeline.report.run_reader import Artefact, Json, RunReader
 from pipeline.report.settings import Category
 from pipeline.report.translator import Translator
@@ -260,7 +260,9 @@ def _format_hardware(segments: list[Record]) -> tuple[str, ...]:
     layouts: dict[str, None] = {}
     for segment in segments:
         counts = segment.counts
-        node_parts = ([format_processor(node), format_gpus(node)] for node in (counts.get("nodes") or {}).values())
+        node_parts = (
+            [format_processor(node), format_machine_gpus(node)] for node in (counts.get("nodes") or {}).values()
+        )
         kinds = Counter(" / ".join(filter(None, parts)) for parts in node_parts)
         nodes = ", ".join(f"{number} × {kind}" for kind, number in sorted(kinds.items()))
         layout = f"{counts.get('world_size') or 1} × {counts.get('device') or '?'}"

@@ -71,7 +71,7 @@ class ComplianceDocument:
         """Return the points that only the provider can answer and did not."""
         return [point for point in self.points if point.answer.text is None]
 
-    def completeness(self, words: Translator) -> str:
+    def format_completeness(self, words: Translator) -> str:
         """Return how many points are answered, of this paper or of those that it is about."""
         number, missing = self.counted or (len(self.points), len(self.missing))
         if self.counted:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationInfo, field_validator
 from pipeline.core import markup
 from pipeline.core.settings import Settings
 from pipeline.core.yaml_files import load_yaml
-from pipeline.report.papers.answers import Answers, is_answer, is_table
+from pipeline.report.papers.computed_answers import Answers, is_answer_name, is_table_name
 from pipeline.report.papers.cyclonedx import build_cyclonedx_document
 from pipeline.report.papers.facts import collect_model_facts, collect_source_facts
 from pipeline.report.papers.paper import ASSESSMENT, LANGUAGES, ComplianceDocument, Point, Section, build_assessment
@@ -35,7 +35,7 @@ class SectionForm(Settings):
     @field_validator("points", "tables")
     @classmethod
     def _are_known(cls, named: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        is_known = is_answer if info.field_name == "points" else is_table
+        is_known = is_answer_name if info.field_name == "points" else is_table_name
         for title, name in named.items():
             if not is_known(name):
                 raise ValueError(f"{title}: {name} is no known answer")

@@ -55,7 +55,7 @@ def write_allocation(path: Path, tasks: list[AllocationTask]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def batch_script(path: Path, sha256: str, avoided: Sequence[int] = ()) -> str:
+def format_batch_script(path: Path, sha256: str, avoided: Sequence[int] = ()) -> str:
     """Return the batch script, which names the file of the allocation, its hash, and exit codes not to have."""
     words = [sys.executable, "-m", __name__, str(path), sha256, *map(str, avoided)]
     return f"#!/bin/sh\nexec {shlex.join(words)}\n"
@@ -138,7 +138,7 @@ class AllocationRun:
             thread.join()
         failed = [code for _, code in sorted(self.codes.items()) if code]
         if os.EX_TEMPFAIL in failed and requeue_job():
-            wait_for_requeue()
+            sleep_until_slurm_ends_job()
         if len(self.codes) < len(self.tasks):  # an error of this program: its traceback is in the log
             return 1
         return failed[0] if failed else 0
@@ -171,7 +171,7 @@ def requeue_job() -> bool:
     return False
 
 
-def wait_for_requeue() -> NoReturn:
+def sleep_until_slurm_ends_job() -> NoReturn:
     """Wait until Slurm ends this requeued job; an exit would count as a failure."""
     while True:
         time.sleep(60)

@@ -45,7 +45,7 @@ class ResourceRequest:
     options: tuple[str, ...] = ()
 
 
-def count_allocation_units(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
+def count_smallest_allocations(cpus: int, memory_megabytes: int, of_cpus: int, of_memory_megabytes: int | None) -> int:
     """Return the number of smallest allocations that hold these cores and this memory."""
     by_memory = -(-memory_megabytes // of_memory_megabytes) if of_memory_megabytes else 0
     return max(-(-cpus // of_cpus), by_memory, 1)
@@ -78,7 +78,7 @@ def pack_jobs(requests: Sequence[ResourceRequest]) -> list[list[int]]:
                 group.append(number)
                 break
         else:
-            count = count_allocation_units(request.cpus, request.memory_megabytes, size, memory)
+            count = count_smallest_allocations(request.cpus, request.memory_megabytes, size, memory)
             groups.append([number])
             candidates.append((groups[-1], count * size, memory and count * memory))
     return sorted(sorted(group) for group in groups)
@@ -123,7 +123,7 @@ def prepare_job(job: Any, prefix: str, logs: Path, *, modules: bool) -> Prepared
     starts_its_own = bool(resources.get("mpi"))  # a training over several processes calls srun by itself
     threads = job.threads if starts_its_own else min(job.threads, resources["cpus_per_task"])
     task = AllocationTask(
-        what=job_name(job.rule.name, wildcards),
+        what=job_comment(job.rule.name, wildcards),
         command=snakemake_private.shell_command(job, prefix, modules=modules),
         srun=[] if starts_its_own else ["srun", *ONE_TASK, f"--cpus-per-task={resources['cpus_per_task']}"],
         environment={
@@ -142,7 +142,7 @@ def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
     cpus, megabytes = (sum(getattr(one.request, key) for one in group) for key in ("cpus", "memory_megabytes"))
     size, of_megabytes = first.request.allocation_cpus, first.request.allocation_memory_megabytes
     if size and not first.request.alone:
-        count = count_allocation_units(cpus, megabytes, size, of_megabytes)
+        count = count_smallest_allocations(cpus, megabytes, size, of_megabytes)
         cpus, megabytes = count * size, max(megabytes, count * (of_megabytes or 0))
     elif share := first.resources.get("cpu_mem_mb"):  # jobs name no memory: as many cores as bring it
         tasks_of_node = max((first.resources.get("tasks") or 1) // (first.resources.get("nodes") or 1), 1)
@@ -151,7 +151,7 @@ def allocation_resources(group: list[PreparedJob]) -> dict[str, Any]:
     return {**first.resources, "cpus_per_task": cpus, "mem_mb": megabytes, "runtime": minutes}
 
 
-def allocation_tasks(group: list[PreparedJob]) -> list[AllocationTask]:
+def split_allocation_into_tasks(group: list[PreparedJob]) -> list[AllocationTask]:
     """Return the tasks of an allocation, each with its share of it."""
     first = group[0]
     if len(group) == 1 and first.task.srun and first.resources.get("cpu_mem_mb"):
@@ -169,7 +169,7 @@ class RequestGrowth:
     time: float = 1.0
 
 
-def job_name(rule: str, wildcards: Iterable[str]) -> str:
+def job_comment(rule: str, wildcards: Iterable[str]) -> str:
     """Return the name of a job in Slurm's comments: its rule and its wildcards, in their order."""
     values = "_".join(wildcards).replace("/", "_")
     return f"rule_{rule}_wildcards_{values}" if values else f"rule_{rule}"
@@ -188,5 +188,5 @@ def compute_request_growth(rule: str, wildcards: Iterable[str], attempt: int) ->
     """
     if attempt == 1:
         return RequestGrowth()
-    causes = _causes.get(job_name(rule, wildcards), Counter())
+    causes = _causes.get(job_comment(rule, wildcards), Counter())
     return RequestGrowth(memory=GROWTH_FACTOR ** causes["memory"], time=GROWTH_FACTOR ** causes["time"])

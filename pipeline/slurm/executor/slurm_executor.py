@@ -32,9 +32,9 @@ from pipeline.slurm.executor.host_interface import CAUSES, ENDED_STATES, Cause, 
 from pipeline.slurm.executor.job_requests import (
     PreparedJob,
     allocation_resources,
-    allocation_tasks,
     pack_jobs,
     prepare_job,
+    split_allocation_into_tasks,
 )
 from pipeline.slurm.executor.slurm_commands import SubmissionAnswer, WaitMonitor
 from pipeline.slurm.executor.slurm_environment import list_ignored_options
@@ -156,10 +156,10 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
         """Submit an allocation, and repeat while Slurm is full or does not answer."""
         self._count += 1
         path = (self.folder / f"{self._count}.json").absolute()
-        sha256 = allocation_runner.write_allocation(path, allocation_tasks(group))
+        sha256 = allocation_runner.write_allocation(path, split_allocation_into_tasks(group))
         if self._requeued_codes is None and (configuration := slurm_commands.query_configuration()):
             self._requeued_codes = slurm_commands.parse_requeued_codes(configuration)
-        script = allocation_runner.batch_script(path, sha256, self._requeued_codes or ())
+        script = allocation_runner.format_batch_script(path, sha256, self._requeued_codes or ())
         first, what = group[0], self._describe(group)
         first.log.parent.mkdir(parents=True, exist_ok=True)
         words = [

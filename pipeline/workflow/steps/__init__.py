@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.workflow.run_file_paths import Wildcards
+from pipeline.workflow.expected_run_files import Wildcards
 from pipeline.workflow.steps import (
     corpus_decontamination_and_publication,
     corpus_preparation,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.config.item_files import list_count_only_item_files, list_decontamination_item_files
+from pipeline.config.evaluation_item_paths import list_count_only_item_files, list_decontamination_item_files
 from pipeline.core.settings import Settings
 from pipeline.corpus.decontamination.settings import (
     ContaminationThresholds,
@@ -29,8 +29,8 @@ from pipeline.corpus.settings import (
 from pipeline.evaluate.task_file_reader import ItemFile
 from pipeline.report.settings import ProviderStatements
 from pipeline.sources.settings import Genre
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
-from pipeline.workflow.shared_step_settings import select_values_for_settings
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import select_matching_fields
 from pipeline.workflow.steps.corpus_preparation import CORPUS, CORPUS_BATCH, classifiers_of, wait_for_matching_batch
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
@@ -41,7 +41,7 @@ from pipeline.workflow.steps.declaration import (
     ReportEntry,
     ResourceNeeds,
     Step,
-    all_unit_files,
+    untracked_corpus_input,
     untracked_input,
     wait_for_all_batches,
     wait_for_input,
@@ -57,7 +57,7 @@ def ngrams_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].decontamination
     return NgramsSettings(
         items=_list_task_items_files(list_decontamination_item_files(config, i["corpus"])),
-        **select_values_for_settings(NgramsSettings, section),
+        **select_matching_fields(NgramsSettings, section),
     )
 
 
@@ -70,7 +70,7 @@ def _list_task_items_files(files: list[ItemFile]) -> list[TaskItemsFile]:
 
 def _decision_settings(settings: type[Settings], config: Config, corpus: str) -> dict[str, Any]:
     """Return how it is decided what is an item; the sources that cannot hold any are those of this corpus, sorted."""
-    keys = select_values_for_settings(settings, config.corpus[corpus].decontamination)
+    keys = select_matching_fields(settings, config.corpus[corpus].decontamination)
     own = set(config.corpus_sources(corpus)) & set(keys["cannot_hold_items"])
     return {**keys, "cannot_hold_items": sorted(own)}
 
@@ -114,7 +114,7 @@ DEDUPLICATED_BATCH = (
 
 def statistics_settings(config: Config, i: Wildcards) -> Settings:
     described = [
-        {"name": name, **select_values_for_settings(DescribedSource, config.source(name))}
+        {"name": name, **select_matching_fields(DescribedSource, config.source(name))}
         for name in config.corpus_sources(i["corpus"])
     ]
     section = config.corpus[i["corpus"]]
@@ -146,7 +146,7 @@ def publish_settings(config: Config, i: Wildcards) -> Settings:
         filters=_filter_thresholds(section, {config.genre(source.name) for source in sources}),
         sources=[
             PublishedSource(
-                **select_values_for_settings(PublishedSource, source),
+                **select_matching_fields(PublishedSource, source),
                 sampled_genre=estimated[source.name].genre if source.name in estimated else None,
             )
             for source in sources
@@ -177,7 +177,7 @@ def quality_evaluation_files(run: RunFiles, w: Wildcards) -> list[str]:
 
 
 REMOVING = ("filter", "deduplicate", "decontaminate")
-ALL_REMOVED = all_unit_files("removed", *(layout.REMOVED.fill(step=step) for step in REMOVING))
+ALL_REMOVED = untracked_corpus_input("removed", *(layout.REMOVED.fill(step=step) for step in REMOVING))
 
 STEPS = (
     Step(
@@ -210,7 +210,7 @@ STEPS = (
             SOURCES_READ,
             Input("ngrams", layout.ITEM_NGRAMS),
             wait_for_all_batches("batches", "corpus.matches"),
-            all_unit_files("matches", layout.MATCHES),
+            untracked_corpus_input("matches", layout.MATCHES),
         ),
         outputs=(
             Output("hits", layout.CONTAMINATED_FOLDER, is_folder=True),
@@ -244,7 +244,7 @@ STEPS = (
                 "files", lambda run, w: [str(file.path) for file in list_count_only_item_files(run.config, w["corpus"])]
             ),
             wait_for_all_batches("batches", "corpus.decontaminate"),
-            all_unit_files("final", layout.FINAL_DOCUMENTS),
+            untracked_corpus_input("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("contamination", layout.LATER_SUITES),),
         need=ResourceNeeds("corpus", 60),
@@ -259,12 +259,12 @@ STEPS = (
             wait_for_all_batches("filtered_batches", "corpus.filter"),
             wait_for_all_batches("deduplicated_batches", "corpus.deduplicate"),
             wait_for_all_batches("final_batches", "corpus.decontaminate"),
-            all_unit_files("filtered", layout.FILTERED),
-            all_unit_files("deduplicated", layout.DEDUPLICATED),
+            untracked_corpus_input("filtered", layout.FILTERED),
+            untracked_corpus_input("deduplicated", layout.DEDUPLICATED),
             ALL_REMOVED,
             Input("contamination", layout.CONTAMINATION),
             Input("quality", quality_evaluation_files),
-            all_unit_files("final", layout.FINAL_DOCUMENTS),
+            untracked_corpus_input("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("statistics", layout.STATISTICS),),
         need=ResourceNeeds("corpus", memory_megabytes=4000),
@@ -278,7 +278,7 @@ STEPS = (
             SOURCES_READ,
             Input("statistics", layout.STATISTICS),
             ALL_REMOVED,
-            all_unit_files("final", layout.FINAL_DOCUMENTS),
+            untracked_corpus_input("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(
             Output("card", layout.CORPUS.child("README.md")),

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.config.named_files import URL_LIST_NAMES
+from pipeline.config.referenced_files import URL_LIST_NAMES
 from pipeline.core.settings import Settings
 from pipeline.corpus.classifier.settings import ClassifySettings, ModelFile, SeedFile
 from pipeline.corpus.settings import (
@@ -23,13 +23,13 @@ from pipeline.corpus.settings import (
 )
 from pipeline.sources.settings import Source
 from pipeline.sources.spdx_license_parser import is_allowed, licenses_in
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 from pipeline.workflow.shared_step_settings import (
     add_names_model_hash,
     file_sha256,
     hash_harmful_files,
     minhash_signature_settings,
-    select_values_for_settings,
+    select_matching_fields,
 )
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
@@ -39,8 +39,8 @@ from pipeline.workflow.steps.declaration import (
     Output,
     ResourceNeeds,
     Step,
-    all_unit_files,
     batch_instances,
+    untracked_corpus_input,
     untracked_input,
     wait_for_all_batches,
     wait_for_input,
@@ -84,10 +84,10 @@ CORPUS_SHARE = JobInstances(
 
 def filter_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    keys = select_values_for_settings(FilterSettings, source, section)
+    keys = select_matching_fields(FilterSettings, source, section)
     blocked, allowed = (
         [UrlListFile(name=_url_list_name(file), sha256=file_sha256(file)) for file in files]
-        for files in config.url_list_files(i["corpus"], source.name)
+        for files in config.block_and_allow_list_files(i["corpus"], source.name)
     )
     keys |= {
         "languages": config.rules_for(i["corpus"], source.name),
@@ -137,7 +137,7 @@ def quality_training_settings(config: Config, i: Wildcards) -> Settings:
                 sha256=file_sha256(file := next(files)),
                 name=file.name,
                 label=label,
-                **select_values_for_settings(SeedFile, seed_set),
+                **select_matching_fields(SeedFile, seed_set),
             )
             for label, sets in (("good", seeds.good), ("bad", seeds.bad))
             for seed_set in sets
@@ -156,7 +156,7 @@ def classify_settings(config: Config, i: Wildcards) -> ClassifySettings:
             ModelFile(name=model.name, sha256=section.sha256),
             *(ModelFile(name=file.name, sha256=file_sha256(file)) for file in others),
         ],
-        **select_values_for_settings(ClassifySettings, section) | windows,
+        **select_matching_fields(ClassifySettings, section) | windows,
     )
 
 
@@ -171,14 +171,14 @@ def classifiers_of(config: Config, corpus: str) -> dict[str, ClassifySettings]:
 def equal_keys_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
     return EqualKeysSettings(
-        share=int(i["share"]), shares=section.jobs, **select_values_for_settings(EqualKeysSettings, section)
+        share=int(i["share"]), shares=section.jobs, **select_matching_fields(EqualKeysSettings, section)
     )
 
 
 def find_duplicates_settings(config: Config, i: Wildcards) -> Settings:
     section = config.corpus[i["corpus"]].deduplication
     return FindDuplicatesSettings(
-        deduplication=DuplicateSelection(**select_values_for_settings(DuplicateSelection, section))
+        deduplication=DuplicateSelection(**select_matching_fields(DuplicateSelection, section))
     )
 
 
@@ -194,9 +194,9 @@ def language_id_model_file(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.config.resolve_data_path("the language model", model.path)] if model is not None else []
 
 
-def url_list_files(run: RunFiles, w: Wildcards) -> list[str]:
+def block_and_allow_list_files(run: RunFiles, w: Wildcards) -> list[str]:
     """Return the files of the block lists, then of the allow lists, each once."""
-    return [str(file) for files in run.config.url_list_files(w["corpus"], w["source"]) for file in files]
+    return [str(file) for files in run.config.block_and_allow_list_files(w["corpus"], w["source"]) for file in files]
 
 
 def equal_keys_files(run: RunFiles, w: Wildcards) -> list[str]:
@@ -205,7 +205,7 @@ def equal_keys_files(run: RunFiles, w: Wildcards) -> list[str]:
     return [run.file(layout.EQUAL_KEYS, corpus=w["corpus"], share=share) for share in range(jobs) if jobs > 1]
 
 
-def perplexity_model(run: RunFiles, w: Wildcards) -> str:
+def perplexity_model_folder(run: RunFiles, w: Wildcards) -> str:
     """Return the model by which a corpus is read, as it was exported."""
     return run.file(layout.FINAL_MODEL, model=run.config.perplexity_settings(w["corpus"]).model)
 
@@ -225,7 +225,7 @@ SIGNED_CORPUS = (
     SOURCES_READ,
     wait_for_all_batches("batches", "corpus.signatures"),
     RESERVED_BATCHES,
-    all_unit_files("signatures", layout.SIGNATURES),
+    untracked_corpus_input("signatures", layout.SIGNATURES),
 )
 
 STEPS = (
@@ -240,7 +240,7 @@ STEPS = (
             Input(
                 "harmful", lambda run, w: [*map(str, run.config.harmful_content_files(w["corpus"]))], is_ancient=True
             ),
-            Input("url_lists", url_list_files, is_ancient=True),
+            Input("url_lists", block_and_allow_list_files, is_ancient=True),
         ),
         outputs=(Output("documents", layout.FILTERED), Output("removed", layout.REMOVED.fill(step="filter"))),
         need=UNIT_NEEDS,
@@ -293,7 +293,7 @@ STEPS = (
         inputs=(
             *FILTERED_BATCH,
             wait_for_input("index", perplexity_model_token_index, is_ancient=True),
-            Input("final", perplexity_model),
+            Input("final", perplexity_model_folder),
         ),
         outputs=(Output("perplexity", layout.PERPLEXITY),),
         need=ResourceNeeds("batch", 240, 1_000_000, 3000, 4.0),
@@ -324,7 +324,7 @@ STEPS = (
         find_duplicates_settings,
         inputs=(
             *SIGNED_CORPUS,
-            all_unit_files("documents", layout.FILTERED),
+            untracked_corpus_input("documents", layout.FILTERED),
             RESERVED_UNITS,
             Input("pairs", equal_keys_files, is_short=True),
         ),

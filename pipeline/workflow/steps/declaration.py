@@ -10,7 +10,7 @@ from pipeline.config.configuration import Config
 from pipeline.core.job_records import Versions
 from pipeline.core.settings import Settings
 from pipeline.layout import SOURCES_COMPLETE, PathTemplate
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 
 InstanceLister = Callable[[Config], list[tuple[str, ...]]]
 BytesOf = Literal["nothing", "batch", "file", "source", "corpus", "tokenizer", "tokens", "shard", "everything"]
@@ -103,7 +103,9 @@ def untracked_input(name: str, files: PathTemplate | JobFiles, words: str | None
     return Input(name, files, is_tracked=False, words=words)
 
 
-def files_per_value(place: PathTemplate, wildcard: str, values: Callable[[Config], Iterable[object]]) -> JobFiles:
+def make_files_per_value_function(
+    place: PathTemplate, wildcard: str, values: Callable[[Config], Iterable[object]]
+) -> JobFiles:
     """Return the function that names a file of the run for each value of a wildcard."""
     return lambda run, w: [run.file(place, **{wildcard: value}) for value in values(run.config)]
 
@@ -113,7 +115,7 @@ def wait_for_all_batches(name: str, step: str) -> Input:
     return wait_for_input(name, lambda run, w: run.corpus_batch_record_paths(step, w["corpus"]))
 
 
-def all_unit_files(name: str, *places: PathTemplate) -> Input:
+def untracked_corpus_input(name: str, *places: PathTemplate) -> Input:
     """Return the untracked input with the files of all units of the job's corpus, in some folders."""
     return untracked_input(
         name, lambda run, w: [file for place in places for file in run.corpus_files(place, w["corpus"])]

@@ -17,7 +17,7 @@ from pipeline.evaluate.settings import (
     SuiteSettings,
     SuitesSettings,
 )
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 from pipeline.workflow.shared_step_settings import hash_harmful_files
 from pipeline.workflow.steps.declaration import SOURCES_READ, Input, JobInstances, Output, ResourceNeeds, Step
 from pipeline.workflow.steps.pretrain import TOKENIZER_OF_MODEL

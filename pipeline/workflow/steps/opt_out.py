@@ -10,11 +10,11 @@ from pipeline.core.settings import Settings
 from pipeline.opt_out.other_runs_fingerprint import hash_other_runs
 from pipeline.opt_out.settings import ForgottenSettings, RemainsSettings, ReservedSettings, collect_line_rules
 from pipeline.sources.settings import EntriesSettings
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 from pipeline.workflow.shared_step_settings import (
     add_names_model_hash,
     minhash_signature_settings,
-    select_values_for_settings,
+    select_matching_fields,
 )
 from pipeline.workflow.steps.declaration import (
     UNIT_NEEDS,
@@ -23,9 +23,9 @@ from pipeline.workflow.steps.declaration import (
     Output,
     ResourceNeeds,
     Step,
-    all_unit_files,
     batch_instances,
-    files_per_value,
+    make_files_per_value_function,
+    untracked_corpus_input,
     untracked_input,
     wait_for_all_batches,
     wait_for_input,
@@ -46,7 +46,7 @@ RESERVING_RUN = JobInstances((), lambda c: [()] if c.sources_with_opt_out_list()
 
 def reserved_signatures_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.corpus[i["corpus"]]
-    keys = select_values_for_settings(ReservedSettings, source, section) | {
+    keys = select_matching_fields(ReservedSettings, source, section) | {
         "personal_data": add_names_model_hash(section.personal_data)
     }
     return ReservedSettings(
@@ -70,7 +70,7 @@ def remains_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def _all_reserved_files(run: RunFiles, w: Wildcards) -> list[str]:
-    return [name for corpus in run.config.corpus for name in run.opt_out_unit_files(layout.RESERVED, corpus)]
+    return [name for corpus in run.config.corpus for name in run.opt_out_source_unit_files(layout.RESERVED, corpus)]
 
 
 def _all_removed_files(run: RunFiles, w: Wildcards) -> list[str]:
@@ -87,10 +87,12 @@ RESERVED_BATCHES = wait_for_input(
     "reserved_batches",
     lambda run, w: run.batch_record_paths("opt_out.reserved", run.config.sources_with_opt_out_list(), w["corpus"]),
 )
-RESERVED_UNITS = untracked_input("reserved", lambda run, w: run.opt_out_unit_files(layout.RESERVED, w["corpus"]))
+RESERVED_UNITS = untracked_input("reserved", lambda run, w: run.opt_out_source_unit_files(layout.RESERVED, w["corpus"]))
 # What reads a manifest waits for the Snakemake checkpoint too: before it, nobody knows which units run again.
 MANIFESTS_READ = wait_for_input("sources", layout.SOURCES_COMPLETE)
-MANIFESTS = Input("manifests", files_per_value(layout.MANIFEST, "source", lambda c: c.sources_with_opt_out_list()))
+MANIFESTS = Input(
+    "manifests", make_files_per_value_function(layout.MANIFEST, "source", lambda c: c.sources_with_opt_out_list())
+)
 # The units' own files are known to that checkpoint, and thousands of them slow Snakemake down.
 READS_UNITS = (
     wait_for_input("sources", "sources_complete", is_ancient=True),
@@ -104,7 +106,7 @@ STEPS = (
         RESERVING_BATCH,
         "Find what an opt-out list can name in {wildcards.source}, batch {wildcards.batch}",
         lambda config, i: EntriesSettings(
-            source=i["source"], **select_values_for_settings(EntriesSettings, config.source(i["source"]))
+            source=i["source"], **select_matching_fields(EntriesSettings, config.source(i["source"]))
         ),
         inputs=RAW_UNITS,
         outputs=(Output("entries", layout.OPT_OUT_ENTRIES),),
@@ -142,9 +144,11 @@ STEPS = (
             wait_for_all_batches("deduplicated_batches", "corpus.deduplicate"),
             wait_for_all_batches("final_batches", "corpus.decontaminate"),
             RESERVED_UNITS,
-            all_unit_files("removed", layout.REMOVED.fill(step="filter"), layout.REMOVED.fill(step="deduplicate")),
-            all_unit_files("signatures", layout.SIGNATURES),
-            all_unit_files("final", layout.FINAL_DOCUMENTS),
+            untracked_corpus_input(
+                "removed", layout.REMOVED.fill(step="filter"), layout.REMOVED.fill(step="deduplicate")
+            ),
+            untracked_corpus_input("signatures", layout.SIGNATURES),
+            untracked_corpus_input("final", layout.FINAL_DOCUMENTS),
         ),
         outputs=(Output("forgotten", layout.FORGOTTEN),),
         need=ResourceNeeds("corpus", 60, memory_megabytes=4000, memory_bytes_per_byte=0.2),
@@ -158,7 +162,7 @@ STEPS = (
         remains_settings,
         inputs=(
             MANIFESTS_READ,
-            wait_for_input("records", lambda run, w: run.record_paths()),
+            wait_for_input("records", lambda run, w: run.non_batch_record_paths()),
             MANIFESTS,
             untracked_input("reserved", _all_reserved_files),
             untracked_input("removed", _all_removed_files),

@@ -10,7 +10,7 @@ from pipeline.core.job_records import Versions
 from pipeline.core.settings import Settings, flatten_settings
 from pipeline.model.size_and_cost import parameter_count
 from pipeline.pretrain.settings import AdoptSettings, ExportSettings
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards, short_hash
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards, hash_json_value
 from pipeline.workflow.steps.declaration import (
     SOURCES_READ,
     Input,
@@ -52,7 +52,7 @@ def export_settings(config: Config, i: Wildcards) -> Settings:
 
 def segment_scratch_folder(run: RunFiles, w: Wildcards) -> str:
     """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
-    code = run.job_versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
+    code = run.job_settings_and_versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
     return run.file(layout.SEGMENT_SCRATCH, model=w["model"], step=w["step"], code_version=code)
 
 
@@ -64,7 +64,7 @@ def recovery_folder(run: RunFiles, w: Wildcards) -> str:
     scratch = run.config.platform.scratch
     if scratch is None:
         return ""
-    name = f"{run.config.run.name}-{short_hash(str(Path(run.run).resolve()))[:8]}"
+    name = f"{run.config.run.name}-{hash_json_value(str(Path(run.run).resolve()))[:8]}"
     within = segment_scratch_folder(run, w).removeprefix(f"{run.file(layout.SCRATCH)}/")
     filled = scratch.replace("{account}", run.config.slurm.account or "{account}")
     return f"{filled}/polder/{name}/{within}"
@@ -128,7 +128,7 @@ STEPS = (
         outputs=(Output("milestone", layout.MILESTONE.fill(step=0), is_folder=True),),
         need=ResourceNeeds(minutes=60, memory_megabytes=8000),
         parameters={"tokens": _imported_tokens_hash},
-        kept_versions=lambda run, w: run.finished.kept_import_versions(w["model"]),
+        kept_versions=lambda run, w: run.finished.kept_import_settings_and_versions(w["model"]),
     ),
     Step(
         "pretrain.segment",
@@ -151,7 +151,7 @@ STEPS = (
         scratch=segment_scratch_folder,
         parameters={"tokens": _segment_tokens_hash},
         kept_versions=_kept_segment_versions,
-        operation=lambda run, w: run.finished.earlier_tokens_hash(w["model"], int(w["step"])),
+        operation=lambda run, w: run.finished.previous_segment_tokens_hash(w["model"], int(w["step"])),
         options=("operation", "launch", "platform", "staging", "recovery"),
         resources={"recovery": recovery_folder},
         is_supervised=True,

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from pipeline import layout
 from pipeline.config.configuration import Config
-from pipeline.config.item_files import list_count_only_item_files
+from pipeline.config.evaluation_item_paths import list_count_only_item_files
 from pipeline.core.settings import Pretrained, Settings
 from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.plan.settings import EstimateSettings
 from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.provenance.settings import CrateSettings
 from pipeline.report.settings import PageSettings
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
-from pipeline.workflow.shared_step_settings import pretrained_models, select_values_for_settings
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import pretrained_models, select_matching_fields
 from pipeline.workflow.steps.declaration import (
     RUN,
     Input,
@@ -25,7 +25,7 @@ from pipeline.workflow.steps.declaration import (
     ReportEntry,
     ResourceNeeds,
     Step,
-    files_per_value,
+    make_files_per_value_function,
     untracked_input,
     wait_for_input,
 )
@@ -59,7 +59,7 @@ def page_settings(config: Config, i: Wildcards) -> Settings:
     return PageSettings(
         run=config.run.name,
         seed=config.run.seed,
-        configuration=json.dumps(config.dump_configuration(), sort_keys=True, indent=1),
+        configuration=json.dumps(config.dump_explicit_settings(), sort_keys=True, indent=1),
         platform=config.platform.name,
         language=config.report.language,
         provider=config.run.provider,
@@ -68,11 +68,11 @@ def page_settings(config: Config, i: Wildcards) -> Settings:
         disclosure=config.disclosure,
         corpora={name: config.tokens[model.tokens].corpus for name, model in config.models.items()},
         pretrained=pretrained_models(config),
-        experiments=config.experiment_pages(),
+        experiments=config.experiment_page_settings(),
         license_evidence_sha256=config.license_evidence_hashes(),
         power={part.name: part.power for part in config.platform.partitions.values() if part.power},
         **{
-            **select_values_for_settings(PageSettings, config.emission_settings, config.platform),
+            **select_matching_fields(PageSettings, config.emission_settings, config.platform),
             **config.emission_settings.yearly_intensity,
         },
     )
@@ -112,18 +112,18 @@ def _evaluation_files(place: layout.PathTemplate) -> Callable[[RunFiles, Wildcar
 
 # What `RunReader` reads of a run besides its records.
 ARTEFACTS = (
-    files_per_value(layout.STATISTICS, "corpus", lambda c: c.corpus),
-    files_per_value(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer),
-    files_per_value(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens),
-    files_per_value(layout.METRICS, "model", lambda c: c.models),
-    files_per_value(layout.DOCUMENT_LOSSES, "model", lambda c: c.cell_model_names()),
+    make_files_per_value_function(layout.STATISTICS, "corpus", lambda c: c.corpus),
+    make_files_per_value_function(layout.FERTILITY, "tokenizer", lambda c: c.tokenizer),
+    make_files_per_value_function(layout.TOKEN_INDEX, "tokens", lambda c: c.tokens),
+    make_files_per_value_function(layout.METRICS, "model", lambda c: c.models),
+    make_files_per_value_function(layout.DOCUMENT_LOSSES, "model", lambda c: c.cell_model_names()),
     _evaluation_files(layout.RESULTS),
     _evaluation_files(layout.ANSWERS),
-    files_per_value(layout.SAMPLES, "model", lambda c: c.sampled_models()),
+    make_files_per_value_function(layout.SAMPLES, "model", lambda c: c.sampled_models()),
     lambda run, w: [run.file(layout.DIFFERENCES)] * bool(run.config.evaluated_milestones()),
     lambda run, w: [run.file(layout.PLAN)],
-    files_per_value(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources]),
-    files_per_value(layout.DATASET, "corpus", lambda c: c.corpus),
+    make_files_per_value_function(layout.MANIFEST, "source", lambda c: [source.name for source in c.sources]),
+    make_files_per_value_function(layout.DATASET, "corpus", lambda c: c.corpus),
     _later_suite_files,
     _exclusion_proof_files,
     opt_out_remains_files,
@@ -136,7 +136,7 @@ def _report_document(label: str, *patterns: str) -> ReportEntry:
 
 def all_records(run: RunFiles, w: Wildcards) -> list[str]:
     """Return all records before the report, and the lists of those of units."""
-    return [*run.unit_record_lists(), *run.record_paths()]
+    return [*run.unit_record_list_paths(), *run.non_batch_record_paths()]
 
 
 RECORDS_READ = wait_for_input("of_jobs", all_records)

@@ -14,8 +14,8 @@ from pipeline.sources.settings import (
     SplitSettings,
 )
 from pipeline.sources.source_units import listing_sha256
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
-from pipeline.workflow.shared_step_settings import select_values_for_settings
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import select_matching_fields
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
     Input,
@@ -52,13 +52,13 @@ def split_settings(config: Config, i: Wildcards) -> Settings:
         file_name=name,
         parts=parts,
         quarantine=source.damaged_share > 0,
-        **select_values_for_settings(SplitSettings, source),
+        **select_matching_fields(SplitSettings, source),
     )
 
 
 def dataset_settings(config: Config, i: Wildcards) -> Settings:
     source = config.source(i["source"])
-    return DatasetSettings(source=source.name, **select_values_for_settings(DatasetSettings, source))
+    return DatasetSettings(source=source.name, **select_matching_fields(DatasetSettings, source))
 
 
 def listing_settings(config: Config, i: Wildcards) -> Settings:

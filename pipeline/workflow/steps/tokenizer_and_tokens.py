@@ -7,8 +7,8 @@ from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
 from pipeline.tokenizer.settings import FertilitySettings, TrainSettings
 from pipeline.tokens.settings import IndexSettings, ShardSettings, Tokens, TokenUse
-from pipeline.workflow.run_file_paths import RunFiles, Wildcards
-from pipeline.workflow.shared_step_settings import select_values_for_settings
+from pipeline.workflow.expected_run_files import RunFiles, Wildcards
+from pipeline.workflow.shared_step_settings import select_matching_fields
 from pipeline.workflow.steps.declaration import (
     QUICK_BYTES_PER_MINUTE,
     SOURCES_READ,
@@ -40,7 +40,7 @@ def train_settings(config: Config, i: Wildcards) -> Settings:
     return TrainSettings(
         validation_fraction=_held_out_fraction(config, name),
         markers=config.personal_data_markers(name),
-        **select_values_for_settings(TrainSettings, config.tokenizer[name]),
+        **select_matching_fields(TrainSettings, config.tokenizer[name]),
     )
 
 
@@ -50,9 +50,7 @@ def fertility_settings(config: Config, i: Wildcards) -> Settings:
         validation_fraction=_held_out_fraction(config, i["tokenizer"]),
         parallel=sorted(section.parallel),
         **{
-            key: value
-            for key, value in select_values_for_settings(FertilitySettings, section).items()
-            if key != "parallel"
+            key: value for key, value in select_matching_fields(FertilitySettings, section).items() if key != "parallel"
         },
     )
 
@@ -84,7 +82,7 @@ def shard_settings(config: Config, i: Wildcards) -> Settings:
     genres = {source.name: source.genre for source in sources if section.strata.genre and source.genre is not None}
     licenses = {source.name: source.license for source in sources if section.strata.license and not source.license_key}
     return ShardSettings(
-        shard=int(i["shard"]), genres=genres, licenses=licenses, **select_values_for_settings(ShardSettings, section)
+        shard=int(i["shard"]), genres=genres, licenses=licenses, **select_matching_fields(ShardSettings, section)
     )
 
 
@@ -92,7 +90,7 @@ def index_settings(config: Config, i: Wildcards) -> Settings:
     uses: dict[str, TokenUse] = {}
     for name, model in config.models.items():
         if model.tokens == i["tokens"]:
-            needed = select_values_for_settings(TokenUse, model.training) | {
+            needed = select_matching_fields(TokenUse, model.training) | {
                 "validates": bool(model.training.validation_every)
             }
             use = TokenUse(model=name, **needed)

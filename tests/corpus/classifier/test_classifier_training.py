@@ -37,7 +37,7 @@ def test_ngram_shares_are_those_of_each_text() -> None:
     by_bucket = dict(zip(result.buckets_M[:4].tolist(), result.shares_M[:4].tolist(), strict=True))
     assert by_bucket[ngram_buckets("ja")[0]] == pytest.approx(3 / 7)
     assert by_bucket[ngram_buckets("ja ja")[2]] == pytest.approx(2 / 7)
-    some = result.select_by_index(np.array([2, 0]))
+    some = result.select_texts(np.array([2, 0]))
     assert some.bounds.tolist() == [0, 1, 5] and some.buckets_M[0] == ngram_buckets("nee")[0]
     assert some.buckets_M[1:].tolist() == result.buckets_M[:4].tolist()
 

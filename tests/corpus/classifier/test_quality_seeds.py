@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.classifier.classifier_training import MINIMUM_TEXTS, read_seed_texts, split_texts
+from pipeline.corpus.classifier.classifier_training import MINIMUM_TEXTS, read_labeled_training_texts, split_texts
 from pipeline.corpus.settings import Normalization
 from tests.corpus.classifier.conftest import WORDS, menus, sentences
 
@@ -18,7 +18,9 @@ Write = Callable[..., Any]
 
 
 def texts_of(*written: Any, language: str = "nl") -> Any:
-    return read_seed_texts(language, [seeds for seeds, _ in written], [path for _, path in written], Normalization())
+    return read_labeled_training_texts(
+        language, [seeds for seeds, _ in written], [path for _, path in written], Normalization()
+    )
 
 
 def test_near_duplicates_count_once_and_texts_are_normalized(seeds: Write) -> None:

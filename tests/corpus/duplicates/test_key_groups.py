@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corpus.document_streams import remove_paragraphs
+from pipeline.corpus.document_streams import remove_paragraphs_from_text
 from pipeline.corpus.duplicates import key_groups
 from pipeline.corpus.duplicates.key_groups import RECORD_BYTES, DisjointSets, pair_equal_keys
 from pipeline.corpus.duplicates.signature_files import Keys, Numbers, SignedUnit, paragraph_keys
@@ -128,9 +128,9 @@ def test_paragraphs_of_removed_copies_are_ignored(new_chain: Any, texts: dict[st
 def test_remaining_text_is_unchanged(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)
     keys = paragraph_keys(text, 4)
-    assert remove_paragraphs(text, []) == text.strip()
+    assert remove_paragraphs_from_text(text, []) == text.strip()
     left = [place for place, key in enumerate(keys) if key not in keys[:place] or not key]
-    shorter = remove_paragraphs(text, set(range(len(keys))) - set(left))
+    shorter = remove_paragraphs_from_text(text, set(range(len(keys))) - set(left))
     again = [key for key in paragraph_keys(shorter, 4) if key]
     assert again == list(dict.fromkeys(key for key in keys if key))
 

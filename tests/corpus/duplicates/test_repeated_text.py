@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus import deduplicate, equal_keys, find_duplicates, signatures
 from pipeline.corpus.document_streams import read_deduplicated_documents, remove_parts
 from pipeline.corpus.documents import DocumentCollector
-from pipeline.corpus.duplicates.passage_hashes import extract_passages
+from pipeline.corpus.duplicates.passage_hashes import hash_all_word_passages
 from pipeline.corpus.settings import (
     Corpus,
     DeduplicateSettings,
@@ -296,12 +296,12 @@ def test_white_space_with_the_most_line_breaks_stays() -> None:
 def test_equal_passages_have_equal_anchors_and_few_of_them() -> None:
     draw = random.Random(1)
     words = [f"{draw.random()}" for _ in range(5000)]
-    passages = extract_passages(" ".join(words), 50)
+    passages = hash_all_word_passages(" ".join(words), 50)
     assert len(passages.anchor_P) == 4951 and 300 < len(passages.anchors_A) < 460
-    inside = extract_passages("\n".join(words[1234:1284]), 50)
+    inside = hash_all_word_passages("\n".join(words[1234:1284]), 50)
     assert inside.anchors_A == passages.anchors_A[passages.anchor_P[1234]]
     assert (inside.keys_P[:, 0] == passages.keys_P[:, 1234]).all() and (passages.keys_P[0] != 0).all()
-    assert len(extract_passages("te kort", 50).anchors_A) == 0
+    assert len(hash_all_word_passages("te kort", 50).anchors_A) == 0
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.corpus.raw_text_reader import RawTextReader
 from pipeline.corpus.removed_documents import RemovedDocuments
 from pipeline.corpus.rights_filters import OptOutFilter
-from pipeline.opt_out.entries import ListedEntries, hash_record_identities
+from pipeline.opt_out.entries import ListedEntries, hash_unit_identities
 from pipeline.opt_out.lists import publishable_list, read_opt_out_list
 from pipeline.sources.raw_documents import FieldNames
 from pipeline.sources.settings import OptOut
@@ -128,7 +128,7 @@ def test_holder_opts_out_by_original_or_published_id(
     opt_out = OptOut(ids=[entry])
     _, rows, _ = read(tmp_path, opt_out)
     assert [(row["id"].rpartition("/")[2], row["value"]) for row in rows] == removed
-    index = hash_record_identities("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
+    index = hash_unit_identities("s", [("x.jsonl", tmp_path / "x.jsonl")], FieldNames(), 999)
     assert ListedEntries(opt_out, "someone").entries_in_unit(index).ids == [entry]
     assert ListedEntries(OptOut(ids=["s/y.jsonl/withheld-3"]), "someone").entries_in_unit(index).ids == []
 

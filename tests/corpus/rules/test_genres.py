@@ -252,7 +252,7 @@ def test_explicit_settings_override_the_genre() -> None:
     assert (web.minimum_words, web.symbol_ratio, web.stop_word_share) == (7, 0.4, 0.18)
     assert rules_of(raw, NAMES[0])["en"] == GENRES["laws"]["en"]
     assert (
-        parse_configuration({**parse_configuration(raw).dump_configuration(), "platform": "local"}).corpus
+        parse_configuration({**parse_configuration(raw).dump_explicit_settings(), "platform": "local"}).corpus
         == parse_configuration(raw).corpus
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
-from pipeline.plan import formulas
+from pipeline.plan import training_cost_formulas
 from pipeline.plan.settings import TrainingPlan
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import memory_estimate
@@ -67,7 +67,7 @@ def test_mesh_divides_the_state() -> None:
     training = Training.model_validate({**numbers, "mesh": {"tensor": 2, "pipeline": 2}})
     plain = Training.model_validate(numbers)
     one, split = (
-        formulas.device_bytes(EIGHT, 128_256, plan, devices=2, node=2, recomputation=True)
+        training_cost_formulas.device_bytes(EIGHT, 128_256, plan, devices=2, node=2, recomputation=True)
         for plan in map(TrainingPlan.model_validate, (plain, training))
     )
     assert one.state / 4 < split.state < one.state / 4 * 1.07 and one.gathered == split.gathered == 0

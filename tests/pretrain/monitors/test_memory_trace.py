@@ -11,8 +11,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import parameter_count
-from pipeline.plan.formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.plan.settings import TrainingPlan
+from pipeline.plan.training_cost_formulas import layers_per_pipeline_rank, parameters_per_device
 from pipeline.pretrain.monitors import fsdp_memory_trace
 from pipeline.pretrain.monitors.fsdp_memory_trace import trace_stage
 from pipeline.pretrain.monitors.memory_estimate import PeakMemory, TraceRequest, trace_memory

@@ -13,10 +13,10 @@ from pipeline.pretrain.training_follower import format_training_progress as foll
 def test_probe_is_taken_once_and_only_in_its_turn() -> None:
     probe = SpeedProbe(torch.device("cpu"))
     probe.begin(PROBE_STEPS - 1)
-    assert probe.take_seconds() == UNKNOWN
+    assert probe.pop_last_probe_seconds() == UNKNOWN
     probe.begin(PROBE_STEPS)
-    assert 0 < probe.take_seconds() < 10
-    assert probe.take_seconds() == UNKNOWN
+    assert 0 < probe.pop_last_probe_seconds() < 10
+    assert probe.pop_last_probe_seconds() == UNKNOWN
 
 
 def test_disturbed_probe_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_disturbed_probe_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(SpeedProbe, "_record_time", lambda _: next(marks))
     probe = SpeedProbe(torch.device("cpu"))
     probe.begin(0)
-    assert probe.take_seconds() == 0.5 and not [*marks]
+    assert probe.pop_last_probe_seconds() == 0.5 and not [*marks]
 
 
 def test_slow_process_is_named_with_its_node() -> None:

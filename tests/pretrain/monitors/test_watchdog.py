@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.pretrain.monitors.watchdog import find_late_process, read_collective_counts
+from pipeline.pretrain.monitors.watchdog import find_process_behind_in_collectives, read_collective_counts
 from pipeline.pretrain.processes.launch_command import build_command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -23,7 +23,7 @@ def test_process_missing_from_a_collective_is_named(tmp_path: Path, monkeypatch:
     assert done.returncode
     results = {rank: tmp_path / f"logs/collectives-token-{rank}.json" for rank in (0, 1)}
     assert results[0].exists() and results[1].exists(), done.stderr.decode()[-4000:]
-    message = find_late_process(results, 2)
+    message = find_process_behind_in_collectives(results, 2)
     assert message == "process 1 has begun 3 collectives of default_pg, others 4, the last a all_reduce"
     assert read_collective_counts(results[0]) == {"default_pg": (4, "gloo:all_reduce")}
 
@@ -49,13 +49,16 @@ def written(folder: Path, **begun: int) -> dict[int, Path]:
 def test_process_with_the_fewest_collectives_is_late_unless_equal(tmp_path: Path) -> None:
     paths = written(tmp_path, _0=7, _1=6, _2=7, _3=6)
     paths[3].write_text(paths[3].read_text().replace("all_gather", "all_reduce"))  # regardless of their last one
-    late = find_late_process(paths, 4)
+    late = find_process_behind_in_collectives(paths, 4)
     assert late == "processes 1, 3 have begun 6 collectives of world, others 7, the last a all_gather"
-    assert find_late_process(written(tmp_path, _0=7, _1=7), 2) is None
-    assert find_late_process(written(tmp_path, _0=7, _2=7), 4) == "processes 1, 3 did not answer"
+    assert find_process_behind_in_collectives(written(tmp_path, _0=7, _1=7), 2) is None
+    assert find_process_behind_in_collectives(written(tmp_path, _0=7, _2=7), 4) == "processes 1, 3 did not answer"
 
 
 def test_group_with_a_missing_process_report_is_ignored(tmp_path: Path) -> None:
     paths = written(tmp_path, _0=7, _1=9, _2=6)
     paths[1].write_text(paths[1].read_text().replace("world", "some"))
-    assert find_late_process(paths, 3) == "process 2 has begun 6 collectives of world, others 7, the last a all_gather"
+    assert (
+        find_process_behind_in_collectives(paths, 3)
+        == "process 2 has begun 6 collectives of world, others 7, the last a all_gather"
+    )

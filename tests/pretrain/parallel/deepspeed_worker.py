@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.core.lock_owner import die_with_parent
-from pipeline.model.execution_options import set_determinism
+from pipeline.model.compilation_and_precision import set_determinism
 from pipeline.model.networks import get_network, initial_state
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.checkpoints.shard_layout import full_box

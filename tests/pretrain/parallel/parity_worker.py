@@ -21,8 +21,8 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.core.lock_owner import die_with_parent
+from pipeline.model.compilation_and_precision import set_determinism
 from pipeline.model.decoder import Block
-from pipeline.model.execution_options import set_determinism
 from pipeline.pretrain.checkpoints.checkpoint import SegmentStart
 from pipeline.pretrain.data_loader import find_document_offsets, make_batch, split_into_micro_batches
 from pipeline.pretrain.learning_rate import learning_rate_at

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import parameter_count
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 from tests.pretrain.parallel.deepspeed_worker import MEGABYTE, VOCABULARY

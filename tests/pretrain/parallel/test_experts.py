@@ -165,4 +165,4 @@ def test_indivisible_sizes_are_named(
 ) -> None:
     chosen = settings(architecture={**SHAPE, **shape}, **training)
     with pytest.raises(InputError, match=message):
-        process_layout.check_layout(chosen.training, chosen.architecture, 304, 4, 4)
+        process_layout.check_mesh_divides_model(chosen.training, chosen.architecture, 304, 4, 4)

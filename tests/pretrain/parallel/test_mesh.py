@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.core.errors import InputError
-from pipeline.plan.sharding_strategies import STRATEGIES, list_backend_strategies
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES, list_backend_strategies
 from pipeline.pretrain.parallel import process_groups, process_layout
 from pipeline.pretrain.processes.launch_command import count_processes_per_node
 from pipeline.pretrain.settings import Mesh, SegmentSettings, Training
@@ -159,7 +159,7 @@ def test_indivisible_sizes_are_named(
 ) -> None:
     chosen = settings(architecture=architecture, **training)
     with pytest.raises(InputError, match=message):
-        process_layout.check_layout(chosen.training, chosen.architecture, 304, processes, processes)
+        process_layout.check_mesh_divides_model(chosen.training, chosen.architecture, 304, processes, processes)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
 

@@ -17,12 +17,12 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pipeline.model.llama_network import Llama
 from pipeline.model.settings import Architecture
-from pipeline.plan import formulas
+from pipeline.plan import training_cost_formulas
 from pipeline.plan.settings import TrainingPlan
 from pipeline.plan.step_time import DeviceMesh, Kernel, Machine, StepWork, estimate_step_time
-from pipeline.pretrain.monitors.torch_tracing_private import skip_neighbor_communication
+from pipeline.pretrain.monitors.torch_tracing_private import skip_pipeline_stage_communication
 from pipeline.pretrain.parallel.backend import Batch
-from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, make_stages_class
+from pipeline.pretrain.parallel.pipeline_parallel import Pipeline, make_stages_class_for_model
 
 BACKWARD = 2
 """Times a forward pass."""
@@ -118,13 +118,13 @@ def test_planned_wait_of_unequal_stages_is_within_a_few_percent(layers: int, par
     shape, length, output = Architecture(layers=layers, width=64, heads=4), 64, 2
     block = 6 * (4 * 64 * 64 + 3 * 64 * shape.intermediate_width) + 12 * length * 64
     vocabulary = round(output * block / (6 * 64))  # so that the output takes two layers' operations
-    assert formulas.output_cost_in_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
+    assert training_cost_formulas.output_cost_in_layers(shape, vocabulary, length) == pytest.approx(output, abs=0.01)
     numbers = {"sequence_length": length, "batch_size": 16, "micro_batch_size": 1, "steps": 1}
     plan = TrainingPlan.model_validate({**numbers, "mesh": {"pipeline": 4, "interleaving": parts}})
-    costs = [Fraction(len(part)) for part in formulas.divide_layers(shape, vocabulary, length, 4 * parts)]
+    costs = [Fraction(len(part)) for part in training_cost_formulas.divide_layers(shape, vocabulary, length, 4 * parts)]
     costs[-1] += output
     took = simulated(orders(4, parts, 16), costs)
-    result = planned(formulas.layers_per_pipeline_rank(shape, vocabulary, plan), 4, parts, 16, output)
+    result = planned(training_cost_formulas.layers_per_pipeline_rank(shape, vocabulary, plan), 4, parts, 16, output)
     assert result == pytest.approx(float(took), rel=0.04)
     # The division is no worse than an equal number of layers, as near as possible.
     each, more = divmod(layers, 4 * parts)
@@ -146,7 +146,7 @@ def test_planned_layers_in_flight_equal_the_schedule(processes: int, parts: int,
         for _, kind, _ in actions:
             held += 2 if kind == "F" else -2
             most = max(most, held)
-    assert formulas.layers_in_flight(shape, 16, plan) == most
+    assert training_cost_formulas.layers_in_flight(shape, 16, plan) == most
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -155,7 +155,9 @@ def test_stage_buffers_fit_the_micro_batches_in_flight(rank: int) -> None:
     architecture, batch = Architecture(layers=2, width=32, heads=4), torch.zeros(1, 16, dtype=torch.long)
     dist.init_process_group("fake", rank=rank, world_size=2, store=FakeStore())
     try:
-        own = make_stages_class(Llama)(architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1)
+        own = make_stages_class_for_model(Llama)(
+            architecture, 96, [range(rank, rank + 1)], is_first=rank == 0, is_last=rank == 1
+        )
         assert dist.group.WORLD is not None
         pipeline = Pipeline(own, 1, torch.float32, torch.device("cpu"), dist.group.WORLD, reduces_once=False)
         (stage,) = pipeline._make_schedule(8, batch.shape, trains=True)[1]
@@ -167,11 +169,11 @@ def test_stage_buffers_fit_the_micro_batches_in_flight(rank: int) -> None:
         seen: list[int] = []
         make = stage._allocate_buffers
         stage._allocate_buffers = lambda infos: seen.append(make(infos) or count_buffers())
-        with skip_neighbor_communication():
+        with skip_pipeline_stage_communication():
             pipeline.accumulate_gradients([Batch(batch, batch, None)] * 8, 8 * 16)
         assert pipeline._make_schedule(8, batch.shape, trains=True)[1] == [stage]
         assert 1 <= max(seen) <= 2 and count_buffers() == 0
-        with skip_neighbor_communication(), torch.no_grad():
+        with skip_pipeline_stage_communication(), torch.no_grad():
             pipeline.token_losses(Batch(batch, batch, None))
         for each in (stage, *pipeline._make_schedule(1, batch.shape, trains=False)[1]):
             assert not each.fwd_cache and not each.output_chunks, "logits of a validation would remain"

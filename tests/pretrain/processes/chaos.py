@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from pipeline.core.errors import EXIT_TEMPORARY_FAILURE
-from pipeline.plan.sharding_strategies import STRATEGIES
+from pipeline.plan.sharding_strategy_definitions import STRATEGIES
 from pipeline.pretrain.monitors import metrics
 from pipeline.pretrain.settings import SegmentSettings
 

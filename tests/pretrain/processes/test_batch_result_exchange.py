@@ -12,12 +12,12 @@ from pipeline.pretrain.bad_batches import BadBatchDetector
 from pipeline.pretrain.monitors.fsdp_memory_trace import (
     _Backend,
     make_segment_settings,
-    patch_expert_groups,
+    patch_expert_dispatch,
 )
 from pipeline.pretrain.monitors.memory_estimate import TraceRequest
 from pipeline.pretrain.monitors.torch_tracing_private import fake_tensors, join_fake_group
 from pipeline.pretrain.parallel.expert_parallel import measure_largest_share
-from pipeline.pretrain.processes.batch_result_exchange import exchange_results
+from pipeline.pretrain.processes.batch_result_exchange import all_gather_results
 from pipeline.pretrain.settings import Stability
 from tests.pretrain.monitors.test_memory_trace import EXPERTS, request
 
@@ -33,7 +33,7 @@ def test_device_and_host_decide_equally(loss: float, norm: float) -> None:
         detector.record_good(loss=2.0 + 0.01 * number, gradient_norm=1.0)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        pending = exchange_results(
+        pending = all_gather_results(
             torch.tensor(7 * loss),
             torch.tensor(norm),
             tokens=7,
@@ -56,14 +56,14 @@ def step_without_data(asked: TraceRequest, monkeypatch: pytest.MonkeyPatch) -> N
     join_fake_group(0, asked.processes)
     try:
         fake = fake_tensors()
-        with patch_expert_groups():
+        with patch_expert_dispatch():
             backend = _Backend(make_segment_settings(asked), asked.vocabulary_size, fake)
             with fake:
                 loss = backend.accumulate_gradients(backend.batches())
                 shares = measure_largest_share(backend.model, CPU)
                 limits = {"loss": 9.0, "gradient_norm": math.inf}
                 given: dict[str, Any] = {"tokens": 5, "others": [], "thresholds": limits, "equal": [*shares.values()]}
-                norm = backend.update(1e-3, lambda norm: exchange_results(loss, norm, **given).accepted)
+                norm = backend.update(1e-3, lambda norm: all_gather_results(loss, norm, **given).accepted)
                 assert norm.shape == () and len(shares) == bool(asked.architecture.experts)
     finally:
         dist.destroy_process_group()

@@ -9,7 +9,7 @@ import torch
 from pipeline.config import platforms
 from pipeline.core import platform_files
 from pipeline.core.errors import InputError
-from pipeline.pretrain.monitors.telemetry import PEAKS, find_peak, peak_flops_per_second
+from pipeline.pretrain.monitors.telemetry import PEAKS, find_peak_flops, peak_flops_per_second
 from pipeline.pretrain.processes import device_and_process_group, launch_command
 from pipeline.pretrain.processes.launch_command import count_processes_per_node
 
@@ -35,7 +35,7 @@ from pipeline.pretrain.processes.launch_command import count_processes_per_node
 def test_peak_flops_by_device(name: str, precision: str, teraflops: float | None) -> None:
     result = peak_flops_per_second(name, precision)
     assert result == (None if teraflops is None else pytest.approx(teraflops * 1e12))
-    assert (find_peak(name) is None) == (
+    assert (find_peak_flops(name) is None) == (
         (name not in PEAKS and not any(name.startswith(k) for k in PEAKS)) or "MIG" in name
     )
 

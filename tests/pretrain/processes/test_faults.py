@@ -16,7 +16,7 @@ from pipeline.core.errors import EXIT_TEMPORARY_FAILURE, Stopped
 from pipeline.core.output_lease import Lease
 from pipeline.pretrain import segment
 from pipeline.pretrain.monitors import metrics
-from pipeline.pretrain.monitors.watchdog import list_hung_stacks
+from pipeline.pretrain.monitors.watchdog import list_hung_stack_files
 from pipeline.pretrain.processes import supervisor
 from pipeline.pretrain.processes.launch_command import build_command
 from pipeline.pretrain.settings import SegmentSettings
@@ -207,7 +207,7 @@ def test_stack_dump_of_an_exiting_process_is_ignored(tmp_path: Path) -> None:
     (logs / "stacks-1-0.txt").symlink_to(tmp_path / "gone")  # listed but missing
     (logs / "stacks-1-1.txt").touch()
     (logs / "stacks-1-2.txt").write_text("a stack")
-    assert list_hung_stacks(tmp_path, "1") == [logs / "stacks-1-2.txt"]
+    assert list_hung_stack_files(tmp_path, "1") == [logs / "stacks-1-2.txt"]
 
 
 FULL_DISK = """

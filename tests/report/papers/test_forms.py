@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.corpus.personal_data.text_masking import KINDS
-from pipeline.report.papers.answers import ANSWERS, Answers, is_answer, is_table
+from pipeline.report.papers.computed_answers import ANSWERS, Answers, is_answer_name, is_table_name
 from pipeline.report.papers.facts import PERSONAL_DATA
 from pipeline.report.papers.write import SectionForm, read_forms
 from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
@@ -29,14 +29,14 @@ def test_every_computed_answer_and_provider_statement_is_in_a_form() -> None:
     "name", ["disclosure.other", "disclosure.license_evidence", "run.seed", "sources.other-public"]
 )
 def test_unknown_answer_is_refused(name: str) -> None:
-    assert not is_answer(name)
+    assert not is_answer_name(name)
     with pytest.raises(ValidationError, match=f"Contact: {name} is no known answer"):
         SectionForm(title="General", points={"Contact": name})
 
 
 @pytest.mark.parametrize(("rows", "is_known"), [("sources.crawled", True), ("sources.none", False), ("names", False)])
 def test_unknown_table_is_refused(rows: str, is_known: bool) -> None:
-    assert is_table(rows) is is_known
+    assert is_table_name(rows) is is_known
     if not is_known:
         with pytest.raises(ValidationError, match=f"Every one: {rows} is no known answer"):
             SectionForm(title="General", points={}, tables={"Every one": rows})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.settings import Pretrained
-from pipeline.energy.attribution.node_power import ESTIMATED, SHARED
+from pipeline.energy.attribution.node_power_by_component import ESTIMATED, SHARED
 from pipeline.energy.power_model import GENERIC
 from pipeline.report import energy_accounting
 from pipeline.report.papers.write import DOCUMENT_NAMES

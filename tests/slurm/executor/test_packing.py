@@ -14,7 +14,7 @@ from pipeline.slurm.executor.job_requests import (
     PreparedJob,
     ResourceRequest,
     allocation_resources,
-    count_allocation_units,
+    count_smallest_allocations,
     make_resource_request,
     pack_jobs,
 )
@@ -115,10 +115,10 @@ def test_every_job_is_packed_once_and_no_group_costs_more_than_its_largest_job(j
     for group in (group for group in groups if len(group) > 1):
         members = [jobs[number] for number in group]
         size, memory = members[0].allocation_cpus, members[0].allocation_memory_megabytes
-        together = count_allocation_units(
+        together = count_smallest_allocations(
             sum(j.cpus for j in members), sum(j.memory_megabytes for j in members), size, memory
         )
-        assert together == max(count_allocation_units(j.cpus, j.memory_megabytes, size, memory) for j in members)
+        assert together == max(count_smallest_allocations(j.cpus, j.memory_megabytes, size, memory) for j in members)
         assert not any(job.alone for job in members) and len({job.options for job in members}) == 1
         assert max(job.minutes for job in members) <= MAX_MINUTES_RATIO * min(job.minutes for job in members)
 

@@ -28,7 +28,7 @@ def test_retry_requests_grow_by_cause(
 ) -> None:
     monkeypatch.setattr(job_requests, "_causes", {"rule_corpus_filter_wildcards_main_laws": Counter()})
     for cause in causes:
-        job_requests.record_failure(job_requests.job_name("corpus_filter", ["main", "laws"]), cause)
+        job_requests.record_failure(job_requests.job_comment("corpus_filter", ["main", "laws"]), cause)
     assert job_requests.compute_request_growth("corpus_filter", ["main", "laws"], len(causes) + 1) == growth
     assert job_requests.compute_request_growth("corpus_filter", ["main", "letters"], 2) == RequestGrowth(), (
         "another job is independent"

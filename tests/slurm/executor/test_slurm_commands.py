@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.slurm import sacct
-from pipeline.slurm.accounting import query_cpu_counts
+from pipeline.slurm.accounting import query_node_cpu_counts
 from pipeline.slurm.executor import slurm_commands
 
 
@@ -67,7 +67,7 @@ def test_slurm_is_queried_again_if_no_process_can_be_started(tmp_path: Path, mon
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "run", refuse)
-    assert slurm_commands.query_jobs(["this-start"]) is None and query_cpu_counts() == {}
+    assert slurm_commands.query_jobs(["this-start"]) is None and query_node_cpu_counts() == {}
     assert slurm_commands.submit_batch([], "true", tmp_path).outcome == "silent"
     with pytest.raises(InputError, match=r"sacct cannot be started \(Resource temporarily unavailable\)"):
         sacct.query_sacct(["this-start"], datetime.now(UTC))

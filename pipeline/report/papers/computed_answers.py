@@ -1,0 +1,419 @@
+"""Answer the points of the papers: find each answer and table that a form names, in one language.
+
+The sentences on each model and on each corpus are in `answers.jinja`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipeline import layout
+from pipeline.core.markup import format_bytes
+from pipeline.corpus.documents import RIGHTS_REASONS
+from pipeline.energy.run_energy_report_reader import EnergyFigure
+from pipeline.report.footprint import group_nodes_by_power_model, list_meters
+from pipeline.report.papers.facts import (
+    CATEGORIES,
+    CURATION_STEPS,
+    PERSONAL_DATA,
+    UNION_LANGUAGES,
+    ModelFacts,
+    SourceFacts,
+    find_size_band,
+    format_energy,
+    format_parameter_band,
+    format_share,
+    rank_domains,
+    split_by_size,
+)
+from pipeline.report.papers.paper import Answer, Table
+from pipeline.report.run_reader import Json
+from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements, text_in_language
+from pipeline.report.translator import Translator
+
+SENTENCES = "answers.jinja"
+MANIFESTS = layout.MANIFEST.glob_pattern()
+FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
+SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
+MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
+    **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
+    **dict.fromkeys(("design", "compute"), (SEGMENTS,)),
+    "files": (layout.PathTemplate(f"{layout.FINAL_MODEL}/"),),
+    "authenticity": (layout.CRATE,),
+    "time": (SEGMENTS, ATTEMPTS),
+}
+"""By the answers that have a sentence for each model: the files that it is from."""
+CORPUS_ANSWERS = {
+    "languages": "none",
+    "curation": "none",
+    "personal_data": "none found by a pattern, or not searched for",
+    "flags": "not searched for: no list of words and no classifier was set",
+}
+"""By the answers that have sentences for each corpus: what is said where there are none."""
+
+
+@cache
+def _load_template() -> jinja2.Template:
+    # Answers are plain text: what shows them escapes them.
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    return jinja2.Environment(loader=folder, autoescape=False, undefined=jinja2.StrictUndefined).get_template(SENTENCES)
+
+
+class Answers:
+    """The answers of one run in one language.
+
+    Args:
+        page: what the report's page shows, as `view.build_context` returns it.
+    """
+
+    def __init__(
+        self,
+        page: Json,
+        stated: ProviderStatements,
+        sources: list[SourceFacts],
+        models: list[ModelFacts],
+        words: Translator,
+    ) -> None:
+        self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
+        known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
+        known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA, "rights_reasons": RIGHTS_REASONS}
+        known |= {"share": format_share}
+        self._sentences: Any = _load_template().make_module(known)
+
+    def find_provider_statement(self, name: str) -> Answer:
+        """Return a statement of the provider."""
+        text = self.stated.text(name, self.words.language)
+        return Answer(text if text != "" else self.words("none"), key=self.stated.keys[name])
+
+    def model_answers(self, key: str) -> Answer:
+        lines = [
+            self.words("model {name}: {answer}", name=model.name, answer=getattr(self._sentences, key)(model))
+            for model in self.models
+        ]
+        origin: list[str] = []
+        for place in MODEL_ANSWERS[key]:
+            origin += [place.glob_pattern(model=model.name) for model in self.models] if "{model}" in place else [place]
+        return Answer("; ".join(lines) or self.words("no model was trained"), tuple(origin))
+
+    def corpus_answers(self, key: str) -> Answer:
+        sentences = (getattr(self._sentences, key)(corpus) for corpus in self.page["corpora"])
+        return Answer("; ".join(filter(None, sentences)) or self.words(CORPUS_ANSWERS[key]), self._statistics_files())
+
+    def text_only(self) -> Answer:
+        return Answer(self.words("text"), (MANIFESTS,))
+
+    def settings_tables(self, title: str) -> list[Table]:
+        w = self.words
+        return [
+            Table(
+                f"{title}: {model['name']}",
+                (w("Setting"), w("Value")),
+                tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
+                (layout.SEGMENT_RECORD.glob_pattern(model=model["name"]),),
+            )
+            for model in self.page["models"]
+        ]
+
+    def compute_method(self) -> Answer:
+        """How operations are counted: by formula, from exact counts."""
+        w = self.words
+        text = w("parameters × tokens read, both counted; repeated steps are not included")
+        return Answer(text, tuple(model.records_pattern for model in self.models))
+
+    def energy(self) -> Answer:
+        """Electricity of the training of each model, and of all that the run took."""
+        w = self.words
+        models = [f"{one.name}: {format_energy(one.energy, w)}{self._sentences.before(one)}" for one in self.models]
+        total: EnergyFigure = self.page["energy"].total
+        whole = w("the whole run, including lost attempts and idle nodes: {energy}", energy=format_energy(total, w))
+        return Answer("; ".join([*models, whole]), (layout.ENERGY_ACCOUNT,))
+
+    def energy_method(self) -> Answer:
+        """By which meters the electricity is known."""
+        account = self.page["account"]
+        meters = list_meters(account, sorted(self.page["energy"].total.meters))
+        meters += [
+            str(model["source"]) for _, model in group_nodes_by_power_model(account) if meters and model.get("source")
+        ]
+        text = "; ".join(map(self.words.gettext, meters)) if meters else self.words("no meter was read")
+        return Answer(text, (layout.ENERGY_ACCOUNT, f"{layout.READINGS}/"))
+
+    def source_categories(self) -> Answer:
+        w = self.words
+        kinds = {source.category for source in self.sources}
+        titles = [w(CATEGORIES[kind]) for kind in CATEGORIES if kind in kinds]
+        return Answer("; ".join(titles) or w("none"), (MANIFESTS,))
+
+    def amount(self) -> Answer:
+        w = self.words
+        indexes = self.page["reader"].indexes
+        most = max((index.content["train"]["tokens"] for index in indexes), default=0)
+        sets = [
+            w(
+                "token set {name}: {train} tokens for training, {held} kept apart to test the model during training",
+                name=index.name,
+                train=w.number(index.content["train"]["tokens"]),
+                held=w.number(index.content["validation"]["tokens"]),
+            )
+            for index in indexes
+        ]
+        corpora = [
+            w(
+                "corpus {name} (a collection of texts): {documents} documents, {bytes} bytes",
+                name=corpus["name"],
+                documents=w.number(corpus["totals"]["documents_out"]),
+                bytes=w.number(corpus["totals"]["bytes_out"]),
+            )
+            for corpus in self.page["corpora"]
+        ]
+        origin = [layout.TOKEN_INDEX.relative_path(tokens=index.name) for index in indexes]
+        origin += self._statistics_files()
+        size = w("{band} (a token is a word or a part of one)", band=w(find_size_band(most)))
+        read = [
+            w("model {name} read {tokens} tokens in training", name=m.name, tokens=w.number(m.tokens))
+            for m in self.models
+        ]
+        return Answer("; ".join([size, *sets, *read, *corpora]), tuple(origin))
+
+    def size_method(self) -> Answer:
+        """What bytes and tokens are counts of."""
+        text = self.words(
+            "Bytes are those of the text itself, not compressed; only the tables of sources have those of their files. "
+            "In the point on languages a document counts under the language that it is written in, in the tables under "
+            "that of its source. Tokens are counted after this run's own tokenizer (the program that splits text into "
+            "tokens) has split all texts. Licenses and publishers are as the provider states them; Polder compares "
+            "them with what the documents state, and with nothing else."
+        )
+        return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
+
+    def union_languages(self) -> Answer:
+        used = {language for corpus in self.page["corpora"] for language, _ in corpus["languages"]}
+        names = [self.words.language_name(language) for language in sorted(used & UNION_LANGUAGES)]
+        return Answer(", ".join(names) or self.words("none"), self._statistics_files())
+
+    def _statistics_files(self) -> tuple[str, ...]:
+        return tuple(layout.STATISTICS.relative_path(corpus=corpus["name"]) for corpus in self.page["corpora"])
+
+    def read_last(self) -> Answer:
+        days = sorted(source.read_last for source in self.sources if source.read_last)
+        return Answer(days[-1] if days else self.words("not recorded"), (FINGERPRINTS,))
+
+    def removal_table(self, what: str, title: str) -> Table:
+        """Documents removed for a reason, by step; `what` is the key of the page's rows."""
+        w = self.words
+        rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
+        reason, number = "none removed for this reason", "0"
+        if what == "removed_as_harmful" and not any(corpus["flags"] for corpus in self.page["corpora"]):
+            reason, number = CORPUS_ANSWERS["flags"], "–"
+        elif what == "removed_for_reservation" and not self.page["reader"].forgotten:
+            reason = "none removed for this reason; no source has an opt-out list"
+        none = ((w("all", "papers"), w(reason), number),)
+        return Table(
+            title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics_files(), 2
+        )
+
+    def tests(self) -> Answer:
+        w = self.words
+        tasks = sorted({f"{task['task']} ({task['language']})" for model in self.models for task in model.scores})
+        origin = tuple(f"{layout.EVALUATION.relative_path(model=model.name)}/" for model in self.models)
+        return Answer(", ".join(tasks) or w("no task was evaluated"), origin)
+
+    def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
+        w = self.words
+        head = (
+            *(w("Source"), w("Language"), w("License, as stated"), w("Basis"), w("Holder or publisher"), w("Address")),
+            w("Version"),
+            *(
+                w("Bytes of its files, compressed or not"),
+                w("Documents read"),
+                w("Documents used"),
+                w("Tokens"),
+                w("Times read in training, on average"),
+            ),
+        )
+        unknown = w("not stated")
+        rows = tuple(
+            (
+                *(s.name, w.language_name(s.language) if s.language else unknown, s.license_text or unknown),
+                *(w.gettext(s.basis) if s.basis else unknown, s.holder or unknown, s.address or "–"),
+                s.version or w("read on {day}", day=s.read_last or unknown),
+                *(w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
+                *(w.number(s.tokens), self._format_epochs(s.name)),
+            )
+            for s in sources
+        )
+        return Table(title, head, rows, (MANIFESTS,), 7)
+
+    def _format_epochs(self, source: str) -> str:
+        w = self.words
+        each = {m.name: m.epochs[source] for m in self.models if source in m.epochs}
+        values = [*each.values()]
+        if not values:
+            return "–"
+        if len({*values}) == 1:
+            return w.number(values[0], 3)
+        return ", ".join(f"{name}: {w.number(value, 3)}" for name, value in each.items())
+
+    def opt_out(self) -> Answer:
+        """What opt-out lists left out, and what a search found of it afterwards."""
+        w, proofs = self.words, self.page["reader"].forgotten
+        listed = {name: part for proof in proofs for name, part in proof.content["sources"].items()}
+        sentences = [
+            w(
+                "corpus {name}: reserved documents left out: {documents}, copies of them: {copies}; "
+                "a search of the {searched} used documents found {found}",
+                name=proof.content["corpus"],
+                documents=w.number(proof.content["before"]["documents"]),
+                copies=w.number(proof.content["before"]["copies"]),
+                found=w.number(proof.content["after"]["documents"] + proof.content["after"]["copies"]),
+                searched=w.number(proof.content["searched"]["documents"]),
+            )
+            for proof in proofs
+        ]
+        sentences += [
+            w(
+                "source {name}: {file} of {hosts} hosts reserves rights, for {documents} documents",
+                name=name,
+                file=file,
+                hosts=w.number(count["hosts"]),
+                documents=w.number(count["documents"]),
+            )
+            for name, part in sorted(listed.items())
+            for file, count in sorted(part.get("reservations", {}).items())
+        ]
+        origin = tuple(layout.FORGOTTEN.relative_path(corpus=proof.content["corpus"]) for proof in proofs)
+        return Answer("; ".join(sentences) or w("no source has an opt-out list"), origin or self._statistics_files())
+
+    def evidence(self) -> Answer:
+        """Files that show licenses, by their hashes."""
+        settings: Any = self.page["settings"]
+        files = settings.disclosure.license_evidence
+        lines = [
+            f"{source}: {files[source]}, sha256 {sha}"
+            for source, sha in sorted(settings.license_evidence_sha256.items())
+        ]
+        return Answer("; ".join(lines) or None, key="disclosure.license_evidence")
+
+    def describe_category(self, category: str) -> Answer:
+        w = self.words
+        named = [
+            (text, ", ".join(one.name for one in self._sources_of(category) if bool(one.documents_used) == is_used))
+            for text, is_used in (("yes, text: {names}", True), ("read, with no document used: {names}", False))
+        ]
+        none = w("no; no source is stated to be of this kind")
+        return Answer("; ".join(w(text, names=names) for text, names in named if names) or none, (MANIFESTS,))
+
+    def describe_sources(self, category: str) -> Answer:
+        """What the texts of a category are and when they were collected, as the provider describes each source."""
+        w, described = self.words, self.page["settings"].disclosure.source_descriptions
+        names = [source.name for source in self._sources_of(category)]
+        if not names:
+            return Answer(w("no source of this kind"), (MANIFESTS,))
+        key = "disclosure.source_descriptions"
+        if any(name not in described for name in names):
+            return Answer(None, key=key)
+        texts = [
+            w(
+                "{name}: {content}. Collected: {collected}",
+                name=name,
+                content=(text_in_language(described[name].content, w.language) or "").rstrip("."),
+                collected=text_in_language(described[name].collected, w.language),
+            )
+            for name in names
+        ]
+        return Answer("; ".join(texts), key=key)
+
+    def _sources_of(self, category: str) -> list[SourceFacts]:
+        return [source for source in self.sources if source.category == category]
+
+    def domains(self) -> Answer:
+        """How many of the domains of what was crawled are named, the most relevant by the size of their texts."""
+        w = self.words
+        if not self._sources_of("crawled"):
+            return Answer(w("no source was crawled"), (MANIFESTS,))
+        number, rows = self._top_domains()
+        if not number:
+            return Answer(w("the documents of the crawled sources have no addresses"), self._dataset_files())
+        text = w(
+            "{named} of {number} domains, the largest by the bytes of their texts",
+            named=w.number(len(rows)),
+            number=w.number(number),
+        )
+        return Answer(text, self._dataset_files())
+
+    def _top_domains(self) -> tuple[int, list[tuple[str, int, int]]]:
+        small = bool(self.page["settings"].disclosure.small_provider)
+        crawled = {source.name for source in self._sources_of("crawled")}
+        return rank_domains(self.page["reader"].data_sets, crawled, small=small)
+
+    def _dataset_files(self) -> tuple[str, ...]:
+        return tuple(
+            layout.DATASET.relative_path(corpus=one.content["corpus"]) for one in self.page["reader"].data_sets
+        )
+
+    def _domain_table(self, title: str) -> list[Table]:
+        w = self.words
+        number, domains = self._top_domains()
+        head = (w("Domain"), w("Documents"), w("Bytes"))
+        rows = tuple((name, w.number(documents), w.number(size)) for name, documents, size in domains)
+        return [Table(title, head, rows, self._dataset_files(), 1)] if number else []
+
+    def answer(self, key: str) -> Answer:
+        """Return the answer that a form names; `is_answer_name` says whether there is one of that name."""
+        kind, _, name = key.partition(".")
+        if kind in ASKED:
+            return self.find_provider_statement(name)
+        if kind in OF_CATEGORIES:
+            return OF_CATEGORIES[kind](self, name)
+        if key in MODEL_ANSWERS:
+            return self.model_answers(key)
+        return self.corpus_answers(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
+
+    def make_tables(self, title: str, rows: str) -> list[Table]:
+        """Return the tables of the rows that a form names, none where they are left out."""
+        if rows == "settings":
+            return self.settings_tables(title)
+        if rows == "domains":
+            return self._domain_table(title)
+        if rows in REMOVED:
+            return [self.removal_table(rows, title)]
+        category = rows.partition(".")[2]
+        large, others = split_by_size(self.sources)
+        sources = {"": self.sources, "large-public": large, "other-public": others}
+        method = sources[category] if category in sources else self._sources_of(category)
+        return [self.source_table(title, method)] if method or category in ("", "large-public") else []
+
+
+ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
+OF_CATEGORIES = {SOURCES: Answers.describe_category, "descriptions": Answers.describe_sources}
+REMOVED = ("removed_for_reservation", "removed_as_harmful")
+COMPUTED = {
+    name: method
+    for name, method in vars(Answers).items()
+    if inspect.isfunction(method) and [*inspect.signature(method).parameters] == ["self"] and name[0] != "_"
+}
+"""By the words of forms: the methods that need no more than the run."""
+ANSWERS = {*MODEL_ANSWERS, *CORPUS_ANSWERS, *COMPUTED}
+TABLES = {"settings", "domains", *REMOVED, SOURCES, "sources.large-public", "sources.other-public"}
+
+
+def is_answer_name(key: str) -> bool:
+    """Return whether a form may name an answer so."""
+    kind, _, name = key.partition(".")
+    if kind == "run":
+        return name in ("provider", "contact")
+    return (
+        key in ANSWERS
+        or (kind == "disclosure" and name in Disclosure.model_fields and name not in NOT_IN_PAPERS)
+        or (kind in OF_CATEGORIES and name in CATEGORIES)
+    )
+
+
+def is_table_name(rows: str) -> bool:
+    """Return whether a form may name the rows of a table so."""
+    return rows in TABLES or (rows.partition(".")[0] == SOURCES and is_answer_name(rows))
