@@ -18,8 +18,8 @@ with report_input_errors():
 
 onstart:
     refuse_what_is_missing()
-    os.environ[invocation_snapshots.SNAPSHOT_VARIABLE] = invocation_snapshots.write_snapshot(
-        run.run_directory, frozen_now
+    os.environ[invocation_snapshots.SNAPSHOT_VARIABLE] = (
+        invocation_snapshots.write_snapshot(run.run_directory, frozen_now)
     )
     executor_registration.record_slurm_invocation(workflow, run.run_directory)
 
