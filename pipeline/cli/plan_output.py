@@ -38,7 +38,7 @@ SHOWN = {
     "parameters": "parameters",
     "tokens": "training tokens",
     "training_flops_6nd": "compute",
-    "devices_used": "devices",
+    "devices_used": "GPUs, or CPU processes",
     "seconds": "time",
     "interval": "95 % interval",
     "device_hours": "device hours",

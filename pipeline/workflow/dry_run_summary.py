@@ -174,27 +174,30 @@ def report_plan(dag: Dag, jobs: Iterable[PlannedJob], others: Counter[str]) -> I
     if shown:
         yield from plan_lines(dag, shown, sum(others[rule] for rule in RULES))
     launches = preflight.model_launch_commands(config)
-    if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others):
+    if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others, JobTimes(config)):
         yield sentence
     yield from preflight.find_hints(config, launches)
 
 
-def describe_deferred_jobs(planned: Collection[str], others: Counter[str]) -> str | None:
+def describe_deferred_jobs(planned: Collection[str], others: Counter[str], times: JobTimes) -> str | None:
     """Return a sentence about jobs that may also run; None if the plan is complete.
 
     Args:
         planned: the rules of the jobs that are planned.
         others: how many jobs of each rule have nothing to do so far.
+        times: the estimates of job durations.
     """
     stages = {stage for rule in planned for stage in STAGES_BEHIND.get(rule, ())}
     deferred = {rule: number for rule, number in others.items() if STAGE_OF.get(rule) in stages}
     if not deferred:
         return None
-    return f"The plan ends at a checkpoint. After it may also run: {_format_jobs(deferred)}"
+    seconds, unknown = times.sum_job_seconds({STEP_OF[rule]: number for rule, number in deferred.items()})
+    duration = "" if unknown else f" for up to {format_duration(seconds)}"
+    return f"The plan ends at a checkpoint. After it may also run{duration}: {_format_jobs(deferred)}"
 
 
 def _format_jobs(jobs: dict[str, int]) -> str:
-    return ", ".join(f"{rule} ({number})" for rule, number in jobs.items())
+    return ", ".join(f"{STEP_OF[rule]} ({number})" for rule, number in jobs.items())
 
 
 def _describe_label_edits(dag: Dag, planned: Collection[str]) -> str | None:

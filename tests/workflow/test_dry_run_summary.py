@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+from pipeline.config.configuration_file import load_configuration
 from pipeline.workflow.dry_run_summary import describe_deferred_jobs
+from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.steps import STAGES, STAGES_BEHIND
+
+CONFIG = load_configuration(Path("config/micro.yaml"))
 
 
 def test_jobs_after_a_pending_checkpoint_are_deferred() -> None:
     others = Counter(["corpus_filter", "corpus_filter", "pretrain_segment", "sources_listing", "plan_estimate"])
-    assert (describe_deferred_jobs(["sources_manifest", "sources_complete"], others) or "").endswith(
-        "may also run: corpus_filter (2), pretrain_segment (1)"
+    times = JobTimes(CONFIG)
+    assert (describe_deferred_jobs(["sources_manifest", "sources_complete"], others, times) or "").endswith(
+        "may also run: corpus.filter (2), pretrain.segment (1)"
     )
-    assert (describe_deferred_jobs(["tokens_index"], others) or "").endswith("may also run: pretrain_segment (1)")
+    times.add("pretrain.segment", 90)
+    sentence = describe_deferred_jobs(["tokens_index"], others, times) or ""
+    assert sentence.endswith("may also run for up to 1 min 30 s: pretrain.segment (1)")
+    assert " for up to " not in (describe_deferred_jobs(["sources_complete"], others, times) or ""), "filter is unknown"
 
 
 def test_plan_without_a_checkpoint_is_complete() -> None:
-    assert describe_deferred_jobs(["evaluate_suites"], Counter(["corpus_filter"])) is None
-    assert describe_deferred_jobs(["sources_complete"], Counter(["sources_listing"])) is None
+    assert describe_deferred_jobs(["evaluate_suites"], Counter(["corpus_filter"]), JobTimes(CONFIG)) is None
+    assert describe_deferred_jobs(["sources_complete"], Counter(["sources_listing"]), JobTimes(CONFIG)) is None
 
 
 def test_deferred_stages_are_known_stages() -> None:
