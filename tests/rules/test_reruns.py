@@ -110,7 +110,6 @@ def test_new_or_changed_grid_table_reruns_only_the_report(project: Project) -> N
     table = project.path("grid.csv")
     for grams in ("100", "200"):
         table.write_text(f"time,grams\n2020-01-01T00:00Z,{grams}\n2200-01-01T00:00Z,{grams}\n")
-        assert dict(project.planned()) == REPORT
         printed = project.run()
         assert "stage report is complete; micro: " in printed and " jobs done, 2 of them in " in printed
         assert f"at {grams}.0 g/kWh, the mean over time weighted by electricity: Utopia" in page.read_text()

@@ -192,7 +192,7 @@ def test_replica_node_and_more_micro_batches_need_no_more_device_memory(
     [
         ("full_shard", {"recomputation": "selective"}),
         ("no_shard", {"batch_size": 6}),
-        ("hybrid_shard", {"mesh": {"shard": 1}}),
+        pytest.param("hybrid_shard", {"mesh": {"shard": 1}}, marks=pytest.mark.thorough),  # each part as above
     ],
 )
 def test_two_shallow_models_give_the_exact_memory_of_a_deep_one(
