@@ -111,7 +111,7 @@ def scaling(results: ResultsFolder = Path("results")) -> None:
     print("\n".join(map(escape_to_one_line, format_scaling(list(read_measurements(results))))))
 
 
-@command(commands, PANEL, "Read a model's answers", "polder items results/demo base 200")
+@command(commands, PANEL, "Read a model's answers", "polder items results/demo base 120")
 def items(
     run: RunFolder,
     model: ModelName,
@@ -126,7 +126,7 @@ def items(
     print(f"{output}: {counts['shown']} items, {counts['altered']} with another text than what was asked")
 
 
-@command(commands, PANEL, "Scores for other tools", "polder scores results/demo base 200 --format lm-eval")
+@command(commands, PANEL, "Scores for other tools", "polder scores results/demo base 120 --format lm-eval")
 def scores(
     run: RunFolder,
     model: ModelName,

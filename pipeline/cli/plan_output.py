@@ -53,9 +53,9 @@ SHOWN = {
 }
 """The figures of a model on the first screen, by their keys in the plan."""
 SHARE_NEEDS = {
-    "evaluation_share": "unknown: no suite has local files; see --html",
-    "validation_share": "unknown: training.validation_tokens is not set",
-    "checkpoint_share": "unknown: storage_bytes_per_second is not set",
+    "evaluation_share": "no suite has local files",
+    "validation_share": "training.validation_tokens is not set",
+    "checkpoint_share": "storage_bytes_per_second is not set",
 }
 """Shares that another figure than those of a platform's speed may be missing for."""
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
@@ -128,11 +128,12 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     if not models:
         return ["no models"]
     rows = [["model (estimated)", *models]]
-    unknown = []
+    unknown, unknown_shares = [], []
     for key, label in SHOWN.items():
         values = [format_time_bounds(model) if key == "interval" else model.get(key) for model in models.values()]
-        if key in SHARE_NEEDS:
-            values = [SHARE_NEEDS[key] if value is None else value for value in values]
+        if key in SHARE_NEEDS and all(value is None for value in values):
+            unknown_shares.append(f"{label} ({SHARE_NEEDS[key]})")
+            continue
         values = [add_bound(key, model, value) for model, value in zip(models.values(), values, strict=True)]
         if all(value is None for value in values):
             unknown.append(label)
@@ -150,6 +151,8 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
         *memory.notes,
         *format_proposals(estimated),
     ]
+    if unknown_shares:
+        lines.append(f"unknown: {'; '.join(unknown_shares)}")
     if unknown:
         missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
         lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")

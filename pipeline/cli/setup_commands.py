@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from pipeline.cli.new_commands import PANEL as EXTEND
 from pipeline.cli.new_commands import Name, check_checkout, new, write_part
 from pipeline.cli.parameters import command, make_group, print_json
 
@@ -156,6 +157,7 @@ def measure(
         print(f"{key}: {value:.3g}", flush=True)
 
 
+@command(new, EXTEND, "A platform's file", "polder new platform dune --account NAME", name="platform")
 @command(platform, PANEL, "Write a platform's file", "polder platform new dune --account NAME", name="new")
 def new_platform_file(name: Name, account: Account = None) -> None:
     """Write workflow/platforms/NAME.yaml and its test, with what Slurm says here; all other keys are comments."""

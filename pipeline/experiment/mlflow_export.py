@@ -220,7 +220,7 @@ def _write_changed_models(client: Any, name: str, models: Sequence[LoggedModel])
     there = client.search_runs([experiment], max_results=MOST_RUNS)
     for model in models:
         content = json.dumps(model, sort_keys=True).encode()
-        tags = {**model.tags, "polder.told_sha256": hashlib.sha256(content).hexdigest()}
+        tags = {**model.tags, "polder.exported_sha256": hashlib.sha256(content).hexdigest()}
         before = [run for run in there if all(run.data.tags.get(key) == tags[key] for key in IDENTITY)]
         same = [run for run in before if run.info.status in FINAL_STATES and tags.items() <= run.data.tags.items()][:1]
         if not same:

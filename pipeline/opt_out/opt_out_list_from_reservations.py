@@ -205,14 +205,14 @@ def _sortable_date(fetched: str | None) -> str:
     return (time.astimezone(UTC) if time.tzinfo else time).replace(tzinfo=None).isoformat(timespec="microseconds")
 
 
-class _Answer(NamedTuple):
+class _HostReservation(NamedTuple):
     """What is kept of an answer: its date as `_sortable_date`, and what it reserves."""
 
     date: str
     reservation: WebReservation | None
 
 
-def _order(answer: _Answer) -> tuple[str, ...]:
+def _order(answer: _HostReservation) -> tuple[str, ...]:
     """Return what sorts answers of one address: of one time, what reserves counts."""
     return (answer.date, *((answer.reservation.sha256, answer.reservation.url) if answer.reservation else ()))
 
@@ -240,7 +240,7 @@ def collect_reservations(
     """
     listed = read_opt_out_list(opt_out) if opt_out else OptOut()
     listed_agents = [*agents]
-    latest: dict[tuple[str, str, str], _Answer] = {}
+    latest: dict[tuple[str, str, str], _HostReservation] = {}
     is_read = False
     for capture in (capture for path in paths for capture in read_captures(path, fetched)):
         address = _address(capture.url)
@@ -249,14 +249,14 @@ def collect_reservations(
             if capture.status == 200 and _PAGE.match(capture.body):
                 continue  # in place of the file; it says nothing
             reservation = make_reservation(capture, listed_agents, unnamed=unnamed)
-            answer = _Answer(_sortable_date(capture.fetched), reservation)
+            answer = _HostReservation(_sortable_date(capture.fetched), reservation)
             latest[address] = max(latest.get(address, answer), answer, key=_order)
     if not is_read:
         raise InputError(
             "no robots.txt, ai.txt or tdmrep.json was found in these files: name files with captures of them"
         )
     for one in listed.reservations:
-        address, earlier = (one.host, *_address(one.url)[1:]), _Answer(_sortable_date(one.fetched), one)
+        address, earlier = (one.host, *_address(one.url)[1:]), _HostReservation(_sortable_date(one.fetched), one)
         found = latest.setdefault(address, earlier)
         if found.date and found.date < earlier.date:
             latest[address] = earlier

@@ -250,7 +250,7 @@ class ForecastRow:
     """A step, or all of them: the forecast, and the joules and seconds of its jobs with valid outputs."""
 
     name: str
-    foreseen: StepForecast
+    step_forecast: StepForecast
     figure: EnergyFigure
     seconds: float | None
 
@@ -259,14 +259,14 @@ class ForecastRow:
         """Why there is no forecast, if there is none."""
         return (
             None
-            if self.predicted_seconds and self.foreseen.joules is not None
-            else self.foreseen.refused or "no forecast"
+            if self.predicted_seconds and self.step_forecast.joules is not None
+            else self.step_forecast.refused or "no forecast"
         )
 
     @property
     def predicted_energy(self) -> EnergyFigure:
-        """The energy that was foreseen, in joules; estimated."""
-        forecast = self.foreseen
+        """The energy of the forecast, in joules; estimated."""
+        forecast = self.step_forecast
         return EnergyFigure(
             joules=forecast.joules or 0.0,
             low_joules=forecast.low_joules or 0.0,
@@ -277,8 +277,8 @@ class ForecastRow:
 
     @property
     def predicted_seconds(self) -> tuple[float, float, float] | None:
-        """The seconds that were foreseen, with the ends of their interval."""
-        forecast = self.foreseen
+        """The seconds of the forecast, with the ends of their interval."""
+        forecast = self.step_forecast
         if forecast.seconds is None or forecast.low_seconds is None or forecast.high_seconds is None:
             return None
         return forecast.seconds, forecast.low_seconds, forecast.high_seconds
@@ -329,7 +329,9 @@ def compare_forecast(reader: RunReader, account: EnergyAccounting) -> ForecastCo
         field = ".".join(map(str, ("forecast", *problem["loc"])))
         raise InputError(f"{layout.PLAN}: the field {field}: {problem['msg']}: delete it, to plan again") from None
     seconds_by_attempt = {attempt.name: attempt.wall_seconds for attempt in reader.attempts}
-    rows = [_forecast_row(step, foreseen, account, seconds_by_attempt) for step, foreseen in plan.steps.items()]
+    rows = [
+        _forecast_row(step, step_forecast, account, seconds_by_attempt) for step, step_forecast in plan.steps.items()
+    ]
     chain = None
     if plan.chain.refused is None:
         known = all(row.figure.is_known for row in rows)  # a part of the sum is not the sum
@@ -344,14 +346,14 @@ def compare_forecast(reader: RunReader, account: EnergyAccounting) -> ForecastCo
 
 
 def _forecast_row(
-    step: str, foreseen: StepForecast, account: EnergyAccounting, seconds_by_attempt: dict[str, float]
+    step: str, step_forecast: StepForecast, account: EnergyAccounting, seconds_by_attempt: dict[str, float]
 ) -> ForecastRow:
     jobs = {name: job for name, job in account.jobs.items() if job.step == step and job.fate == "finished"}
     seconds = [value for name in jobs if (value := seconds_by_attempt.get(name)) is not None]
     known = all(job.is_known for job in jobs.values())
     return ForecastRow(
         step,
-        foreseen,
+        step_forecast,
         sum_energy(jobs.values()) if known else EnergyFigure(),
         sum(seconds) if jobs and len(seconds) == len(jobs) else None,
     )

@@ -55,7 +55,7 @@ METRICS = {
 """Metrics in words, by their names in results."""
 
 
-class CheckpointScores(NamedTuple):
+class ChartedScores(NamedTuple):
     """The results of an evaluated checkpoint, and the tokens that it had seen; None where these are not recorded."""
 
     step: int
@@ -92,17 +92,17 @@ def main_scores(tasks: Sequence[Json]) -> dict[tuple[str, str], Json]:
     return dict(sorted(rows.items()))
 
 
-def read_checkpoint_scores(reader: RunReader) -> dict[str, list[CheckpointScores]]:
+def read_checkpoint_scores(reader: RunReader) -> dict[str, list[ChartedScores]]:
     """Return the evaluated checkpoints of each model, the first one first."""
     tokens = {
         metrics.name: {int(line["step"]): line["tokens_seen"] for line in metrics.lines if line.get("tokens_seen")}
         for metrics in reader.metrics
     }
-    models: dict[str, list[CheckpointScores]] = {}
+    models: dict[str, list[ChartedScores]] = {}
     for results in reader.evaluation:
         model, step = results.content["model"], int(results.content["step"])
         seen = tokens.get(model, {}).get(step)
-        models.setdefault(model, []).append(CheckpointScores(step, seen, results.content["tasks"]))
+        models.setdefault(model, []).append(ChartedScores(step, seen, results.content["tasks"]))
     return models
 
 
@@ -126,7 +126,7 @@ def draw_score_charts(reader: RunReader, words: Translator) -> ScoreCharts:
         if row["model"] in models:
             trends.setdefault(score_key(row), {})[row["model"]] = row
 
-    def draw(title: str, label: str, row_of: Callable[[CheckpointScores], Json | None], note: str = "") -> list[Markup]:
+    def draw(title: str, label: str, row_of: Callable[[ChartedScores], Json | None], note: str = "") -> list[Markup]:
         series = [_score_series(name, checkpoints, size, row_of) for name, checkpoints in models.items()]
         lines = [line for line in series if len(line.points) > 1]
         return [draw_line_chart(title, gettext(unit), label, lines, gettext=gettext, note=note)] if lines else []
@@ -158,7 +158,7 @@ def grows_beyond_noise(trend: Mapping[str, Any]) -> bool:
 
 
 def _score_series(
-    name: str, checkpoints: Sequence[CheckpointScores], size: float, row_of: Callable[[CheckpointScores], Json | None]
+    name: str, checkpoints: Sequence[ChartedScores], size: float, row_of: Callable[[ChartedScores], Json | None]
 ) -> Series:
     """Return the line of a model with its band, by millions of tokens or another unit of some size."""
     rows = [((one.tokens or 0) / size, row) for one in checkpoints if (row := row_of(one))]
@@ -167,18 +167,18 @@ def _score_series(
     return Series(name, [(x, row["value"]) for x, row in known], band)
 
 
-def _common_counted_tasks(checkpoints: Sequence[CheckpointScores]) -> set[tuple[str, str]]:
+def _common_counted_tasks(checkpoints: Sequence[ChartedScores]) -> set[tuple[str, str]]:
     """Return the tasks that count in the mean of a language at every checkpoint: means of others are not comparable."""
     counted = [{score_key(task)[:2] for task in one.tasks if is_counted(task)} for one in checkpoints]
     return set.intersection(*counted) if counted else set()
 
 
-def _language_row(language: str, common: set[tuple[str, str]], checkpoint: CheckpointScores) -> Json | None:
+def _language_row(language: str, common: set[tuple[str, str]], checkpoint: ChartedScores) -> Json | None:
     found = aggregate_by_language([task for task in checkpoint.tasks if score_key(task)[:2] in common])
     return next((row._asdict() for row in found if row.language == language), None)
 
 
-def _find_score(key: ScoreKey, checkpoint: CheckpointScores) -> Json | None:
+def _find_score(key: ScoreKey, checkpoint: ChartedScores) -> Json | None:
     return next((task for task in checkpoint.tasks if score_key(task) == key), None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -78,9 +79,14 @@ def filter_edits(name: str) -> NewPart:
     """Return a rule of the set `quality`: its threshold, its measure, its line among the rules, and its test.
 
     Raises:
-        InputError: the name is no name of a Python method.
+        InputError: the name is no name of a Python method, or a rule or a measure has it.
     """
+    from pipeline.corpus.rules.gopher import ProseMeasures
+    from pipeline.corpus.rules.settings import Quality
+
     _check_name(name, "[a-z][a-z0-9_]*", "lower case letters, digits and _, such as capital_letters")
+    if name in {*dir(Quality), *Quality.model_fields, *dir(ProseMeasures), *signature(ProseMeasures).parameters}:
+        raise InputError(f"{name} is a rule or a measure already: use another name")
     rules = "pipeline/corpus/rules/gopher.py"
     description = "largest share of characters that are capitals"
     field = f'    {name}: float | None = Field(default=None, description="{description}")\n'

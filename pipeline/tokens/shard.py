@@ -107,10 +107,10 @@ def _find_groups(
 
 def _check_unique_ids(paths: list[Path], hash_range: tuple[int, int], hashes: list[npt.NDArray[np.uint64]]) -> None:
     values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]), return_counts=True)
-    twins = pa.array(values[counts > 1])
+    repeated_hashes = pa.array(values[counts > 1])
     seen: set[str] = set()
-    for batch in read_batches(paths, hash_range, ["id", "id_hash"]) if len(twins) else ():
-        for name in batch.filter(pc.is_in(batch.column("id_hash"), twins)).column("id").to_pylist():
+    for batch in read_batches(paths, hash_range, ["id", "id_hash"]) if len(repeated_hashes) else ():
+        for name in batch.filter(pc.is_in(batch.column("id_hash"), repeated_hashes)).column("id").to_pylist():
             if name in seen:
                 raise InputError(f"document id {name!r} occurs twice in the corpus: give each document its own id")
             seen.add(name)

@@ -166,8 +166,8 @@ class FinishedTraining:
 
     def _load_complete_record(self, model: str, step: int) -> Record | None:
         run = self.config.run_directory
-        adopted = layout.RECORD.path(run, job=f"pretrain.adopt.{model}")
-        path = layout.SEGMENT_RECORD.path(run, model=model, step=step) if step else adopted
+        import_record = layout.RECORD.path(run, job=f"pretrain.adopt.{model}")
+        path = layout.SEGMENT_RECORD.path(run, model=model, step=step) if step else import_record
         try:
             record = Record.load(path)
         except InputError:  # missing or damaged
@@ -237,9 +237,9 @@ class FinishedTraining:
     def _describe_changed_start(self, model: str, record: Record) -> Iterator[str]:
         pretrained = self.config.models[model].pretrained
         today = pretrained.folder if pretrained else None
-        adopted = any(entry.name == "previous" for entry in record.inputs)
+        continues = any(entry.name == "previous" for entry in record.inputs)
         first = self._segment_record(model, 0)
-        made = (first.settings.get("folder", today) if first else today) if adopted else None
+        made = (first.settings.get("folder", today) if first else today) if continues else None
         if made != today:
             yield f"it began with {made or 'weights that were drawn'}, and pretrained is {today or 'nothing'} now"
 
@@ -333,8 +333,8 @@ class FinishedTraining:
         """Return a sentence if a milestone is missing that a finished one was trained from."""
         last = max((step for name, step in self._records if name == model), default=0)
         section = self.config.models[model]
-        adopted = last and section.pretrained and self._segment_record(model, 0) is None
-        for step in ([0] if adopted else []) + section.training.milestone_steps():
+        is_imported = last and section.pretrained and self._segment_record(model, 0) is None
+        for step in ([0] if is_imported else []) + section.training.milestone_steps():
             if step < last and (model, step) not in self._records:
                 return (
                     f"models.{model}: the milestone of step {step} is not there as its record says, and to make it "

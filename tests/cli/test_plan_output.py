@@ -11,11 +11,23 @@ import yaml
 from pipeline.cli.entry_point import main
 
 
+def rows(lines: list[str]) -> int:
+    """Return the rows that lines take on a terminal of 80 columns."""
+    return sum(-(-max(len(line), 1) // 80) for line in lines)
+
+
+def test_plan_of_two_models_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "config/config.yaml"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert rows(lines) <= 24 and lines[0].split()[-2:] == ["base", "base_zero2"]
+    assert any(line.startswith("unknown: validation, share of training (training.validation_tokens") for line in lines)
+
+
 def test_plan_output_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "config/micro.yaml"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
-    assert sum(-(-max(len(line), 1) // 80) for line in lines) <= 24 and printed.err == ""  # rows of 80 columns
+    assert rows(lines) <= 24 and printed.err == ""
     assert lines[0].split() == ["model", "(estimated)", "base"] and ["parameters", "69,280"] in map(str.split, lines)
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
     assert any(line.startswith("polder platform measure") for line in lines)

@@ -54,5 +54,7 @@ def test_count_only_items_equal_what_decontamination_would_remove(
         chain.corpus = chain.corpus.model_copy(update={"decontamination": changed})
         chain.decontaminate(["s", "t"], {"late.jsonl": items})
         assert result == chain.statistics(["s", "t"])["contamination"]["late"]
-        assert result["found_items"] == (["1"] if limit == 3 else ["1", "2"]) and result["phrases"] == (limit == 3)
+        assert result["found_items"] == (["1"] if limit == 3 else ["1", "2"]) and result[
+            "items_with_common_n_grams"
+        ] == (limit == 3)
         chain.decontaminate(["s", "t"], {})

@@ -109,7 +109,7 @@ def test_scores_on_contaminated_items_are_listed(run_folder: Run) -> None:
     write_items(run_folder.root / "evaluation/base/500/items.parquet", [MeasuredTask("open", HOSTILE, [], items)])
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 2, "documents": 2, "sources": {"laws": 2}}
-    counts |= {"phrases": 0, "by_chance": None}
+    counts |= {"items_with_common_n_grams": 0, "by_chance": None}
     statistics["contamination"] = {HOSTILE: counts | {"found_items": ["1", "4"]}, "other": counts}
     run_folder.write("corpus/main/statistics.json", statistics)
     text = outline(made(run_folder, corpora=CORPORA)["page"]).text
@@ -138,7 +138,7 @@ def test_last_checkpoint_has_the_greatest_step(run_folder: Run, tmp_path: Path) 
         write_items(run_folder.root / f"evaluation/base/{step}/items.parquet", [MeasuredTask("open", "t", [], items)])
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 1, "documents": 1, "sources": {"laws": 1}}
-    counts |= {"phrases": 0, "by_chance": None}
+    counts |= {"items_with_common_n_grams": 0, "by_chance": None}
     statistics["contamination"] = {"t": counts | {"found_items": ["1"]}}
     run_folder.write("corpus/main/statistics.json", statistics)
     assert "base, step 500 t acc removed 1 1.0000 0 – –" in outline(made(run_folder, corpora=CORPORA)["page"]).text

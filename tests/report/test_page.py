@@ -437,8 +437,8 @@ def test_invalid_file_is_named(run_folder: Run) -> None:
 def test_flags_and_evaluation_items_are_listed(run_folder: Run) -> None:
     content = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 40, "searched": 12, "not_searched": 28, "found": 2, "documents": 5, "sources": {"web": 5}}
-    chance = {"found": 1, "bytes": 2_000_000, "expected": 1.5, "bytes_told": 3_000_000}
-    counts |= {"phrases": 3, "by_chance": chance}
+    chance = {"found": 1, "bytes": 2_000_000, "expected": 1.5, "bytes_in_known_languages": 3_000_000}
+    counts |= {"items_with_common_n_grams": 3, "by_chance": chance}
     content |= {"flags": {"insults": {"flagged": 3, "removed": 1, "kept": 2}}, "contamination": {"a_task": counts}}
     run_folder.write("corpus/main/statistics.json", content)
     later = {"corpus": "main", "contamination": {"b_task": counts | {"by_chance": None}}}

@@ -123,7 +123,7 @@ def test_contaminated_items_are_shown_for_the_main_score_of_a_task(run_folder: R
     )
     statistics = run_folder.read("corpus/main/statistics.json")
     counts = {"items": 8, "searched": 8, "not_searched": 0, "found": 1, "documents": 1, "sources": {"laws": 1}}
-    counts |= {"phrases": 0, "by_chance": None, "found_items": ["1"]}
+    counts |= {"items_with_common_n_grams": 0, "by_chance": None, "found_items": ["1"]}
     statistics["contamination"] = {"completion": counts, HOSTILE: counts}
     run_folder.write("corpus/main/statistics.json", statistics)
     text = outline(made(run_folder, corpora=CORPORA)["page"]).text

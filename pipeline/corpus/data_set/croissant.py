@@ -147,7 +147,7 @@ def croissant_metadata(
         in_language=sorted(dataset["languages"]),
         publisher=[mlcroissant.Organization(ctx=context, name=provider)],
         data_collection_raw_data="; ".join(
-            f"{name}: {source['rights']['holder']}, {source['license_told']}, {source['rights']['basis']}"
+            f"{name}: {source['rights']['holder']}, {source['license_summary']}, {source['rights']['basis']}"
             for name, source in dataset["sources"].items()
         ),
         data_preprocessing_protocol=[

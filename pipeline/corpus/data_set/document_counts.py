@@ -197,7 +197,7 @@ def describe_data_set(
             "genre": source.genre,
             "genre_by_sample": source.sampled_genre,
             "license": source.license,
-            "license_told": format_source_licenses(
+            "license_summary": format_source_licenses(
                 source.license,
                 {name: part["documents"] for name, part in counted["sources"][source.name]["licenses"].items()},
                 source.license_key,

@@ -106,7 +106,7 @@ class ContaminationDecision:
         self._documents = np.zeros(table.num_rows, dtype=np.int64)
         self._tasks: dict[str, dict[str, int]] = described["tasks"]
         self._found: defaultdict[str, set[str]] = defaultdict(set)
-        self._phrases: defaultdict[str, set[str]] = defaultdict(set)
+        self._items_with_common_n_grams: defaultdict[str, set[str]] = defaultdict(set)
         self._by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._by_chance: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._bytes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
@@ -126,7 +126,7 @@ class ContaminationDecision:
         """
         if source not in self._settings.cannot_hold_items:
             for _, task, item in self._best_texts(matches):
-                self._phrases[task].add(item)
+                self._items_with_common_n_grams[task].add(item)
 
     def is_common_ngram(self, rows: Numbers) -> Any:
         """Return whether each n-gram is in more than `maximum_documents` documents, shape (rows,)."""
@@ -185,7 +185,8 @@ class ContaminationDecision:
     def _estimate_chance(self, task: str, searched: int) -> dict[str, Any] | None:
         """Return the items found by chance, and the expected number of chance matches in other sources at this rate.
 
-        The rate is known for languages with text that cannot contain items; `bytes_told` counts the text in these.
+        The rate is known for languages with text that cannot contain items; `bytes_in_known_languages` counts the text
+        in these.
         """
         if not self._settings.cannot_hold_items:
             return None
@@ -197,21 +198,21 @@ class ContaminationDecision:
             "found": sum(found_items.values()),
             "bytes": sum(chance_bytes.values()),
             "expected": round(min(expected, searched), 2),
-            "bytes_told": sum(elsewhere[language] for language in chance_bytes),
+            "bytes_in_known_languages": sum(elsewhere[language] for language in chance_bytes),
         }
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Return for each task the numbers of items, searched items, found items, and documents with items.
 
-        `found_items` are the names of the found items, by number. `phrases` counts items with common n-grams only.
-        `by_chance` is None if no source is in `cannot_hold_items`.
+        `found_items` are the names of the found items, by number. `items_with_common_n_grams` counts items with common
+        n-grams only. `by_chance` is None if no source is in `cannot_hold_items`.
         """
         return {
             task: {
                 **counts,
                 "found": len(self._found[task]),
                 "found_items": sorted(self._found[task], key=lambda name: (len(name), name)),
-                "phrases": len(self._phrases[task] - self._found[task]),
+                "items_with_common_n_grams": len(self._items_with_common_n_grams[task] - self._found[task]),
                 "documents": self._by_source[task].total(),
                 "sources": dict(sorted(self._by_source[task].items())),
                 "by_chance": self._estimate_chance(task, counts["searched"]),

@@ -57,7 +57,7 @@ class DocumentProperties(NamedTuple):
     period_spellings: float
 
 
-class Criterion(NamedTuple):
+class GenreCriterion(NamedTuple):
     """The bounds of a property, both included, and how a sentence shows its value."""
 
     measured: str
@@ -70,27 +70,29 @@ class Criterion(NamedTuple):
 
 
 # In the order in which they are asked. A play in old spelling is a play, and an old law historical.
-CRITERIA: dict[Genre, tuple[Criterion, ...]] = {
-    "speech": (Criterion("fillers", "{:.1%} of the words are fillers such as eh or uh", least=0.005),),
+CRITERIA: dict[Genre, tuple[GenreCriterion, ...]] = {
+    "speech": (GenreCriterion("fillers", "{:.1%} of the words are fillers such as eh or uh", least=0.005),),
     "drama": (
-        Criterion("speaker_lines", "{:.0%} of the lines name a speaker", least=0.06),
-        Criterion("structured_lines", "{:.0%} of them are headings, items, tables or code", most=0.1),
-        Criterion("words_per_line", "a line has {:.0f} words", most=20),
+        GenreCriterion("speaker_lines", "{:.0%} of the lines name a speaker", least=0.06),
+        GenreCriterion("structured_lines", "{:.0%} of them are headings, items, tables or code", most=0.1),
+        GenreCriterion("words_per_line", "a line has {:.0f} words", most=20),
     ),
     "historical": (
-        Criterion("period_spellings", "{:.1%} of the words are function words such as ende or hath", least=0.015),
+        GenreCriterion("period_spellings", "{:.1%} of the words are function words such as ende or hath", least=0.015),
     ),
-    "laws": (Criterion("legal_terms", "{:.1%} of the words are legal terms such as artikel or pursuant", least=0.025),),
+    "laws": (
+        GenreCriterion("legal_terms", "{:.1%} of the words are legal terms such as artikel or pursuant", least=0.025),
+    ),
     "documentation": (
-        Criterion("structured_lines", "{:.0%} of the lines are headings, items, tables or code", least=0.2),
+        GenreCriterion("structured_lines", "{:.0%} of the lines are headings, items, tables or code", least=0.2),
     ),
     "prose": (
-        Criterion("words_per_line", "a line has {:.0f} words", least=25),
-        Criterion("words", "a document has {:,.0f} words", least=250),
+        GenreCriterion("words_per_line", "a line has {:.0f} words", least=25),
+        GenreCriterion("words", "a document has {:,.0f} words", least=250),
     ),
     "web": (
-        Criterion("words", "a document has {:,.0f} words"),
-        Criterion("words_per_line", "a line has {:.0f} words, and nothing marks another genre"),
+        GenreCriterion("words", "a document has {:,.0f} words"),
+        GenreCriterion("words_per_line", "a line has {:.0f} words, and nothing marks another genre"),
     ),
 }
 

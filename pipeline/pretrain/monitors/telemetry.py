@@ -67,7 +67,7 @@ class Telemetry:
             }
             (scratch / "device.json").write_text(json.dumps(described), encoding="utf-8")
         self._training, self._shape = training, (settings.architecture, vocabulary_size)
-        self._gauges = DeviceSampler(make_sampler(device, training.threads))
+        self._sampler = DeviceSampler(make_sampler(device, training.threads))
         self.probe = SpeedProbe(device)
 
     def _memory_bytes(self) -> int:
@@ -78,7 +78,7 @@ class Telemetry:
 
     def local_values(self, stall_seconds: float) -> list[float]:
         """Return the figures of this process: utilization, used and peak memory, data stall, last probe."""
-        sample = self._gauges.take_mean()
+        sample = self._sampler.take_mean()
         busy = [sample.utilization, sample.memory_bytes] if sample else [UNKNOWN, UNKNOWN]
         return [*busy, self._memory_bytes(), stall_seconds, self.probe.pop_last_probe_seconds()]
 

@@ -62,7 +62,7 @@ class BatchResult(NamedTuple):
     hash: str
     reason: str | None
     stop: bool
-    gauges: NDArray[np.float64]
+    measurements: NDArray[np.float64]
 
 
 class Trainer:
@@ -164,8 +164,8 @@ class Trainer:
             self.wait_for_checkpoint()
         # Processes of one model read the same batch, so the sum has each word that many times.
         summed = table[:, 2 : 2 + len(words)].sum(0) / (self.world_size // self.backend.data_size)
-        reason, gauges = self.detector.find_reason(**values), table[:, 2 + len(words) :]
-        result = BatchResult(values, format_batch_hash(summed), reason, bool(stop.any()), gauges)
+        reason, measurements = self.detector.find_reason(**values), table[:, 2 + len(words) :]
+        result = BatchResult(values, format_batch_hash(summed), reason, bool(stop.any()), measurements)
         return result, norms | dict(zip(shares, equal, strict=True))
 
     def _train_step(self, step: int, *, pauses: bool) -> tuple[list[metrics.Metrics], bool]:
@@ -199,7 +199,7 @@ class Trainer:
             **values,
             **norms,
             "learning_rate": learning_rate_at(training, step),
-            **self.telemetry.summarize(size, seconds, result.gauges),
+            **self.telemetry.summarize(size, seconds, result.measurements),
             "seconds": seconds,
         }
         return [*lines, line], result.stop

@@ -112,7 +112,7 @@ STEPS = (
     Step(
         "pretrain.adopt",
         IMPORTED_MODEL,
-        "Take over the model that {wildcards.model} begins with",
+        "Import the model with which the training of {wildcards.model} begins",
         import_settings,
         inputs=(
             SOURCES_READ,

@@ -157,7 +157,11 @@ def test_ngram_in_many_documents_is_common(index_items: Any) -> None:
     result = index_items({"a.jsonl": rows({"x": FORMULA}, {"x": LEAK}), "b.jsonl": rows({"x": f"{FORMULA} {LEAK}"})})
     texts = [f"Artikel {number}: {FORMULA}." for number in range(10)]
     hits, summary = result.units({"laws": texts, "web": [LEAK]})
-    assert len(hits["laws"]) == 20 and summary["a"]["phrases"] == 0 and summary["a"]["found_items"] == ["1", "2"]
+    assert (
+        len(hits["laws"]) == 20
+        and summary["a"]["items_with_common_n_grams"] == 0
+        and summary["a"]["found_items"] == ["1", "2"]
+    )
     hits, summary = result.units({"laws": [*texts, f"{texts[0]} {texts[0]}"], "web": [LEAK]})
     assert hits["laws"] == [] and [hit[1:3] for hit in hits["web"]] == [("a", "2")]
     assert summary["a"] == {
@@ -166,18 +170,18 @@ def test_ngram_in_many_documents_is_common(index_items: Any) -> None:
         "not_searched": 0,
         "found": 1,
         "found_items": ["2"],
-        "phrases": 1,
+        "items_with_common_n_grams": 1,
         "documents": 1,
         "sources": {"web": 1},
         "by_chance": None,
     }
-    assert summary["b"]["phrases"] == 1 and summary["b"]["found"] == 0
+    assert summary["b"]["items_with_common_n_grams"] == 1 and summary["b"]["found"] == 0
 
 
 def test_common_and_rare_ngrams_of_one_item_are_distinguished(index_items: Any) -> None:
     result = index_items({"a.jsonl": rows({"x": f"{FORMULA} {LEAK}"})}, maximum_documents=1)
     hits, summary = result.units({"web": [FORMULA, FORMULA, f"{FORMULA} {LEAK}"]})
-    assert [hit[0] for hit in hits["web"]] == [2] and summary["a"]["phrases"] == 0
+    assert [hit[0] for hit in hits["web"]] == [2] and summary["a"]["items_with_common_n_grams"] == 0
     assert hits["web"][0][3] == hits["web"][0][4] - 2, "the two n-grams of the template do not count"
 
 
@@ -207,10 +211,10 @@ def test_hits_in_sources_without_items_estimate_chance(index_items: Any) -> None
         "found": 1,
         "bytes": known,
         "expected": round(elsewhere / known, 2),
-        "bytes_told": elsewhere,
+        "bytes_in_known_languages": elsewhere,
     }
     units["web"].append("z" * 20_000)
     assert result.units(units)[1]["a"]["by_chance"]["expected"] == 2, "not more than are searched"
     del units["novels"], units["plays"]
     nothing = result.units(units)[1]["a"]["by_chance"]
-    assert nothing == {"found": 0, "bytes": 0, "expected": 0, "bytes_told": 0}
+    assert nothing == {"found": 0, "bytes": 0, "expected": 0, "bytes_in_known_languages": 0}
