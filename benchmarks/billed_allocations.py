@@ -109,7 +109,7 @@ class Bill:
             self.used[stage] = self.used.get(stage, 0) + sum(job[1] + START_CPU_SECONDS for job in members)
 
     def count(self) -> None:
-        """Count all jobs of the data chapters."""
+        """Count all jobs of the data stages."""
         wildcards = {"source": "web", "corpus": "main", "tokenizer": "main", "tokens": "main", "shard": "0"}
         of_measured = sum(self.sizes.values()) / MEASURED_BYTES
         for stage, rate in BATCHES.items():

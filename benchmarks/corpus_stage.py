@@ -58,7 +58,7 @@ class Clock:
 
 
 def ours(preset: str, file: Path, folder: Path, clock: Clock) -> int:
-    """Run the steps of the chapter and return how many documents are left."""
+    """Run the steps of the stage and return how many documents are left."""
     filtered, signed, duplicates = (folder / name for name in ("filtered", "signatures", "duplicates"))
     our_filter(preset, file, filtered)
     clock.lap("filter")
@@ -108,7 +108,7 @@ def compare(values: list[str], preset: str) -> None:
     totals = {side: sum(result["seconds"].values()) for side, result in results.items()}
     print(f"{preset}: {len(values)} documents, {megabytes:.1f} MB; MB of raw text per second and core")
     print(f"{'':16} {'ours':>8} {'stock':>8} {'ratio':>7}")
-    for step, mine in [*results["ours"]["seconds"].items(), ("the chapter", totals["ours"])]:
+    for step, mine in [*results["ours"]["seconds"].items(), ("whole stage", totals["ours"])]:
         other = results["stock"]["seconds"].get(step, totals["stock"])
         print(f"{step:16} {megabytes / mine:8.2f} {megabytes / other:8.2f} {other / mine:7.1f}")
     for key, name, unit in (("kept", "documents left", 1), ("peak_bytes", "peak memory, MB", 1e6)):

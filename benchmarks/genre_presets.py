@@ -69,7 +69,7 @@ class Judge:
 
 
 def read(config: Config, source: Source) -> list[Text]:
-    """Return the texts of a source as the filter normalises them."""
+    """Return the texts of a source as the filter normalizes them."""
     normalise, languages = (
         TextCleaner(config.corpus[MAIN].normalization),
         load_identifier(config.corpus[MAIN].languages),

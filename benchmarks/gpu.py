@@ -11,7 +11,7 @@ run it again until all are there. It prints them, with --planned next to the mem
 kernels and with any, and prints the ratio. `peer` does so in turns with a plain loop over Hugging Face's
 LlamaForCausalLM in autocast, same shape and batch, and prints the ratio. `strategies` is the energy per token of every
 strategy that means something on one device, of its board alone. `checkpoint` is the wait of a training for a
-checkpoint. `longest` doubles the sequence until a step does not fit, then tries half as much again as what did, with
+checkpoint. `longest` doubles the sequence until a step does not fit, then tries 1.5 times the longest that did, with
 full recomputation and a feed-forward block in tiles. There parameters and gradients are bf16 and the optimizer is SGD
 without momentum, 4 bytes of state for a parameter: what a device holds where four share the 16 bytes of AdamW, which
 do not fit one device for 8 billion parameters.
@@ -217,7 +217,7 @@ def peer(session: Session) -> dict[str, Any]:
 def longest(session: Session) -> dict[str, Any]:
     """Return the longest sequence of which a step fits, and what was tried; `certain`: only memory was in the way.
 
-    Each length takes one step, the first of its process: its seconds tell no speed.
+    Each length takes one step, the first of its process, so its seconds are no measure of speed.
     """
     tried: dict[int, dict[str, Any]] = {}
 

@@ -165,7 +165,7 @@ def file_calls(command: list[str], folder: Path) -> FileCalls:
     """Return how many system calls about files the processes of a command make."""
     with tempfile.NamedTemporaryFile("r") as log:
         cost(["strace", "-f", "-e", "trace=%file", "-o", log.name, *command], folder)
-        # A call that another process interrupts stands on two lines, of which the second has no arguments.
+        # A call that another process interrupts takes two lines; the second has no arguments.
         calls = [line for line in log if "(" in line and " resumed>" not in line]
     return FileCalls(len(calls), sum("AT_EMPTY_PATH" not in line for line in calls))
 

@@ -75,7 +75,7 @@ def trained(arguments: tuple[bytes, int, dict[str, float], float, int]) -> float
 
 
 def best(losses: list[float]) -> float:
-    """Return the rate at which the parabola through the least loss and its neighbours is least, in log rate."""
+    """Return the rate at which the parabola through the least loss and its neighbors is least, in log rate."""
     least = min(range(1, len(losses) - 1), key=losses.__getitem__)
     before, here, after = losses[least - 1 : least + 2]
     shift = (before - after) / (2 * (before - 2 * here + after))

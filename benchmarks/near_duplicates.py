@@ -66,7 +66,7 @@ def run_deduplication(folder: Path, section: Deduplication) -> tuple[bytes, list
 
 
 def main() -> None:
-    """Print what is removed either way, how alike it is, and the seconds."""
+    """Print the documents that each way removes, their similarity, and the seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pattern", help="gzipped JSON lines with a text")
     texts = read(parser.parse_args().pattern)

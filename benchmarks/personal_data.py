@@ -1,9 +1,9 @@
-"""Recall, precision and speed of the search for personal data in seeded texts, and in labelled passages.
+"""Recall, precision and speed of the search for personal data in seeded texts, and in labeled passages.
 
     python benchmarks/personal_data.py [--texts 10000] [--seed 1] [--corpus FOLDER] [--errors]
 
 FOLDER holds real text (*.jsonl.gz with the key "text"), for which only speed and counts by kind are printed. The exit
-code is 1 if a kind misses its threshold in the seeded texts. The labelled passages are of tests/corpus/personal_data/
+code is 1 if a kind misses its threshold in the seeded texts. The labeled passages are of tests/corpus/personal_data/
 contexts.txt; their intervals, of 95 %, take each value as a unit.
 """
 

@@ -53,7 +53,7 @@ def documents(megabytes: int) -> Iterator[dict[str, str]]:
 
 
 def write(path: Path, megabytes: int) -> None:
-    """Write the documents in the format that the name tells."""
+    """Write the documents in the format of the file name's suffix."""
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(list(documents(megabytes))), path, row_group_size=10_000)
         return
@@ -71,7 +71,7 @@ def measure(path: Path) -> None:
     for _ in reader.run():
         pass
     rate = reader.bytes_in / 1e6 / (time.process_time() - start)
-    status = Path("/proc/self/status").read_text().split()  # getrusage would tell the parent's peak as well
+    status = Path("/proc/self/status").read_text().split()  # getrusage would include the parent's peak
     peak = int(status[status.index("VmHWM:") + 1]) / 1024
     print(f"{path.name:12} {reader.bytes_in / 1e6:6.0f} MB of text {rate:7.1f} MB/s {peak:6.0f} MiB", flush=True)
 

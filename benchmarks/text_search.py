@@ -109,7 +109,7 @@ def write_tokens(folder: Path, results: list[str], tokens: int) -> Path:
 def questions(search: TextSearch, count: int, decode: Callable[[list[int]], str]) -> list[list[int]]:
     """Return the tokens of the questions: every second one has another token in every tenth place.
 
-    Tokens that were drawn anew may come to bytes that are no text: nobody can ask for these.
+    Replaced tokens may decode to bytes that are not valid text, which no user can enter as a query.
     """
     draw, row = np.random.default_rng(2), search.rows[0]
     results = []
@@ -222,8 +222,8 @@ def write(mine: dict[str, Any], theirs: dict[str, Any], peak: int, queries: int)
         "| --- | --- | --- | --- |",
         *(f"| {what} | {one:.3g} | {other:.3g} | {one / other:.2f} |" for what, one, other in rows),
         "",
-        f"Found whole: ours {mine['whole']}, infini-gram {theirs['whole']} of {queries // 2} that stand there. Peak "
-        f"memory of ours, with the making of the tokens: {peak / 1e9:.2f} GB. Opening the index: "
+        f"Found whole: ours {mine['whole']}, infini-gram {theirs['whole']} of {queries // 2} that are in the tokens. "
+        f"Peak memory of ours, with the making of the tokens: {peak / 1e9:.2f} GB. Opening the index: "
         f"{1000 * mine['opened']:.0f} ms.",
     ]
     text = "\n".join(lines) + "\n"

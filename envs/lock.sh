@@ -1,7 +1,7 @@
 #!/bin/sh
 # Resolve requirements.in into one lock per accelerator; needs uv. `make lock` runs it.
-# `torch==2.13.0` stands alike in the CPU and the CUDA lock; which build it is depends on where it is installed, so the
-# packages that only CUDA needs, torchao for products in 8 bits among them, are left out of the CPU lock. ROCm takes torch
+# The CPU and the CUDA lock both have `torch==2.13.0`; the platform of the installation selects the build, so the CPU
+# lock leaves out the packages that only CUDA needs, among them torchao for products in 8 bits. ROCm takes torch
 # from the platform's container.
 set -eu
 cd "$(dirname "$0")"

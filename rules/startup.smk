@@ -16,7 +16,7 @@ from pipeline.workflow.startup import (
 
 
 def settle(dead):
-    """Wait for jobs of starts that were killed, and for those of other hosts."""
+    """Wait for jobs of killed invocations, and for those of other hosts."""
     waiting_for_leftover_jobs.wait_for_killed_invocations(
         run.run_directory, logger.warning
     )

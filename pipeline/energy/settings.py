@@ -1,4 +1,4 @@
-"""Factors from joules to kilowatt-hours at the building's meter, grams of CO2, litres and euros: `energy`."""
+"""Factors from joules to kilowatt-hours at the building's meter, grams of CO2, liters and euros: `energy`."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def fit_scaling_law(
     """Return the law L(N, D) = E + A / N^alpha + B / D^beta of finished runs, whose losses are in `unit`.
 
     The sum of Huber's loss of log L is made least by L-BFGS from a grid of starts (Hoffmann et al. 2022, appendix D.2),
-    until it no longer falls: stopped early it is biased (Besiroglu et al. 2024). N and D are centred, so that the five
+    until it no longer falls: stopped early it is biased (Besiroglu et al. 2024). N and D are centered, so that the five
     parameters of the search depend less on one another. The runs were chosen and not drawn, so the bootstrap keeps
     them, draws their scatter and fits again (Davison and Hinkley, Bootstrap Methods, 1997, section 6.3). The scatter is
     normal, with n - 5 degrees of freedom, and its size is drawn too: the fit passes through five of a few points

@@ -33,7 +33,7 @@ class Qwen3MoeBlock(qwen3_network.Qwen3Block):
 
 
 class Qwen3Moe(qwen3_network.Qwen3):
-    """Such blocks between an embedding and a normalised output."""
+    """Such blocks between an embedding and a normalized output."""
 
     block = Qwen3MoeBlock
 

@@ -20,7 +20,7 @@ from pipeline.model.settings import Architecture
 
 
 class Qwen3Attention(attention.Attention):
-    """Causal self-attention with normalised queries and keys."""
+    """Causal self-attention with normalized queries and keys."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__(architecture)
@@ -28,7 +28,7 @@ class Qwen3Attention(attention.Attention):
         self.key_norm = nn.RMSNorm(architecture.head_dimension, eps=architecture.norm_epsilon)
 
     def project_heads(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, T, H, E) and keys (B, T, K, E), normalised, and values (B, T, K, E)."""
+        """Return queries (B, T, H, E) and keys (B, T, K, E), normalized, and values (B, T, K, E)."""
         q_BTHE, k_BTKE, v_BTKE = super().project_heads(x_BTD)
         return self.query_norm(q_BTHE), self.key_norm(k_BTKE), v_BTKE
 
@@ -40,7 +40,7 @@ class Qwen3Block(llama_network.LlamaBlock):
 
 
 class Qwen3(llama_network.Llama):
-    """Such blocks between an embedding and a normalised output."""
+    """Such blocks between an embedding and a normalized output."""
 
     block = Qwen3Block
 

@@ -1,6 +1,6 @@
 """The Qwen3 architecture without torch: the presets are the dense models that one node or less trains.
 
-A Llama that normalises queries and keys; these norms multiply no matrices, so that a token costs a Llama's operations.
+A Llama that normalizes queries and keys; these norms multiply no matrices, so that a token costs a Llama's operations.
 
 Layers, heads and ties are those of Yang et al. 2025 (Qwen3 Technical Report, arXiv 2505.09388), table 1; widths, angles
 and epsilon those of config.json of Qwen/Qwen3-0.6B, -1.7B, -4B and -8B on Hugging Face. Their heads are 128 wide, which

@@ -1,6 +1,6 @@
 """Write a model as GGUF, the file of llama.cpp and of the programs that are built on it.
 
-Names and layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The converter of llama.cpp recognises a
+Names and layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The converter of llama.cpp recognizes a
 tokenizer by a hash of token ids, which is another one for every new vocabulary; here the pattern that splits the text
 decides.
 """

@@ -265,7 +265,7 @@ class ForecastRow:
 
     @property
     def predicted_energy(self) -> EnergyFigure:
-        """The energy of the forecast, in joules; estimated."""
+        """The predicted energy, in joules; estimated."""
         forecast = self.step_forecast
         return EnergyFigure(
             joules=forecast.joules or 0.0,
@@ -277,7 +277,7 @@ class ForecastRow:
 
     @property
     def predicted_seconds(self) -> tuple[float, float, float] | None:
-        """The seconds of the forecast, with the ends of their interval."""
+        """The predicted seconds, with the ends of their interval."""
         forecast = self.step_forecast
         if forecast.seconds is None or forecast.low_seconds is None or forecast.high_seconds is None:
             return None

@@ -66,7 +66,7 @@ def _measurement_kind(figure: EnergyFigure) -> str:
 
 
 class _FigureFactory:
-    """Makes figures of artefacts: each comes from the artefact and from the record of the job that wrote it."""
+    """Makes figures of artifacts: each comes from the artifact and from the record of the job that wrote it."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.writers = {entry.path: record for record in records for entry in record.outputs}

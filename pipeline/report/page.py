@@ -1,6 +1,6 @@
 """The step `report page`: the account of energy, the auditor's page, the model card, the papers that European law asks.
 
-All are computed from the records and artefacts of a run, so the same files give the same bytes. What comes from
+All are computed from the records and artifacts of a run, so the same files give the same bytes. What comes from
 data is escaped, and the page asks nothing of any network.
 """
 
@@ -178,7 +178,7 @@ def run(
 
     Args:
         records: the records of the jobs before the report.
-        files: the artefacts of the run, which `RunReader` identifies by their paths.
+        files: the artifacts of the run, which `RunReader` identifies by their paths.
         carbon_intensity: the table of the grid's intensity over time, where one is configured and is there.
         experiments: the folder of a page for each experiment, where there are some. The models that are their cells
             are on these pages; the main page has only their jobs and joules, and the key figures have them too.

@@ -47,19 +47,19 @@ class UnreadableFile:
 
 
 class RunReader:
-    """What the report says is computed from the attributes of this: artefacts sorted by their links.
+    """What the report says is computed from the attributes of this: artifacts sorted by their links.
 
     A record, an attempt or a file of Slurm's accounting that is cut off loses its own part alone, and is listed in
     `unreadable`. Attempts, readings, accounting, frozen starts and the signer are looked up in the folder of the run;
-    artefacts and records are read only where they are given, since a folder may hold those of an earlier configuration.
+    artifacts and records are read only where they are given, since a folder may hold those of an earlier configuration.
 
     Args:
         folder: the folder of the run.
-        files: the records and artefacts to read; a list of the records of units counts as these.
+        files: the records and artifacts to read; a list of the records of units counts as these.
         page: links are relative to its folder; by default the report's place in the run.
 
     Raises:
-        InputError: an artefact that the figures rest on is not what its name says.
+        InputError: an artifact that the figures rest on is not what its name says.
     """
 
     def __init__(self, folder: Path, files: Iterable[StoredFile], page: Path | None = None) -> None:
@@ -123,7 +123,7 @@ class RunReader:
         )
 
     def exclude_models(self, names: Collection[str]) -> RunReader:
-        """Return the same run without the artefacts of some models; records and attempts are still those of all."""
+        """Return the same run without the artifacts of some models; records and attempts are still those of all."""
         kept = copy(self)
         kept.metrics = [one for one in self.metrics if one.name not in names]
         kept.evaluation = [one for one in self.evaluation if one.content["model"] not in names]
@@ -294,7 +294,7 @@ def _make_device_counter(reader: RunReader) -> Callable[[Record | Attempt], int 
 def summarize_step_usage(reader: RunReader) -> Consumption:
     """Return the time of every step in the order of the pipeline, lost attempts among it, and of all together.
 
-    A job that took over what another one computed counts with the little that it took itself.
+    A job that reused the outputs of another one counts with its own short time.
     """
     own = {record.attempt for record in reader.records}
     lost = find_lost_attempts(reader)

@@ -1,4 +1,4 @@
-"""Translate the words of the report: one gettext catalogue for the page and the papers, names and numbers of CLDR.
+"""Translate the words of the report: one gettext catalog for the page and the papers, names and numbers of CLDR.
 
 Templates and modules hold the English. What comes from records is shown as it is, in every language.
 """
@@ -36,7 +36,7 @@ def _read_catalogue(language: Language) -> NullTranslations:
 
 
 class Translator:
-    """A language of the report; `ngettext` and `pgettext` are those of the catalogue."""
+    """A language of the report; `ngettext` and `pgettext` are those of the catalog."""
 
     def __init__(self, language: Language) -> None:
         self.language = language

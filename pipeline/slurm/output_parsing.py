@@ -30,7 +30,7 @@ def count_gpus(text: str) -> int:
     """Return the number of whole GPUs in a list of resources, of TRES or of GRES.
 
     TRES name the sum of all types next to the types, or only one of the two, as AccountingStorageTRES of the site says.
-    Slices of a GPU (MIG), shards, memory and utilisation of GPUs are no GPUs.
+    Slices of a GPU (MIG), shards, memory and utilization of GPUs are no GPUs.
     """
     total = typed = slices = 0
     for entry in re.sub(r"\([^)]*\)", "", text).split(","):  # (S:0-1) and (IDX:0,2-3) say which ones

@@ -58,7 +58,7 @@ def test_another_optimizer_finds_the_same_minimum(large: ScalingFit) -> None:
         A, B, E = np.exp(result[:3])
         return np.log(E + A / N ** result[3] + B / D ** result[4]) - np.log(losses)
 
-    # A trust region on the uncentred parameters; its cost is Huber's loss with threshold DELTA.
+    # A trust region on the uncentered parameters; its cost is Huber's loss with threshold DELTA.
     start = [math.log(300), math.log(1000), 0.0, 0.3, 0.3]
     other = least_squares(residuals, start, loss="huber", f_scale=HUBER_DELTA, x_scale="jac", max_nfev=2000, xtol=1e-14)
     A, B, E = np.exp(other.x[:3])

@@ -149,7 +149,7 @@ def test_compiled_loss_equals_eager_loss(z_loss: float) -> None:
             for compiled in (False, True)
         ]
         for plain, compiled in zip(*pairs, strict=True):
-            # A gradient in bf16 may be rounded to its neighbour.
+            # A gradient in bf16 may be rounded to its neighbor.
             torch.testing.assert_close(plain, compiled, rtol=1e-5 if dtype == torch.float32 else 2**-7, atol=1e-6)
     assert counters["frames"]["ok"] > 0, "and the compiler has worked"
 

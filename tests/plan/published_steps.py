@@ -62,7 +62,7 @@ def work(row: Row) -> StepWork:
 
     Elements read and written: norm 4 D, dropout with residual and mask 3.5 D, twice each; GELU 8 D x 2; softmax and
     dropout of the scores. Sequence parallelism splits the first two. Backward the same with their gradients. Its
-    all-gathers and reduce-scatters are 2 T D bytes each; those beside a weight's gradient cost nothing
+    all-gathers and reduce-scatters are 2 T D bytes each; those that overlap a weight's gradient cost nothing
     (Korthikanti et al. 2022, section 4.2.2).
     """
     t, d, s = row.mesh.tensor, row.width, SEQUENCE
@@ -97,7 +97,7 @@ def work(row: Row) -> StepWork:
 
 
 def predicted(name: str) -> float:
-    """Return the modelled seconds of a row."""
+    """Return the modeled seconds of a row."""
     row = MEGATRON[name]
     return estimate_step_time(work(row), row.mesh, SELENE).seconds
 

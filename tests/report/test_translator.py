@@ -1,4 +1,4 @@
-"""One catalogue has every sentence of page and papers; languages are named, including those of removed documents."""
+"""One catalog has every sentence of page and papers; languages are named, including those of removed documents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MADE_UP = ("corpus {corpus}", "token set {tokens}", "energy: total = ")  # of pa
 
 
 def dutch_catalogue() -> dict[str, str]:
-    """Return the Dutch of each sentence in the catalogue file; of two, that without a context."""
+    """Return the Dutch of each sentence in the catalog file; of two, that without a context."""
     with (FOLDER / "nl.po").open("rb") as file:
         messages = [message for message in read_po(file, locale="nl") if message.id]
     results: dict[str, str] = {}

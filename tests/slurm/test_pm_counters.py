@@ -80,7 +80,7 @@ class Counters(threading.Thread):
             self.look()
 
     def end(self) -> None:
-        """Stand still."""
+        """Stop the thread."""
         self._end.set()
         self.join()
 

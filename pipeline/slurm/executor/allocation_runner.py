@@ -147,7 +147,7 @@ class AllocationRun:
 def requeue_job() -> bool:
     """Requeue this Slurm job; return whether Slurm will do so.
 
-    A job that was cancelled or ran out of time is not requeued, nor one that Slurm has restarted on another node. A
+    A job that was canceled or ran out of time is not requeued, nor one that Slurm has restarted on another node. A
     controller that does not answer is asked again.
     """
     job, starts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")

@@ -1,7 +1,7 @@
 """Prepare Snakemake jobs for Slurm: command, request of each attempt, and packing into allocations.
 
 Jobs share an allocation if the smallest billed one is larger than their requests. A retry gets more memory if memory
-was the cause of the failure, more time if time was. A job that was preempted, cancelled, lost with its node or that
+was the cause of the failure, more time if time was. A job that was preempted, canceled, lost with its node or that
 crashed keeps its request, because a larger one would wait longer. Snakemake only counts failures; Slurm knows their
 causes.
 """

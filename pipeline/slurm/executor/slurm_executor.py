@@ -39,7 +39,7 @@ from pipeline.slurm.executor.job_requests import (
 from pipeline.slurm.executor.slurm_commands import SubmissionAnswer, WaitMonitor
 from pipeline.slurm.executor.slurm_environment import list_ignored_options
 
-KILLED_CODE = 128 + 9  # if nobody cancelled the job, Slurm or the kernel killed it for lack of memory
+KILLED_CODE = 128 + 9  # if nobody canceled the job, Slurm or the kernel killed it for lack of memory
 MAX_PAUSE_SECONDS = 120.0
 SECONDS_BETWEEN_SACCT = 60.0
 FORGOTTEN_SECONDS = 300.0  # then a job is over that neither squeue nor the accounting knows

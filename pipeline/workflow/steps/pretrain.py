@@ -51,7 +51,7 @@ def export_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def segment_scratch_folder(run: RunFiles, w: Wildcards) -> str:
-    """Return where a segment's recovery checkpoints lie: those of other code are not continued from."""
+    """Return the folder of a segment's recovery checkpoints: training does not resume from those of other code."""
     code = run.job_settings_and_versions("pretrain.segment", {"model": w["model"], "step": w["step"]})[1]
     return run.file(layout.SEGMENT_SCRATCH, model=w["model"], step=w["step"], code_version=code)
 

@@ -84,7 +84,7 @@ def manifest_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def batch_input_files(run: RunFiles, w: Wildcards) -> list[str]:
-    """Return what has to exist before a batch is read: its raw files, and the folders that its parts lie in."""
+    """Return what has to exist before a batch is read: its raw files, and the folders of its parts."""
     listed = run.config.source_units(w["source"])
     files: dict[str, None] = {}
     for unit in run.config.job_batches(w["source"])[w["batch"]]:

@@ -1,4 +1,4 @@
-"""Read the labelled passages of contexts.txt, in which the words around a value decide."""
+"""Read the labeled passages of contexts.txt, in which the words around a value decide."""
 
 from __future__ import annotations
 

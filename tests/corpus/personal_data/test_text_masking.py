@@ -276,7 +276,7 @@ def test_recall_and_precision_on_seeded_texts(writer: Writer | Letters, least: i
 
 
 def test_context_decides_in_labelled_passages() -> None:
-    """The passages of part B were labelled after the searches were tuned on those of part A."""
+    """The passages of part B were labeled after the searches were tuned on those of part A."""
     wrong = {"A": {}, "B": {"address": (13, 11, 12), "email": (10, 10, 11)}}
     for part, passages in read_contexts().items():
         for kind, (there, right, result) in measure(passages).items():
