@@ -213,7 +213,7 @@ def _identified_languages(content: Json) -> Json | None:
 
 
 def _quality_classifier_rows(content: Json) -> list[Json]:
-    """Return what a classifier and what is trivial are worth, on texts of its files and of others, by language."""
+    """Return the scores of a classifier and of baselines, on texts of its files and of others, by language."""
     languages = content["quality"]["languages"] if "quality" in content else {}
     return [
         {"language": code, "place": place, "method": method, "texts": results[place], **figures}
