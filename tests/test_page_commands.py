@@ -41,7 +41,7 @@ ELSEWHERE = {
     "tests/slurm/test_platform.py::test_platform_check_tests_slurm_one_node_and_two_nodes",
     "platform measure": "computes for minutes: "
     "tests/slurm/test_platform_measurement.py::test_measurement_output_is_valid_platform_yaml",
-    "platform new": "writes into the checkout: "
+    "new platform": "writes into the checkout: "
     "tests/cli/test_new_commands.py::test_platform_file_is_commented_out_where_slurm_does_not_answer",
     "new run": "writes into the checkout: tests/test_docs.py::test_tutorial_command_writes_a_configuration",
     **{

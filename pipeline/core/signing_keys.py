@@ -38,7 +38,8 @@ def generate_key_pair(path: Path, algorithm: Algorithm) -> Path:
         except FileExistsError:
             raise InputError(f"{file} is there already, and a key is never written over: name another file") from None
         except OSError as error:
-            raise InputError(f"{file} cannot be written: {error.strerror}") from None
+            hint = ": make its folder first" if isinstance(error, FileNotFoundError) else f": {error.strerror}"
+            raise InputError(f"{file} cannot be written{hint}") from None
     return public
 
 

@@ -28,7 +28,7 @@ FORMULAS = {
 }
 EVALUATION_STEPS, TRAINING_STEP = ("evaluate.suites", "evaluate.baselines"), "pretrain.segment"
 NOT_CALIBRATED = (
-    "no finished run is named, so starts of jobs and generated texts do not count; `polder run SMALLER.yaml` measures "
+    "no finished run is named, so job starts and generated texts do not count; `polder run SMALLER.yaml` measures "
     "them, with these suites on less text, and energy: {calibration: [results/SMALLER]} uses them"
 )
 EXCLUDED = "starts of jobs, few-shot examples, texts that models write, and the search for copied text"

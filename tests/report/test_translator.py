@@ -24,9 +24,14 @@ from pipeline.report.translator import translator
 from tests.report.test_page import made, outline
 
 FOLDER = Path(module.__file__).parent
-ALIKE = {"Bytes", "Contact", "Corpus", "Tokens", "corpus {name}: {number} {kind}", "{number} parameters ({band})"} | {
-    "model {name}: {answer}"
-}
+ALIKE = {
+    "Bytes",
+    "Contact",
+    "Corpus",
+    "Tokens",
+    "corpus {name}: {number} {kind}",
+    "{number} parameters (in the class {band})",
+} | {"model {name}: {answer}"}
 MADE_UP = ("corpus {corpus}", "token set {tokens}", "energy: total = ")  # of parts, in `checks`
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def test_demo_produces_two_models_a_report_and_a_valid_crate(demo: Project) -> N
     results = demo.folder / "results" / "demo"
     assert verify_run(results).problems == []
     page = (results / "report" / "index.html").read_text()
+    assert len(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]+>", " ", page).split()) <= 12_000, "folded words included"
     for model in ("base", "base_zero2"):
         lines = [json.loads(line) for line in (results / "models" / model / "metrics.jsonl").read_text().splitlines()]
         losses = [line["loss"] for line in lines if "loss" in line]

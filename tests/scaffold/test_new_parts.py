@@ -83,7 +83,7 @@ def test_invalid_name_is_refused_in_one_sentence(make: object, name: str) -> Non
     assert repr(name) in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["minimum_words", "duplicate_lines", "total_word_count", "text", "model_dump"])
+@pytest.mark.parametrize("name", ["minimum_words", "total_word_count", "text", "model_dump"])
 def test_filter_with_the_name_of_a_rule_or_measure_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is a rule or a measure already: use another name"):
         new_parts.filter_edits(name)

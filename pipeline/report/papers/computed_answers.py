@@ -175,7 +175,7 @@ class Answers:
         origin += self._statistics_files()
         size = w("{band} (a token is a word or a part of one)", band=w(find_size_band(most)))
         read = [
-            w("model {name} read {tokens} tokens in training", name=m.name, tokens=w.number(m.tokens))
+            w("model {name} read {tokens} tokens in training, repeats included", name=m.name, tokens=w.number(m.tokens))
             for m in self.models
         ]
         return Answer("; ".join([size, *sets, *read, *corpora]), tuple(origin))
@@ -184,10 +184,10 @@ class Answers:
         """What bytes and tokens are counts of."""
         text = self.words(
             "Bytes are those of the text itself, not compressed; only the tables of sources have those of their files. "
-            "In the point on languages a document counts under the language that it is written in, in the tables under "
-            "that of its source. Tokens are counted after this run's own tokenizer (the program that splits text into "
-            "tokens) has split all texts. Licenses and publishers are as the provider states them; Polder compares "
-            "them with what the documents state, and with nothing else."
+            "The point on languages counts a document under the language that it is written in. The tables count it "
+            "under that of its source. Tokens are counted after this run's own tokenizer (the program that splits text "
+            "into tokens) has split all texts. Licenses and publishers are as the provider states them. Polder, the "
+            "program that made this run, compares them with what the documents state, and with nothing else."
         )
         return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
 
@@ -227,13 +227,13 @@ class Answers:
         w = self.words
         head = (
             *(w("Source"), w("Language"), w("License, as stated"), w("Basis"), w("Holder or publisher"), w("Address")),
-            w("Version"),
+            w("Version, or day of reading"),
             *(
-                w("Bytes of its files, compressed or not"),
+                w("Bytes of its files, as they are stored"),
                 w("Documents read"),
                 w("Documents used"),
                 w("Tokens"),
-                w("Times read in training, on average"),
+                w("Times each token was read in training, on average"),
             ),
         )
         unknown = w("not stated")
@@ -303,9 +303,12 @@ class Answers:
         w = self.words
         named = [
             (text, ", ".join(one.name for one in self._sources_of(category) if bool(one.documents_used) == is_used))
-            for text, is_used in (("yes, text: {names}", True), ("read, with no document used: {names}", False))
+            for text, is_used in (
+                ("yes, text: {names}", True),
+                ("read, but no document of theirs was used: {names}", False),
+            )
         ]
-        none = w("no; no source is stated to be of this kind")
+        none = w("no source is described as of this kind")
         return Answer("; ".join(w(text, names=names) for text, names in named if names) or none, (MANIFESTS,))
 
     def describe_sources(self, category: str) -> Answer:

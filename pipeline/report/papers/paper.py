@@ -78,8 +78,8 @@ class ComplianceDocument:
             text = "The papers have {all} points: {answered} are answered, {missing} are not stated."
         else:
             text = (
-                "{answered} of {all} points are answered. {missing} are not stated: the name after each is the key of "
-                "the configuration in which the provider answers it. Paths in brackets are files of the run."
+                "{answered} of {all} points are answered. {missing} are not stated: the name after each is the setting "
+                "with which the provider answers it."
             )
         return words(text, answered=number - missing, all=number, missing=missing)
 

@@ -114,7 +114,9 @@ def test_figures_equal_the_records(run_folder: Run) -> None:
     assert "2026-03-01 07:00 to 2026-03-01 08:20 (UTC), 0:41:00" in time["text"]
     assert "on 4 × NVIDIA H100 80GB HBM3; lost attempts of this training: 1" in time["text"]
     assert time["origin"] == ["provenance/records/pretrain.segment.base.*.json", "provenance/attempts/"]
-    assert "3,412,224 parameters (1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
+    assert (
+        "3,412,224 parameters (in the class 1 to 500 million)" in answer(folder, name, "Number of parameters")["text"]
+    )
     assert "13.6 MB in 32 bits, 6.82 MB in 16 bits" in answer(folder, name, "Hardware that is required")["text"]
     amount = "less than 1 billion tokens (a token is a word or a part of one); token set main: 1,540,000"
     assert amount in answer(folder, name, "Number of data points")["text"]
@@ -206,7 +208,7 @@ def test_provider_statement_is_shown_in_its_language(run_folder: Run) -> None:
     title = "Tasks that the model is intended to perform"
     assert answer(folder, "technical-documentation", title)["text"] == "for libraries"
     assert answer(folder, "technical-documentation", DUTCH[title], "nl")["text"] == "voor bibliotheken"
-    for language, title in (("en", "Methods of distribution"), ("nl", "Wijzen van verspreiding")):
+    for language, title in (("en", "Methods of distribution"), ("nl", "Manieren van verspreiding")):
         assert answer(folder, "technical-documentation", title, language)["text"] == "per post"
 
 
@@ -245,8 +247,8 @@ def test_summary_tells_unused_sources_unsearched_harm_and_reserved_rights(run_fo
         for point in part["points"]
         if point["title"] == "Used"
     ]
-    assert "read, with no document used: tales" in used and "yes, text: laws" in used
-    assert "no; no source is stated to be of this kind" in used
+    assert "read, but no document of theirs was used: tales" in used and "yes, text: laws" in used
+    assert "no source is described as of this kind" in used
     assert (
         table(folder, name, harmful)[0][1].startswith("not searched for") and table(folder, name, harmful)[0][2] == "–"
     )
