@@ -78,3 +78,8 @@ def test_invalid_or_world_readable_key_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").chmod(0o644)
     with pytest.raises(InputError, match="others may read the signing key open"):
         signing_keys.load_private_key(tmp_path / "open")
+
+
+def test_key_in_a_missing_folder_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"keys/polder\.pem cannot be written: make its folder first"):
+        signing_keys.generate_key_pair(tmp_path / "keys/polder.pem", "p256")

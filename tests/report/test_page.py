@@ -174,6 +174,12 @@ def test_first_screen_names_replaced_results_as_no_failure(run_folder: Run) -> N
     assert "No failure: 1 finished result was replaced by a later one, as the run was changed" in summary
     failures = summary.split("Lost attempts")[1].split("</li>")[0]
     assert "failed 1" in failures and "replaced" not in failures
+    for attempt in (run_folder.root / "provenance/attempts").glob("*.json"):
+        if json.loads(attempt.read_text())["status"] != "finished":
+            attempt.unlink()
+    run(run_folder.settings, **run_folder.arguments("second"))
+    summary = (run_folder.root / "second/index.html").read_text().split("What went wrong?")[1].split("</section>")[0]
+    assert "No recorded attempt failed" in summary and "No failure: 1 finished result" in summary
 
 
 def test_lost_document_and_broken_chain_are_shown(run_folder: Run) -> None:
