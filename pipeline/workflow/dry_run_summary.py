@@ -188,7 +188,7 @@ def describe_deferred_jobs(planned: Collection[str], others: Counter[str], times
         times: the estimates of job durations.
     """
     stages = {stage for rule in planned for stage in STAGES_BEHIND.get(rule, ())}
-    deferred = {rule: number for rule, number in others.items() if STAGE_OF.get(rule) in stages}
+    deferred = {rule: others[rule] for rule in RULES if others[rule] and STAGE_OF.get(rule) in stages}
     if not deferred:
         return None
     seconds, unknown = times.sum_job_seconds({STEP_OF[rule]: number for rule, number in deferred.items()})

@@ -14,7 +14,7 @@ CONFIG = load_configuration(Path("config/micro.yaml"))
 
 
 def test_jobs_after_a_pending_checkpoint_are_deferred() -> None:
-    others = Counter(["corpus_filter", "corpus_filter", "pretrain_segment", "sources_listing", "plan_estimate"])
+    others = Counter(["pretrain_segment", "corpus_filter", "corpus_filter", "sources_listing", "plan_estimate"])
     times = JobTimes(CONFIG)
     assert (describe_deferred_jobs(["sources_manifest", "sources_complete"], others, times) or "").endswith(
         "may also run: corpus.filter (2), pretrain.segment (1)"
