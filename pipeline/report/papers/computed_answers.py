@@ -338,7 +338,7 @@ class Answers:
         """How many of the domains of what was crawled are named, the most relevant by the size of their texts."""
         w = self.words
         if not self._sources_of("crawled"):
-            return Answer(w("no source was crawled"), (MANIFESTS,))
+            return Answer(w("no source is described as crawled"), (MANIFESTS,))
         number, rows = self._top_domains()
         if not number:
             return Answer(w("the documents of the crawled sources have no addresses"), self._dataset_files())

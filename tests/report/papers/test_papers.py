@@ -335,7 +335,7 @@ def test_largest_domains_of_crawled_sources_are_listed(run_folder: Run) -> None:
     assert len(table(folder, "training-content-summary", title)) == 2  # a twentieth of 21, rounded up
     assert (
         answer(written(run_folder), "training-content-summary", "Most relevant domains")["text"]
-        == "no source was crawled"
+        == "no source is described as crawled"
     )
 
 
