@@ -204,7 +204,7 @@ def test_each_substituted_word_is_on_a_page() -> None:
 
 
 @pytest.mark.parametrize("command", ELSEWHERE)
-def test_command_that_is_not_run_here_is_run_by_a_test(command: str) -> None:
+def test_reason_names_an_existing_test(command: str) -> None:
     ((file, name),) = re.findall(r"(tests/\S+\.py)::(test_\w+)$", ELSEWHERE[command])
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -55,9 +55,9 @@ SHOWN = {
 SHARE_NEEDS = {
     "evaluation_share": "no suite has local files",
     "validation_share": "training.validation_tokens is not set",
-    "checkpoint_share": "storage_bytes_per_second is not set",
+    "checkpoint_share": "needs the time and storage_bytes_per_second",
 }
-"""Shares that another figure than those of a platform's speed may be missing for."""
+"""Why a share may be unknown, by its key."""
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
 """Of a platform's file, those that time, energy and cost need."""
 
@@ -131,9 +131,10 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     unknown, unknown_shares = [], []
     for key, label in SHOWN.items():
         values = [format_time_bounds(model) if key == "interval" else model.get(key) for model in models.values()]
-        if key in SHARE_NEEDS and all(value is None for value in values):
+        if key in SHARE_NEEDS and None in values:
             unknown_shares.append(f"{label} ({SHARE_NEEDS[key]})")
-            continue
+            if all(value is None for value in values):
+                continue
         values = [add_bound(key, model, value) for model, value in zip(models.values(), values, strict=True)]
         if all(value is None for value in values):
             unknown.append(label)

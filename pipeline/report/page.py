@@ -123,7 +123,10 @@ def load_template_environment(words: Translator, *, html: bool) -> jinja2.Enviro
         formats = {name: environment.filters[name] for name in NUMBER_FILTERS}
         environment.filters |= {name: _localize_filter(words, format) for name, format in formats.items()}
     environment.filters |= {"gettext": words.gettext, "translate_amount": words.figure}
-    environment.filters |= {"language_name": words.language_name, "is_mostly_truncated": has_mostly_truncated_prompts}
+    environment.filters |= {
+        "language_name": words.language_name,
+        "has_mostly_truncated_prompts": has_mostly_truncated_prompts,
+    }
     return environment
 
 
@@ -217,7 +220,7 @@ def run(
         "model_index": _format_model_index(settings.run, reader),
         "key_figures": compute_key_figures(everything, content, finished_cells),
         "fates": sorted(fates.items()),
-        "failures": sorted((fate, times) for fate, times in fates.items() if fate != REPLACED_ATTEMPT),
+        "failures": [(fate, times) for fate, times in sorted(fates.items()) if fate != REPLACED_ATTEMPT],
         "replaced": fates[REPLACED_ATTEMPT],
         "homes": content["energy"].homes(words.gettext),
         "folded_from": LONG_TABLE_ROWS,

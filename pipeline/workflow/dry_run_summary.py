@@ -54,16 +54,16 @@ class PlannedJob(NamedTuple):
     reasons: Collection[str]
 
 
-def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int) -> list[str]:
+def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int, times: JobTimes) -> list[str]:
     """Return the summary of a dry run in lines.
 
     Args:
         dag: the jobs of the run.
         jobs: the jobs that would run.
         finished: the number of jobs with valid results.
+        times: the estimates of job durations.
     """
     steps = {rule: planned for rule in RULES if (planned := [job for job in jobs if job.rule == rule])}
-    times = JobTimes(dag.config)
     rows = [["step", "jobs", "time", "why"]]
     known, unknown = 0.0, []
     for rule, planned in steps.items():
@@ -168,13 +168,13 @@ def report_plan(dag: Dag, jobs: Iterable[PlannedJob], others: Counter[str]) -> I
         jobs: the jobs that would run.
         others: the number of jobs of each rule with valid results.
     """
-    config = dag.config
+    config, times = dag.config, JobTimes(dag.config)
     shown = [job for job in jobs if job.rule in RULES]
     planned = Counter(job.rule for job in shown)
     if shown:
-        yield from plan_lines(dag, shown, sum(others[rule] for rule in RULES))
+        yield from plan_lines(dag, shown, sum(others[rule] for rule in RULES), times)
     launches = preflight.model_launch_commands(config)
-    if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others, JobTimes(config)):
+    if sentence := _describe_label_edits(dag, planned) or describe_deferred_jobs(planned, others, times):
         yield sentence
     yield from preflight.find_hints(config, launches)
 
@@ -192,8 +192,8 @@ def describe_deferred_jobs(planned: Collection[str], others: Counter[str], times
     if not deferred:
         return None
     seconds, unknown = times.sum_job_seconds({STEP_OF[rule]: number for rule, number in deferred.items()})
-    duration = "" if unknown else f" for up to {format_duration(seconds)}"
-    return f"The plan ends at a checkpoint. After it may also run{duration}: {_format_jobs(deferred)}"
+    duration = "" if unknown else f" (about {format_duration(seconds)}, summed over jobs)"
+    return f"The plan ends at a checkpoint. These jobs may run after it{duration}: {_format_jobs(deferred)}"
 
 
 def _format_jobs(jobs: dict[str, int]) -> str:

@@ -150,8 +150,8 @@ class Startup:
         """
         cache_between_invocations.cache_code_versions()
         dag = Dag(config, self._find_image_environments(config, environments_in_image))
-        if find_lock_mismatch := dag.find_lock_mismatch():
-            self.refuse(find_lock_mismatch)
+        if mismatch := dag.find_lock_mismatch():
+            self.refuse(mismatch)
         dag.non_batch_record_paths()  # reports a source path without files
         collect_forecast_inputs(config)  # reports a calibration run that is not a run
         for scored in config.corpora_with_score("quality"):

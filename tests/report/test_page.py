@@ -171,7 +171,7 @@ def test_first_screen_names_replaced_results_as_no_failure(run_folder: Run) -> N
     run_folder.write(path, {**record, "attempt": "tokens.shard.main.0.later.json"})
     run(run_folder.settings, **run_folder.arguments())
     summary = (run_folder.root / "report/index.html").read_text().split("What went wrong?")[1].split("</section>")[0]
-    assert "No failure: 1 finished result was replaced by a later one, as the run was changed" in summary
+    assert "No failure: 1 finished result is not used any more" in summary
     failures = summary.split("Lost attempts")[1].split("</li>")[0]
     assert "failed 1" in failures and "replaced" not in failures
     for attempt in (run_folder.root / "provenance/attempts").glob("*.json"):

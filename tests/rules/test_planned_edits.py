@@ -230,18 +230,18 @@ def test_dry_run_after_a_label_edit_lists_no_deferred_training(project: Project)
     def summary_line() -> str:
         return project.run("--dry-run").splitlines()[-1]
 
-    may_follow = "After it may also run for up to "
+    deferred = "These jobs may run after it (about "
     alone = "Only labels of the sources have changed. After them runs: "
     project.edit(MICRO, "holder: the authors of Polder", "holder: others")
     assert summary_line() == f"{alone}corpus.publish (1)"
     project.edit(MICRO, GUIDE, GUIDE.replace("CC0-1.0", "CC-BY-4.0"))
     assert summary_line() == f"{alone}corpus.statistics (1), corpus.publish (1)"
     project.edit(MICRO, GUIDE.replace("CC0-1.0", "CC-BY-4.0"), f"{GUIDE}, license_key: license")
-    assert may_follow in summary_line() and "corpus.filter (" in summary_line(), "it decides what is allowed"
+    assert deferred in summary_line() and "corpus.filter (" in summary_line(), "it decides what is allowed"
     project.edit(MICRO, f"{GUIDE}, license_key: license", GUIDE)
     assert summary_line() == f"{alone}corpus.publish (1)"
     new_letter(project)
-    assert may_follow in summary_line() and "corpus.filter (" in summary_line(), "there is another text"
+    assert deferred in summary_line() and "corpus.filter (" in summary_line(), "there is another text"
 
 
 @pytest.mark.slow

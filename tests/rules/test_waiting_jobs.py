@@ -58,7 +58,7 @@ def test_remaining_jobs_run_once_after_an_edit(
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     project.edit(file, old, new)
     output = project.run("--dry-run").splitlines()[-1]
-    assert "After it may also run" in output and "pretrain.segment (2)" in output
+    assert "These jobs may run after it (about " in output and "pretrain.segment (2)" in output
     assert expected.items() <= project.ran().items()
     assert dict(project.planned()) == {}
 

@@ -17,12 +17,12 @@ def test_jobs_after_a_pending_checkpoint_are_deferred() -> None:
     others = Counter(["pretrain_segment", "corpus_filter", "corpus_filter", "sources_listing", "plan_estimate"])
     times = JobTimes(CONFIG)
     assert (describe_deferred_jobs(["sources_manifest", "sources_complete"], others, times) or "").endswith(
-        "may also run: corpus.filter (2), pretrain.segment (1)"
+        "These jobs may run after it: corpus.filter (2), pretrain.segment (1)"
     )
     times.add("pretrain.segment", 90)
     sentence = describe_deferred_jobs(["tokens_index"], others, times) or ""
-    assert sentence.endswith("may also run for up to 1 min 30 s: pretrain.segment (1)")
-    assert " for up to " not in (describe_deferred_jobs(["sources_complete"], others, times) or ""), "filter is unknown"
+    assert sentence.endswith("These jobs may run after it (about 1 min 30 s, summed over jobs): pretrain.segment (1)")
+    assert "(about" not in (describe_deferred_jobs(["sources_complete"], others, times) or ""), "filter is unknown"
 
 
 def test_plan_without_a_checkpoint_is_complete() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pipeline.cli.plan_output import load_configuration
 from pipeline.workflow.dry_run_summary import PlannedJob, plan_lines
 from pipeline.workflow.job_parameters import Dag
+from pipeline.workflow.job_time_estimates import JobTimes
 from tests.conftest import Project
 
 CHANGED = "params have changed since last execution"
@@ -24,7 +25,7 @@ def dag(finished: Project) -> Dag:
 
 def rows(dag: Dag, jobs: list[PlannedJob]) -> list[str]:
     """Return the rows of the table with single spaces."""
-    table = plan_lines(dag, jobs, 40)[3:]
+    table = plan_lines(dag, jobs, 40, JobTimes(dag.config))[3:]
     return [" ".join(line.split()) for line in table[: table.index("")]]
 
 
@@ -47,7 +48,7 @@ def test_changed_settings_are_named_with_times_of_earlier_jobs(
     )
     assert second.startswith("report.page 1 ") and second.endswith("s after the jobs above")
     assert total.startswith("total 3 ") and "not known" not in total
-    assert plan_lines(dag, jobs, 40)[0] == "3 jobs of 43 would run; 40 have valid results."
+    assert plan_lines(dag, jobs, 40, JobTimes(dag.config))[0] == "3 jobs of 43 would run; 40 have valid results."
 
 
 def test_unchanged_settings_are_reported_as_changed_inputs(
@@ -65,9 +66,11 @@ def test_step_without_an_earlier_job_has_no_time(dag: Dag, tmp_path: Path) -> No
     empty = Dag(dag.config.model_copy(update={"run": run}))
     jobs = [PlannedJob("plan_estimate", {}, ["output files have to be generated"])]
     assert rows(empty, jobs) == ["plan.estimate 1 not known no result yet", "total 1 not known"]
-    assert plan_lines(empty, jobs, 40)[-1].endswith("energy: {calibration: [results/NAME]}")
+    assert plan_lines(empty, jobs, 40, JobTimes(empty.config))[-1].endswith("energy: {calibration: [results/NAME]}")
     for run in (tmp_path / "a, b", empty.config.run_directory):
         (run / "report").mkdir(parents=True)
         (run / "report/energy.json").touch()
     (tmp_path / "begun/report").mkdir(parents=True)
-    assert plan_lines(empty, jobs, 40)[-1].endswith(f"energy: {{calibration: ['{tmp_path}/a, b']}}")
+    assert plan_lines(empty, jobs, 40, JobTimes(empty.config))[-1].endswith(
+        f"energy: {{calibration: ['{tmp_path}/a, b']}}"
+    )

@@ -203,11 +203,11 @@ def read_summary(run_directory: Path) -> SummaryContent:
     form = read_forms()[SUMMARY].sections
     points: dict[str, ScoredPoint] = {}
     tables: dict[str, _Table] = {}
-    other_points = InputError(f"{path} has other points than this version of Polder: polder run CONFIG report")
+    problem = f"{path} has other points or columns than this version of Polder: polder run CONFIG report"
     if [section.number for section in summary.sections] != [*form] or not all(
         _has_form(section, form[section.number]) for section in summary.sections
     ):
-        raise other_points
+        raise InputError(problem)
     for section in summary.sections:
         part = form[section.number]
         for point, name in zip(section.points, part.points.values(), strict=True):
@@ -215,7 +215,7 @@ def read_summary(run_directory: Path) -> SummaryContent:
         tables |= {part.tables[table.title]: table for table in section.tables}
     for criterion in (one for section in read_criteria().sections.values() for one in section.criteria if one.table):
         if criterion.table in tables and criterion.column not in tables[criterion.table].head:
-            raise other_points
+            raise InputError(problem)
     return SummaryContent(summary.title, points, tables)
 
 

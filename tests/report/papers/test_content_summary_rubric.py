@@ -216,7 +216,7 @@ def test_run_without_a_current_summary_is_refused(run_folder: Run, tmp_path: Pat
         else:
             del part[last]
         path.write_text(json.dumps(content))
-        with pytest.raises(InputError, match="has other points than this version of Polder"):
+        with pytest.raises(InputError, match="has other points or columns than this version"):
             score_summary(tmp_path)
 
 
