@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ def check_version(project: Path, version: str) -> None:
     tags = subprocess.run(words, cwd=project, text=True, capture_output=True).stdout.split()
     if tags and f"v{version}" not in tags:
         sys.exit(f"error: the version is {version}, but this commit has the tag {tags[0]}")
+
+
+def missing_addresses(project: Path) -> str | None:
+    """Return a sentence where a project names no public address; a checkout cannot know its own."""
+    if "urls" in tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]:
+        return None
+    return "pyproject.toml has no [project.urls]: before you publish, add Repository, Issues and Documentation"
 
 
 def changes(text: str, version: str) -> str:
@@ -60,6 +68,8 @@ def main() -> None:
     """Build the release of the project in this folder."""
     project, folder = Path.cwd(), Path("dist")
     check_version(project, version := VERSION)
+    if sentence := missing_addresses(project):
+        print(f"warning: {sentence}", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     files = [build_sdist(str(folder)), build_wheel(str(folder))]

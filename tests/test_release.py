@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from envs.release import bill_of_materials, changes, check_version
+from envs.release import bill_of_materials, changes, check_version, missing_addresses
 from pipeline.cli.application import VERSION
 from tests.conftest import new_project
 from tests.test_unused import canonical
@@ -51,6 +51,14 @@ def test_different_version_in_changelog_or_tag_is_refused(tmp_path: Path) -> Non
         check_version(tmp_path, "2.0")
     subprocess.run([*git, "tag", "v2.0"], cwd=tmp_path, check=True)
     check_version(tmp_path, "2.0")
+
+
+def test_release_without_public_addresses_is_pointed_out(tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[project]\nname = "polder"\n')
+    assert "no [project.urls]" in str(missing_addresses(tmp_path))
+    file.write_text('[project]\nname = "polder"\n[project.urls]\nRepository = "https://example.org/polder"\n')
+    assert missing_addresses(tmp_path) is None
 
 
 def test_bill_of_materials_has_each_locked_package() -> None:

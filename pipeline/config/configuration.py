@@ -15,13 +15,14 @@ from pipeline import layout
 from pipeline.config.configuration_errors import (
     Origin,
     format_validation_error,
+    format_validation_errors,
 )
 from pipeline.config.deprecated_names import replace_deprecated_names
 from pipeline.config.genre_estimation_from_samples import estimate_source_genre, find_corpora_without_preset
 from pipeline.config.platforms import load_platform_settings
 from pipeline.config.referenced_files import NamedFiles
 from pipeline.config.section_consistency import check_retrain_models, check_sections
-from pipeline.core.errors import InputError, suggest_name
+from pipeline.core.errors import InputError, InputErrors, suggest_name
 from pipeline.corpus.rules.settings import LanguageRules
 from pipeline.corpus.settings import Corpus
 from pipeline.corpus.text.source_genre_estimate import GenreEstimate
@@ -261,7 +262,7 @@ def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> C
         files: where it was written, for messages; a later file replaces keys of an earlier one.
 
     Raises:
-        InputError: with one sentence that names the key and suggests the nearest known one.
+        InputErrors: a sentence for each mistake, with its key and the way out.
     """
     content, deprecations = replace_deprecated_names(raw)
     origin = Origin(content, files[::-1], deprecations)
@@ -274,7 +275,7 @@ def parse_configuration(raw: Mapping[str, Any], files: Sequence[Path] = ()) -> C
     try:
         config = Config.model_validate({**content, **corpora, "platform": platform})
     except ValidationError as error:
-        raise InputError(format_validation_error(error, Config, "configuration", content, origin.files)) from None
+        raise InputErrors(format_validation_errors(error, Config, "configuration", content, origin.files)) from None
     config._origin = origin
     written = content.get("corpus", {})
     config._older_defaults.update({name: frozenset(written[name] or {}) if name in written else None for name in older})

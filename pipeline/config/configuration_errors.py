@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import find_line, load_yaml
@@ -158,6 +160,8 @@ class Origin:
         return [name, *keys]
 
 
+MOST_ERRORS = 8
+"""The number of mistakes that are printed at once."""
 WHOLE_NUMBERS = ("int_parsing", "int_type", "int_from_float", "int_parsing_size")
 PATTERN_WORDS = {
     NAME: "use lower case letters, digits, - and _ alone",
@@ -243,29 +247,78 @@ def _advise(problem: Any, key: str, schema: Mapping[str, Any]) -> str:
     return f"{message[: unknown.end()]}: did you mean {near_license}?" if unknown and near_license else message
 
 
-def format_validation_error(
+def format_validation_error(error: ValidationError, model: type[BaseModel], what: str) -> str:
+    """Return the deepest problem of what was to be such a model; `format_validation_errors` returns all of them."""
+    (sentence,) = format_validation_errors(error, model, what)
+    return sentence
+
+
+def format_validation_errors(
     error: ValidationError, model: type[BaseModel], what: str, content: Any = None, files: Sequence[Path] = ()
-) -> str:
-    """Return the first problem of what was to be such a model, as one sentence that names the key and the way out.
+) -> list[str]:
+    """Return a sentence for each wrong value of what was to be such a model, with its key and the way out.
 
     Args:
         error: what pydantic found.
         model: the model.
         what: names it where no file has the key.
-        content: what was to be the model; items of lists are then called by their names.
+        content: what was to be the model; items of lists are then called by their names. Without it, only the deepest
+            problem is returned.
         files: of YAML, the one that counts most first.
     """
-    # Of a value that may be one of several types, the deepest problem is that of the type which was meant. An unknown
-    # key next to one that is missing was meant to be that one.
-    problem = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
-    location = tuple(part for part in problem["loc"] if part == "[key]" or not re.search(r"[\[(]", str(part)))
+    by_value: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
+    for problem in error.errors():
+        by_value.setdefault(_locate_value(problem, content), []).append(problem)
+    # Of a value that may be one of several types, the deepest problem is that of the type which was meant.
+    problems = [
+        max(group, key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden")) for group in by_value.values()
+    ]
+    # An unknown key that resembles a missing one was meant to be that one.
+    meant = {
+        (*location[:-1], _suggest_key(model, location))
+        for location in (_strip_types(problem) for problem in problems if problem["type"] == "extra_forbidden")
+    }
+    sentences = [
+        _format_problem(problem, model, what, content, files)
+        for problem in problems
+        if problem["type"] != "missing" or _strip_types(problem) not in meant
+    ]
+    more = len(sentences) - MOST_ERRORS
+    return [*sentences[:MOST_ERRORS], *[f"{what}: and {more} more: correct these first"] * (more > 0)]
+
+
+def _is_type(part: str | int) -> bool:
+    """Return whether a part of a location is one of several types that pydantic tried; `[key]` is a name's own."""
+    return part != "[key]" and re.search(r"[\[(]", str(part)) is not None
+
+
+def _strip_types(problem: ErrorDetails) -> tuple[str | int, ...]:
+    return tuple(part for part in problem["loc"] if not _is_type(part))
+
+
+def _locate_value(problem: ErrorDetails, content: Any) -> tuple[str | int, ...]:
+    """Return the keys of the wrong value or of the missing key, up to where pydantic tried several types."""
+    location = tuple(takewhile(lambda part: not _is_type(part), problem["loc"]))
+    return location if content is not None else ()
+
+
+def _suggest_key(model: type[BaseModel], location: tuple[str | int, ...]) -> str | None:
+    """Return the known key that resembles an unknown one most."""
+    known = sorted(_find_schema(model, location[:-1]).get("properties", {}))
+    return next(iter(difflib.get_close_matches(str(location[-1]), known, n=1)), None)
+
+
+def _format_problem(
+    problem: ErrorDetails, model: type[BaseModel], what: str, content: Any, files: Sequence[Path]
+) -> str:
+    location = _strip_types(problem)
     path = _format_key_path(location, content)
     is_missing = problem["type"] == "missing"  # then its section is named
     place = _find_place(location[: len(location) - is_missing], problem["input"], files) or what
     if problem["type"] == "extra_forbidden":
-        known = sorted(_find_schema(model, location[:-1]).get("properties", {}))
-        near = difflib.get_close_matches(str(location[-1]), known, n=1)
-        advice = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
+        near = _suggest_key(model, location)
+        known = ", ".join(sorted(_find_schema(model, location[:-1]).get("properties", {})))
+        advice = f"did you mean {near!r}?" if near else f"the keys here are {known}"
         return f"{place}: unknown key {path}: {OTHER_PLACES.get(location, advice)}"
     if location[-1:] == ("[key]",) and problem["type"] == "string_pattern_mismatch":
         return f"{place}: the name {path.removesuffix('.[key]')}: use lower case letters, digits, - and _ alone"

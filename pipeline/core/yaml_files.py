@@ -120,7 +120,10 @@ def find_line(path: Path, location: Sequence[str | int], value: Any = None) -> i
         if found is None:
             return None
         line, node = found[0].start_mark.line + 1, found[1]
-    return line if value is None or _Loader("").construct_document(node) == value else None
+    try:
+        return line if value is None or _Loader("").construct_document(node) == value else None
+    except RecursionError:  # the value contains itself
+        return line
 
 
 def parse_unique_json(text: str, place: str, *, scalars_as_text: bool = False) -> Any:

@@ -81,7 +81,7 @@ FORMULAS = {
     "low_expected_loss_nats_per_token": "the least of the three laws, with the published standard errors of E, alpha "
     "and beta (2.5 % of draws)",
     "high_expected_loss_nats_per_token": "the most of the three laws, with the same (97.5 %)",
-    "expected_loss_outside_range": "by which factor parameters or tokens lie outside of the 5.7e7 to 1.6e10 "
+    "expected_loss_outside_range": "by which factor parameters or tokens are outside of the 5.7e7 to 1.6e10 "
     "parameters and 8.2e8 to 3.2e11 tokens that the law of Besiroglu et al. 2024 was fitted on",
     "step_law_learning_rate": "1.79 x parameters without embedding and output^-0.713 x tokens^0.307 (Li et al. 2025, "
     "Step Law, fitted on models of 59 million to a billion such parameters with up to 1e11 tokens)",

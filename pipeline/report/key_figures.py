@@ -368,7 +368,7 @@ def _energy_checks(account: EnergyAccounting) -> Iterator[ConservationCheck]:
         )
         low, high = unit.format(total.low_joules, 4), unit.format(total.high_joules, 4)
         yield ConservationCheck(
-            "energy: the total lies in its interval",
+            "energy: the total is in its interval",
             {},
             f"{low} ≤ {unit.format(total.joules, 4)} ≤ {high} {unit.name}",
             total.low_joules <= total.joules <= total.high_joules,

@@ -56,9 +56,11 @@ def run_edits(name: str, texts: Mapping[str, str], license_id: str, holder: str,
         text_key: the field with the text, in files of records.
 
     Raises:
-        InputError: the name is no name of a run, or texts have no license or holder.
+        InputError: the name is no name of a run, texts have no license or holder, or these have no texts.
     """
     _check_name(name, "[a-z0-9][a-z0-9_-]*", "lower case letters, digits, - and _")
+    if not texts and (license_id or holder):
+        raise InputError("--license and --holder describe your own text: add --text, or leave them out")
     if texts and not (license_id and holder):
         raise InputError(f"{next(iter(texts))} needs a license and a holder of its rights: add --license and --holder")
     sources = [

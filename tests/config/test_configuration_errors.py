@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.config.configuration import parse_configuration
 from pipeline.config.configuration_errors import Origin
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.yaml_files import load_yaml
 
 FILE = """# two sources
@@ -74,6 +74,40 @@ def test_configuration_error_has_file_and_line(
     file.write_text(FILE.replace(old, new, 1) if old else FILE)
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         parse_configuration({**load_yaml(file), **changes}, [file])
+
+
+def test_all_mistakes_of_a_configuration_are_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    text = FILE.replace("seed: 1", "sed: 2k").replace("units: 2", "units: two").replace("language: nl,", "")
+    training = "{steps: -1, batch_size: 1, micro_batch_size: 1, sequence_length: 8, learning_rate: 1}"
+    text += f"corpus: {{main: {{decontamination: 7}}}}\nmodels: {{m: {{tokens: t, training: {training}}}}}\n"
+    file.write_text(text)
+    with pytest.raises(InputErrors) as caught:
+        parse_configuration(load_yaml(file), [file])
+    assert [re.sub(r"^.*/c.yaml, line (\d+): ([^:]*).*", r"\1 \2", line) for line in caught.value.sentences] == [
+        "2 unknown key run.sed",
+        "4 the key sources.laws.language is missing",
+        "9 sources.letters.units",
+        "11 corpus.main.decontamination is one value, but needs keys",
+        "12 the key models.m.architecture is missing",
+        "12 models.m.training.steps",
+    ]
+
+
+def test_value_of_several_types_is_one_mistake() -> None:
+    raw: dict[str, Any] = {"run": {"name": "r", "seed": 1}, "sources": [SOURCE]}
+    with pytest.raises(InputErrors) as caught:
+        parse_configuration({**raw, "evaluation": {"suites": ["klingon", {"name": "mine"}]}})
+    wrong, incomplete = caught.value.sentences
+    assert wrong.startswith("configuration: evaluation.suites.0: choose one of dutch, english,")
+    assert incomplete == "configuration: the key evaluation.suites.mine.language is missing: write it"
+
+
+def test_many_mistakes_are_shortened() -> None:
+    with pytest.raises(InputErrors) as caught:
+        parse_configuration({"sources": [], **{f"odd_{number}": 1 for number in range(20)}})
+    *first, last = caught.value.sentences
+    assert len(first) == 8 and last.endswith("and 14 more: correct these first")
 
 
 def test_sentence_gets_the_line_of_its_deepest_key_in_the_file(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def test_tests_of_all_scaffolded_parts_pass_in_one_project(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("texts", [{}, {'config/corpus/nl "x".jsonl': "nl", "config/corpus/en_guide.jsonl.gz": "en"}])
 def test_new_run_has_a_valid_configuration(texts: dict[str, str]) -> None:
-    (edit,) = new_parts.run_edits("own", texts, "CC-BY-4.0", 'Somebody "quoted"').edits
+    described = ("CC-BY-4.0", 'Somebody "quoted"') if texts else ("", "")
+    (edit,) = new_parts.run_edits("own", texts, *described).edits
     assert isinstance(edit, NewFile) and edit.path == "config/own.yaml"
     config = parse_configuration(yaml.safe_load(edit.content))
     assert config.run.name == "own"
@@ -67,7 +68,7 @@ def test_new_run_has_a_valid_configuration(texts: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        (lambda name: new_parts.run_edits(name, {}, "CC0-1.0", "x"), "My Run"),
+        (lambda name: new_parts.run_edits(name, {}, "", ""), "My Run"),
         (new_parts.filter_edits, "capital-letters"),
         (new_parts.step_edits, "report.page"),
         (new_parts.step_edits, "corpus.Lengths"),
@@ -93,3 +94,9 @@ def test_filter_with_the_name_of_a_rule_or_measure_is_refused(name: str) -> None
 def test_text_without_license_or_holder_is_refused(license_id: str, holder: str) -> None:
     with pytest.raises(InputError, match=r"letters/\*.txt needs a license and a holder"):
         new_parts.run_edits("own", {"letters/*.txt": "nl"}, license_id, holder)
+
+
+@pytest.mark.parametrize(("license_id", "holder"), [("CC-BY-4.0", ""), ("", "Somebody")])
+def test_license_or_holder_without_text_is_refused(license_id: str, holder: str) -> None:
+    with pytest.raises(InputError, match="add --text, or leave them out"):
+        new_parts.run_edits("own", {}, license_id, holder)

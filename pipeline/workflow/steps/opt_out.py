@@ -158,7 +158,7 @@ STEPS = (
     Step(
         "opt_out.remains",
         RESERVING_RUN,
-        "Search what lies below the results folder for what is to be forgotten",
+        "Search the results folder for documents that must be forgotten",
         remains_settings,
         inputs=(
             MANIFESTS_READ,
