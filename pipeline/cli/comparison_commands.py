@@ -88,27 +88,37 @@ def ladder(
     hold_out: Annotated[
         Literal["largest"] | None, typer.Option(help="Fit without the largest model, and predict its loss.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Fit the scaling law of all finished models, with intervals, and list each model with its energy."""
     from pipeline.core.display_text import escape_to_one_line
     from pipeline.core.errors import InputError
-    from pipeline.experiment.ladder_scaling_law import find_rungs, format_scaling_law
+    from pipeline.experiment.ladder_scaling_law import find_rungs, fit_rungs, format_scaling_law
 
     rungs, left_out = find_rungs(results)
     try:
-        lines = format_scaling_law(rungs, hold_out=hold_out is not None)
+        fit = fit_rungs(rungs, hold_out=hold_out is not None)
     except InputError as error:
         raise InputError("; ".join([str(error), *left_out])) from None
-    print("\n".join(map(escape_to_one_line, [*lines, *left_out])))
+    if as_json:
+        models = [{**rung.point._asdict(), "model": rung.model, "epochs": rung.epochs} for rung in rungs]
+        print_json({"law": fit.as_json(), "models": models, "left_out": left_out})
+    else:
+        lines = format_scaling_law(rungs, fit, hold_out=hold_out is not None)
+        print("\n".join(map(escape_to_one_line, [*lines, *left_out])))
 
 
 @command(commands, PANEL, "Speed by devices", "polder scaling results")
-def scaling(results: ResultsFolder = Path("results")) -> None:
+def scaling(results: ResultsFolder = Path("results"), as_json: AsJson = False) -> None:
     """Print how speed and energy of the same training change with the number of devices: strong and weak scaling."""
     from pipeline.core.display_text import escape_to_one_line
     from pipeline.experiment.device_scaling import format_scaling, read_measurements
 
-    print("\n".join(map(escape_to_one_line, format_scaling(list(read_measurements(results))))))
+    measurements = list(read_measurements(results))
+    if as_json:
+        print_json([one._asdict() for one in measurements])
+    else:
+        print("\n".join(map(escape_to_one_line, format_scaling(measurements))))
 
 
 @command(commands, PANEL, "Read a model's answers", "polder items results/demo base 120")

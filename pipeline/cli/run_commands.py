@@ -62,11 +62,17 @@ def follow(
 
 
 @command(commands, PANEL, "Energy used and to come", "polder energy results/demo")
-def energy(run: RunFolder, data: DataFolder = None) -> None:
+def energy(run: RunFolder, data: DataFolder = None, as_json: AsJson = False) -> None:
     """Show the energy that a run has used, and an estimate for the rest, also while it runs."""
-    from pipeline.workflow.energy_progress import energy_progress_lines
+    from pipeline.cli.parameters import print_json
+    from pipeline.workflow.energy_progress import format_progress_table, read_energy_progress
 
-    print("\n".join(energy_progress_lines(run, data)))
+    steps, account = read_energy_progress(run, data)
+    if as_json:
+        so_far = account.total.model_dump(mode="json")
+        print_json({"so_far": so_far, "steps": [step.as_json() for step in steps], "problems": account.problems})
+    else:
+        print("\n".join(format_progress_table(steps, account)))
 
 
 @command(commands, PANEL, "Read Slurm's meters", "polder accounting results/demo")

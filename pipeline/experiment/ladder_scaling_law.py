@@ -157,14 +157,18 @@ def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, Repo
     )
 
 
-def format_scaling_law(rungs: Sequence[Rung], *, hold_out: bool) -> list[str]:
-    """Format the law: its models, its parameters, the best split of compute, and the prediction.
+def fit_rungs(rungs: Sequence[Rung], *, hold_out: bool) -> ScalingFit:
+    """Fit the law of the models, without the largest if it is held out.
 
     Raises:
         InputError: there are too few models for a law.
     """
+    return fit_scaling_law([rung.point for rung in (rungs[:-1] if hold_out else rungs)], UNIT)
+
+
+def format_scaling_law(rungs: Sequence[Rung], fitted: ScalingFit, *, hold_out: bool) -> list[str]:
+    """Format the law: its models, its parameters, the best split of compute, and the prediction."""
     used = rungs[:-1] if hold_out else rungs
-    fitted = fit_scaling_law([rung.point for rung in used], UNIT)
     lines = [*_format_table(rungs, fitted, hold_out=hold_out), ""]
     cells = sum(rung.is_cell for rung in used)
     lines.append(

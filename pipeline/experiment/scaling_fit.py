@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,15 @@ class ScalingFit:
     def interval(self, letter: str) -> tuple[float, float]:
         """Return the 95 % interval of a parameter of the law."""
         return _interval(self.draws_RP[:, PARAMETERS.index(letter)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the unit and each parameter of the law with its 95 % interval."""
+        intervals = {letter: self.interval(letter) for letter in PARAMETERS}
+        values = {
+            letter: {"value": getattr(self.law, letter), "low": low, "high": high}
+            for letter, (low, high) in intervals.items()
+        }
+        return {"unit": self.law.unit, **values}
 
     def predict(self, parameters: float, tokens: float) -> LossPrediction:
         """Predict the loss of a run; the interval includes the law's error and the scatter of single runs."""

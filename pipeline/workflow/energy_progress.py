@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.configuration import Config, parse_configuration
 from pipeline.core.archived_run_files import FileStore
@@ -50,6 +51,18 @@ class StepProgress:
     joules: CostRange | None
     seconds: CostRange | None
     basis: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the step with its energy in joules, and the estimate of its remaining jobs, None if it is unknown."""
+        return {
+            "step": self.name,
+            "jobs": self.jobs,
+            "done": self.done,
+            "so_far": self.so_far.model_dump(mode="json"),
+            "remaining_joules": self.joules and self.joules._asdict(),
+            "remaining_seconds": self.seconds and self.seconds._asdict(),
+            "estimated_by": self.basis,
+        }
 
 
 def load_started_configuration(run_directory: Path, data: str | None) -> Config:
@@ -186,8 +199,8 @@ def _format_range(key: str, quantity: CostRange | None) -> tuple[str, str]:
     ), f"{format_quantity(key, quantity.low)} to {format_quantity(key, quantity.high)}"
 
 
-def energy_progress_lines(run_directory: Path, data: str | None) -> list[str]:
-    """Return what a run has used so far and what is still to come, in lines of text.
+def read_energy_progress(run_directory: Path, data: str | None) -> tuple[list[StepProgress], EnergyAccounting]:
+    """Return what each step of a run has used and will use, and the accounting of what was used.
 
     Args:
         data: the folder that {data} stands for in the configuration.
@@ -201,4 +214,4 @@ def energy_progress_lines(run_directory: Path, data: str | None) -> list[str]:
     material = read_unfinished_run(run_directory)
     joules_alone = settings.model_copy(update={"carbon_intensity_series": None})
     account = validate_accounting(compute_energy_accounting(material, joules_alone), "what was summed up")
-    return format_progress_table(measure_steps(config, material, account), account)
+    return measure_steps(config, material, account), account

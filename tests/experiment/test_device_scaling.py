@@ -71,6 +71,12 @@ def test_fixed_batch_is_strong_scaling_and_growing_batch_is_weak_scaling(
         "one/base": ["4", "1", "1,000", "250", "100.0", "%", "1.00", "1", "2", "J", "estimated"],
         "wide/base": ["8", "2", "2,000", "250", "100.0", "%", "2.00", "2", "not", "known"],
     }
+    assert main(["scaling", str(tmp_path), "--json"]) == 0
+    measured = {one["model"]: one for one in json.loads(capsys.readouterr().out)}
+    assert measured["two/base"]["devices"] == 8 and measured["two/base"]["tokens_per_second"] == pytest.approx(1600)
+    assert (
+        measured["two/base"]["kind"] == measured["one/base"]["kind"] and measured["wide/base"]["token_joules"] is None
+    )
     assert "80 sequences of all devices" in lines[0] and any("20 sequences of a device" in line for line in lines)
 
 

@@ -14,7 +14,7 @@ from pipeline.cli.application import main
 from pipeline.config.configuration import parse_configuration
 from pipeline.core.errors import InputError
 from pipeline.experiment import scaling_fit
-from pipeline.experiment.ladder_scaling_law import find_rungs, format_scaling_law
+from pipeline.experiment.ladder_scaling_law import Rung, find_rungs, fit_rungs, format_scaling_law
 from pipeline.model.size_and_cost import parameter_count
 from pipeline.plan.scaling_laws import ScalingLaw
 
@@ -35,6 +35,10 @@ MODELS = {
 
 def parameters(width: int, layers: int) -> int:
     return layers * (3 * width**2 + 3 * width * 4 * width + 2 * width) + width
+
+
+def law_lines(rungs: list[Rung], *, hold_out: bool) -> list[str]:
+    return format_scaling_law(rungs, fit_rungs(rungs, hold_out=hold_out), hold_out=hold_out)
 
 
 def write(folder: Path, models: dict[str, tuple[int, int, int]], *, index: str = "1" * 64, **losses: float) -> None:
@@ -172,6 +176,13 @@ def test_best_settings_with_all_their_seeds_count_as_ladder_rungs(
     assert main(["ladder", str(results), "--hold-out", "largest"]) == 0
     printed = capsys.readouterr().out
     assert "fitted to 7 of these 8 models, 2 of them cells of experiments:" in printed
+    assert main(["ladder", str(results), "--hold-out", "largest", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["law"]["unit"] == "bits per byte" and len(content["models"]) == 8 and len(content["left_out"]) == 3
+    for letter in ("E", "A", "B", "alpha", "beta"):
+        (line,) = [line for line in printed.splitlines() if line.startswith(f"{letter} ")]
+        figures = content["law"][letter]
+        assert line.split()[1:] == [f"{figures['value']:.4g}", f"{figures['low']:.4g}", "to", f"{figures['high']:.4g}"]
 
 
 def test_cell_with_other_tokens_is_left_out_and_changes_no_other_model(results: Path) -> None:
@@ -186,15 +197,15 @@ def test_held_out_model_does_not_change_the_law(results: Path) -> None:
     rungs, _ = find_rungs(results)
     worse = [*rungs[:-1], rungs[-1]._replace(point=rungs[-1].point._replace(loss=9.0))]
     laws = [
-        [line for line in format_scaling_law(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
+        [line for line in law_lines(some, hold_out=True) if line.startswith(("E ", "A ", "alpha"))]
         for some in (rungs, worse)
     ]
     assert laws[0] == laws[1] and len(laws[0]) == 3
-    assert "measured 9.0000" in format_scaling_law(worse, hold_out=True)[-2]
+    assert "measured 9.0000" in law_lines(worse, hold_out=True)[-2]
 
 
 def test_all_models_are_fitted_without_hold_out_and_compute_is_split(results: Path) -> None:
-    lines = format_scaling_law(find_rungs(results)[0], hold_out=False)
+    lines = law_lines(find_rungs(results)[0], hold_out=False)
     assert not any("held out" in line for line in lines)
     (split,) = [line for line in lines if "spent best" in line]
     flops, best_parameters, best_tokens = (float(n) for n in re.findall(r"([\d.]+e[+-]\d+)", split)[:3])
@@ -237,14 +248,14 @@ def test_models_that_do_not_improve_with_size_give_no_optimal_split(results: Pat
     flat = [rung._replace(point=rung.point._replace(loss=1 + 300 * rung.point.tokens**-0.4)) for rung in rungs]
     assert (
         "the fitted loss does not fall with more parameters, so no split of compute is optimal: vary them more"
-        in format_scaling_law(flat, hold_out=False)
+        in law_lines(flat, hold_out=False)
     )
 
 
 def test_unknown_energy_is_shown_as_not_known(results: Path) -> None:
     file = results / "one/report/figures.json"
     file.write_text(json.dumps([f for f in json.loads(file.read_text()) if not f["figure"].startswith("energy")]))
-    lines = format_scaling_law(find_rungs(results)[0], hold_out=False)
+    lines = law_lines(find_rungs(results)[0], hold_out=False)
     assert [line.endswith("not known") for line in lines[1:8]].count(True) == 3
 
 

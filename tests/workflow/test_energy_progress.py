@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -116,5 +117,11 @@ def test_command_reads_a_run_and_refuses_other_folders(run: Path, capsys: pytest
     assert main(["energy", str(run)]) == 0
     text = capsys.readouterr().out
     assert "1 of 4" in text and "Attempts without any reading" in text and "8 J" not in text
+    assert main(["energy", str(run), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    steps = {step["step"]: step for step in content["steps"]}
+    assert (steps["tokens.shard"]["done"], steps["tokens.shard"]["jobs"]) == (1, 4)
+    assert steps["corpus.filter"]["remaining_joules"] == {"value": 90.0, "low": 80.0, "high": 100.0}
+    assert steps["tokens.index"]["remaining_joules"] is None and content["so_far"]["joules"] == 0.0
     with pytest.raises(InputError, match="is not a run that was started"):
         main(["energy", str(run.parent)])
