@@ -122,7 +122,7 @@ class CommitTree:
         module = f"pipeline.{step}"
         if self.reach.file_of(module) is None:
             return {}
-        found: Statements = {}
+        hashes: Statements = {}
         for file, statements in self.reach.reach(module).statements():
             name = file.relative_to(self.folder).as_posix()
             known = self.reach.module_of(file)
@@ -133,10 +133,10 @@ class CommitTree:
                     if statement in [known.statements[number] for number in numbers]
                 ]
                 key = f"{name}: {', '.join(sorted(bound)) or 'a statement'}"
-                found[key] = hashlib.sha256(f"{found.get(key, '')}{statement.dumped}".encode()).hexdigest()
+                hashes[key] = hashlib.sha256(f"{hashes.get(key, '')}{statement.dumped}".encode()).hexdigest()
             for data in self.reach.data_files(file, statements):
-                found[data.relative_to(self.folder).as_posix()] = hashlib.sha256(data.read_bytes()).hexdigest()
-        return found
+                hashes[data.relative_to(self.folder).as_posix()] = hashlib.sha256(data.read_bytes()).hexdigest()
+        return hashes
 
 
 def _compare_statements(before: Statements, now: Statements) -> dict[str, str]:
@@ -182,21 +182,25 @@ def _compare_commits(commits: tuple[str, str], steps: list[str]) -> list[str]:
         for number, commit in enumerate(commits):
             (folder := Path(name) / str(number)).mkdir()
             trees.append(CommitTree(commit, folder))
-        found: dict[str, list[str]] = {}
+        steps_by_difference: dict[str, list[str]] = {}
         for step in steps:
             differing = _compare_statements(*(tree.reached_statements(step) for tree in trees))
             for key, word in differing.items():
-                found.setdefault(f"{key} {word}", []).append(step)
+                steps_by_difference.setdefault(f"{key} {word}", []).append(step)
             if not differing:
-                found.setdefault(
+                steps_by_difference.setdefault(
                     "nothing between these commits: it was not committed, or code was versioned otherwise", []
                 ).append(step)
     lines = [
         f"{description}  [{', '.join(steps[:3])}{' and more' if len(steps) > 3 else ''}]"
-        for description, steps in found.items()
+        for description, steps in steps_by_difference.items()
     ]
     files = sorted(
-        {description.split(":")[0].split(" ")[0] for description in found if description.startswith("pipeline/")}
+        {
+            description.split(":")[0].split(" ")[0]
+            for description in steps_by_difference
+            if description.startswith("pipeline/")
+        }
     )
     if not files:
         return lines

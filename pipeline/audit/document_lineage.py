@@ -93,14 +93,14 @@ class _DocumentLineage:
         return None
 
     def find_similar_ids(self) -> list[str]:
-        found: set[str] = set()
+        unique_ids: set[str] = set()
         for corpus in self.corpora:
             for path in (
                 *self._unit_files(corpus, layout.FILTERED),
                 *self._unit_files(corpus, layout.REMOVED, step="filter"),
             ):
-                found.update(pq.read_table(open_parquet_source(path), columns=["id"])["id"].to_pylist())
-        ids = sorted(found)
+                unique_ids.update(pq.read_table(open_parquet_source(path), columns=["id"])["id"].to_pylist())
+        ids = sorted(unique_ids)
         place = bisect(ids, self.id)
         return difflib.get_close_matches(
             self.id, ids[max(0, place - SEARCHED_NEIGHBORS) : place + SEARCHED_NEIGHBORS], n=NEAR_IDS
@@ -230,23 +230,23 @@ class _DocumentLineage:
         """Describe the similarity of a near-duplicate and the kept document, if it was measured."""
         values = {"corpus": corpus, "source": self.source, "unit": row["_unit"]}
         path = find_output(layout.DUPLICATES.path(self.run_directory, **values))
-        for found in _read_rows(path, [self.id]):
-            if found.get("jaccard") is not None:
+        for duplicate in _read_rows(path, [self.id]):
+            if duplicate.get("jaccard") is not None:
                 section = Deduplication.model_validate(settings.get("deduplication", {}))
                 self.lines.append(
-                    f"    it has {found['jaccard']:.1%} of the different {section.ngram}-grams of both in common with "
-                    f"{row['value']}: the least is {section.minimum_similarity:.1%}"
+                    f"    it has {duplicate['jaccard']:.1%} of the different {section.ngram}-grams of both in common "
+                    f"with {row['value']}: the least is {section.minimum_similarity:.1%}"
                 )
 
     def _describe_removed_parts(self, corpus: str, unit: str) -> None:
         """Describe the paragraphs, lines and passages that the document lost, their places and where they are kept."""
         values = {"corpus": corpus, "source": self.source, "unit": unit}
         filtered = layout.FILTERED.path(self.run_directory, **values)
-        for found in _read_rows(find_output(layout.DUPLICATES.path(self.run_directory, **values)), [self.id]):
-            if found["cut"]:
-                numbers = ", ".join(str(place + 1) for place in found["cut"])
+        for row in _read_rows(find_output(layout.DUPLICATES.path(self.run_directory, **values)), [self.id]):
+            if row["cut"]:
+                numbers = ", ".join(str(place + 1) for place in row["cut"])
                 self.lines.append(f"    without its paragraphs {numbers}: {DUPLICATE_PARAGRAPHS}")
-            spans = sorted(found.get("spans") or [], key=lambda span: (span["start"], span["reason"]))
+            spans = sorted(row.get("spans") or [], key=lambda span: (span["start"], span["reason"]))
             text = _read_rows(filtered, [self.id], leave_out="")[0]["text"].encode() if spans else b""
             for span in spans[:SHOWN_COPIES]:
                 removed = text[span["start"] : span["end"]].decode()
@@ -289,16 +289,16 @@ def _find_full_id(run_directory: Path, document_id: str) -> str:
     """
     if layout.MANIFEST.path(run_directory, source=document_id.partition("/")[0]).is_file():
         return document_id
-    found: set[str] = set()
+    full_ids: set[str] = set()
     for path in (*layout.FILTERED.glob(run_directory), *glob_outputs(run_directory, layout.REMOVED, step="filter")):
         ids = pq.read_table(open_parquet_source(path), columns=["id"])["id"]
-        found.update(ids.filter(pc.ends_with(ids, f"/{document_id}")).to_pylist())
-    if len(found) > 1:
+        full_ids.update(ids.filter(pc.ends_with(ids, f"/{document_id}")).to_pylist())
+    if len(full_ids) > 1:
         raise InputError(
-            f"{len(found)} documents in {run_directory} have the id {document_id}: write the full id, such as "
-            f"{' or '.join(sorted(found)[:NEAR_IDS])}"
+            f"{len(full_ids)} documents in {run_directory} have the id {document_id}: write the full id, such as "
+            f"{' or '.join(sorted(full_ids)[:NEAR_IDS])}"
         )
-    return found.pop() if found else document_id
+    return full_ids.pop() if full_ids else document_id
 
 
 def trace_document(run_directory: Path, document_id: str) -> list[str]:

@@ -27,12 +27,12 @@ def describe_masked_personal_data(run_directory: Path, record: Record, document_
     kinds = record.counts.get("personal_data")
     unit = f"in all of unit {record.instance.get('unit')}: {'not recorded' if kinds is None else _format_counts(kinds)}"
     try:
-        found = _refilter_document(run_directory, record, document_id, name)
+        document = _refilter_document(run_directory, record, document_id, name)
     except InputError as error:
         return f"masked: not known of this document, for {error}; {unit}"
-    if found is None or found.text != text:
+    if document is None or document.text != text:
         return f"masked: not known of this document, for the filter gives another text here and now; {unit}"
-    counts = _format_counts(found.metadata["personal_data"])
+    counts = _format_counts(document.metadata["personal_data"])
     return f"masked: {counts} (recomputed from {name}, which gives the text of the corpus)"
 
 
@@ -64,12 +64,12 @@ def _refilter_document(run_directory: Path, record: Record, document_id: str, na
         raw_files = RawFiles(
             settings.source, [(name, file)], settings.field_names(), settings.document_bytes, is_part=bool(parts)
         )
-        found_model = model[0] if model else None
-        reader, *rest = build_filter_pipeline(settings, raw_files, model=found_model, harmful=harmful, url_lists=lists)
+        model_file = model[0] if model else None
+        reader, *rest = build_filter_pipeline(settings, raw_files, model=model_file, harmful=harmful, url_lists=lists)
         documents: Iterator[Document] = (one for one in reader.run() if one.id == document_id)
         documents = islice(documents, 1)  # the reader judges a file at its end, which is not reached
         for block in rest:
             documents = block.run(documents)
-        for found in documents:
-            return found
+        for document in documents:
+            return document
     return None

@@ -179,16 +179,16 @@ def _verify_document_tokens(
 def _describe_raw_files(records: list[Record], document: str) -> list[str]:
     """Return the raw file of a document and whether it exists with its recorded hash."""
     source, _, rest = document.partition("/")
-    found: dict[str, FileEntry] = {}
+    raw_files: dict[str, FileEntry] = {}
     for record in records:
         if record.step == "corpus.filter" and record.instance.get("source") == source:
             for entry in record.inputs:
                 words = entry.path.removeprefix("data:").split("/")  # the name of a raw file may have folders
                 names = ["/".join(words[start:]) for start in range(len(words))]
                 if entry.name == "files" and any(rest.startswith(f"{name}/") for name in names):
-                    found[entry.path] = entry
+                    raw_files[entry.path] = entry
     lines = []
-    for path, entry in sorted(found.items()):
+    for path, entry in sorted(raw_files.items()):
         file = Path(path.removeprefix("data:"))
         state = "proven: it is here with these bytes" if entry.matches_file(file) else "not here, or with other bytes"
         lines.append(f"raw file {path} (sha256 {entry.sha256}; {state})")

@@ -76,15 +76,15 @@ def check_recorded_code_versions(records: list[Record]) -> EvidenceComparison:
                 compared.count_incomparable_item("records of a checkout with changes that no commit has")
         else:
             compared.count_incomparable_item("records that name no commit")
-    for commit, found in sorted(steps.items()):
+    for commit, versions_by_step in sorted(steps.items()):
         with tempfile.TemporaryDirectory(prefix="commit-") as folder:
             try:
                 tree = CommitTree(commit, Path(folder))
             except InputError as error:
-                for _ in found:
+                for _ in versions_by_step:
                     compared.count_incomparable_item(f"of commit {commit[:12]} not compared ({error})")
                 continue
-            for step, versions in sorted(found.items()):
+            for step, versions in sorted(versions_by_step.items()):
                 expected = tree.step_code_version(step)
                 others = {version: file for version, file in versions.items() if version != expected}
                 if expected is None:

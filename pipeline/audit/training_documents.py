@@ -36,20 +36,20 @@ class TrainingAudit:
         self.run_directory = run_directory
         self.model = model
         records = [record for record in load_records(run_directory) if record.step == SEGMENT_STEP]
-        found = [record for record in records if record.instance["model"] == model]
-        if not found:
+        model_records = [record for record in records if record.instance["model"] == model]
+        if not model_records:
             names = sorted({str(record.instance["model"]) for record in records})
             there = f"it has {', '.join(names)}" if names else "no model has been trained yet"
             raise InputError(f"{run_directory} has no record of a training of {model}: {there}")
-        record = self.record = max(found, key=lambda record: int(record.settings["last_step"]))
-        self.first_step = min(int(record.settings["first_step"]) for record in found)
+        record = self.record = max(model_records, key=lambda record: int(record.settings["last_step"]))
+        self.first_step = min(int(record.settings["first_step"]) for record in model_records)
         self.settings = SegmentSettings.model_validate(
             merge_result_and_nonresult_settings(record.settings, record.operation)
         )
         self.last_step = self.settings.last_step
         entry = next(entry for entry in record.inputs if entry.name == "index")
         self.index = entry.resolve_path(run_directory)
-        self._segments = found
+        self._segments = model_records
         self._sources: dict[str, dict[str, Any]] = {}
         if not entry.matches_file(self.index):
             raise InputError(
@@ -121,8 +121,8 @@ class TrainingAudit:
         Raises InputError when the training has no such step or sample.
         """
         stream, start = self._locate_sample(step, sample)
-        found = self.sampler.rows[stream].documents_in(start, self.length)
-        return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in found]
+        documents = self.sampler.rows[stream].documents_in(start, self.length)
+        return [{**row, "tokens": min(row["end"], start + self.length) - max(row["start"], start)} for row in documents]
 
     def count_step_sequences(self, step: int) -> int:
         return self.sampler.batches.at(self.sampler.data_step(step - 1)).batch_size
@@ -177,17 +177,17 @@ class TrainingAudit:
     @cached_property
     def logged_hashes(self) -> dict[int, str]:
         """The logged batch hash of each step; older trainings have none."""
-        found: dict[int, str] = {}
+        hashes: dict[int, str] = {}
         for record in self._segments:
             for entry in record.outputs:
                 if entry.path.endswith(f"/{layout.METRICS_FILE}"):
                     path = self.run_directory / entry.path
                     if not entry.matches_file(path):
                         raise InputError(f"{path} is gone or no longer what {record.file} names: put it back")
-                    found |= {
+                    hashes |= {
                         line["step"]: line["batch_hash"] for line in metrics.read_metrics(path) if "batch_hash" in line
                     }
-        return found
+        return hashes
 
     def mismatched_steps(self, steps: Iterable[int]) -> list[int]:
         """Return the steps whose logged batch hash differs from the rebuilt batch."""

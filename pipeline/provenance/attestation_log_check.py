@@ -179,10 +179,10 @@ class AttestationLogCheck:
             history.setdefault(line.statement.subject[0].name, []).append(line.statement.subject[0].sha256)
         for path in records:
             *older, newest = history.get(path, [""])
-            found = sha256_of(path)
-            if found in older and found != newest:
+            sha256 = sha256_of(path)
+            if sha256 in older and sha256 != newest:
                 self.report(path, f"{path} is an older one: its step has run again since, as {ATTESTATION_LOG} says.")
-            elif found != newest:
+            elif sha256 != newest:
                 self.report(path, f"{path} was changed: no line of {ATTESTATION_LOG} attests it.")
 
     def check_written_before_read(self) -> None:

@@ -74,9 +74,9 @@ class _JobDifferences:
 
     def format_lines(self) -> list[str]:
         lines = []
-        for step, found in sorted(self.steps.items()):
+        for step, differences in sorted(self.steps.items()):
             lines.append(step)
-            for difference, instances in found.items():
+            for difference, instances in differences.items():
                 where = "; ".join(instance for instance in instances[:SHOWN_JOBS] if instance)
                 more = f" and {len(instances) - SHOWN_JOBS} more" if len(instances) > SHOWN_JOBS else ""
                 lines.append(f"  {difference}" + (f"  [{where}{more}]" if where else ""))
@@ -141,7 +141,7 @@ def _comparable_command(record: Content) -> list[str]:
     words = [str(word) for word in record["command"]]
     given = {"--settings": "settings", "--operation": "operation"}
     prefix = (command_option(words, "--record") or "").partition(f"/{layout.RECORDS}/")[0]
-    found: list[str] = []
+    comparable_words: list[str] = []
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
         before = words[number - 1] if number else ""
@@ -155,8 +155,8 @@ def _comparable_command(record: Content) -> list[str]:
             word = word.replace(str(record[key]), f"<{key}>") if record[key] else word
         if prefix:
             word = word.replace(f"{prefix}/", "RUN/").replace(f"private/{Path(prefix).name}/", "PRIVATE/")
-        found.append(word)
-    return found
+        comparable_words.append(word)
+    return comparable_words
 
 
 def _equals_as_json(text: str, value: Any) -> bool:
@@ -193,11 +193,11 @@ def _last_configuration(run: Path, records: list[Content]) -> dict[str, str]:
 
 def _read_results(run_directory: Path) -> dict[str, str]:
     """Return evaluation values and the last losses of each model."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for path in layout.RESULTS.glob(run_directory):
         for task in _read_json(path).get("tasks", []):
             key = "/".join([*path.parts[-3:-1], str(task.get("task")), str(task.get("language")), str(task["metric"])])
-            found[key] = json.dumps(task["value"])
+            results[key] = json.dumps(task["value"])
     for path in layout.METRICS.glob(run_directory):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
@@ -206,8 +206,8 @@ def _read_results(run_directory: Path) -> dict[str, str]:
                 raise InputError(f"{path} is cut off or broken: make it again") from None
             for key in ("loss", "validation_loss", "validation_bits_per_byte"):
                 if key in step:
-                    found[f"{path.parts[-2]}/last {key}"] = json.dumps(step[key])
-    return found
+                    results[f"{path.parts[-2]}/last {key}"] = json.dumps(step[key])
+    return results
 
 
 def _compare_metrics(a: Path, b: Path) -> list[str]:
@@ -225,7 +225,7 @@ def _compare_energy(a: EnergyAccounting | None, b: EnergyAccounting | None) -> t
     figures = [{**{name: getattr(account, name) for name in ENERGY_TOTALS}, **account.steps} for account in (a, b)]
     differences, notes = [], []
     for name in [*ENERGY_TOTALS, *sorted(a.steps.keys() | b.steps.keys())]:
-        one, other = (found.get(name, EnergyFigure()) for found in figures)
+        one, other = (run_figures.get(name, EnergyFigure()) for run_figures in figures)
         line = f"{name}: {one.text()} → {other.text()}"
         if one.is_known != other.is_known:
             differences.append(line)
@@ -249,7 +249,7 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
         {title: _read_record(store, record) for title, record in records.items()}
         for store, records in ((FileStore(a), records_a), (FileStore(b), records_b))
     )
-    jobs, found = _JobDifferences(), RunComparison()
+    jobs, comparison = _JobDifferences(), RunComparison()
     start: dict[str, list[str]] = {}
     for title in sorted(records_a.keys() | records_b.keys()):
         record = records_a.get(title) or records_b[title]
@@ -263,22 +263,22 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
             else:
                 start.setdefault(line, []).append(title)
         if record.code_version != records_b[title].code_version:
-            found.code.setdefault(record.step, (record, records_b[title]))
+            comparison.code.setdefault(record.step, (record, records_b[title]))
     configurations = (_last_configuration(run, [*c.values()]) for run, c in ((a, contents_a), (b, contents_b)))
     starts = [f"configuration {line}" for line in format_changes(*configurations)]
     starts += [f"{line}  [{titles[0]} and {len(titles) - 1} more]" for line, titles in start.items()]
-    energy, found.notes = _compare_energy(read_energy_accounting(a), read_energy_accounting(b))
+    energy, comparison.notes = _compare_energy(read_energy_accounting(a), read_energy_accounting(b))
     sections = {
         START_SECTION: starts,
         "results": [*format_changes(_read_results(a), _read_results(b)), *_compare_metrics(a, b)],
         "energy": energy,
     }
-    found.differences = jobs.format_lines()
+    comparison.differences = jobs.format_lines()
     for title, lines in sections.items():
-        found.differences += [title, *(f"  {line}" for line in lines)] if lines else []
+        comparison.differences += [title, *(f"  {line}" for line in lines)] if lines else []
     if jobs.not_compared:
-        found.notes.append(f"not compared, though it differs: {'; '.join(sorted(jobs.not_compared))}")
-    return found
+        comparison.notes.append(f"not compared, though it differs: {'; '.join(sorted(jobs.not_compared))}")
+    return comparison
 
 
 def summarize_differences(differences: Sequence[str]) -> list[str]:

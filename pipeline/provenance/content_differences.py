@@ -59,9 +59,9 @@ def format_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[st
     """Return a line for each key with different values; a missing key has the value `nothing`."""
     lines = []
     for key in sorted(before.keys() | now.keys()):
-        was, found = before.get(key, ABSENT), now.get(key, ABSENT)
-        if (key in before) != (key in now) or was != found:
-            lines.append(f"{key}: {_excerpt(was, found)} → {_excerpt(found, was)}")
+        old, new = before.get(key, ABSENT), now.get(key, ABSENT)
+        if (key in before) != (key in now) or old != new:
+            lines.append(f"{key}: {_excerpt(old, new)} → {_excerpt(new, old)}")
     return lines
 
 
@@ -91,30 +91,30 @@ def compare_file_contents(before: Path, now: Path) -> list[str]:
 
 
 def _compare_json(before: Path, now: Path) -> list[str]:
-    was, found = (dict(flatten_json(json.loads(path.read_text(encoding="utf-8")))) for path in (before, now))
-    return [f"key {line}" for line in format_changes(was, found)]
+    old, new = (dict(flatten_json(json.loads(path.read_text(encoding="utf-8")))) for path in (before, now))
+    return [f"key {line}" for line in format_changes(old, new)]
 
 
 def _compare_json_lines(before: Path, now: Path) -> list[str]:
     """Compare JSON Lines; metrics without clock times and speeds."""
 
     def flatten_json_lines(path: Path) -> dict[str, str]:
-        found = {}
+        values = {}
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             for key, value in flatten_json(json.loads(line)) if line else ():
                 if path.name != layout.METRICS_FILE or not is_timing_key(key):
-                    found[f"line {number}, {key}"] = value
-        return found
+                    values[f"line {number}, {key}"] = value
+        return values
 
     return format_changes(flatten_json_lines(before), flatten_json_lines(now))
 
 
 def _compare_texts(before: Path, now: Path) -> list[str]:
-    was, found = (
+    old, new = (
         {f"line {number}": line for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)}
         for path in (before, now)
     )
-    return format_changes(was, found)
+    return format_changes(old, new)
 
 
 def _compare_bytes(before: Path, now: Path) -> list[str]:
@@ -145,32 +145,32 @@ def _read_table(path: Path) -> Any:
 
 def _compare_tables(before: Path, now: Path) -> list[str]:
     """Compare columns, types, metadata and rows of two tables."""
-    was, found = _read_table(before), _read_table(now)
-    types = [{name: str(table.schema.field(name).type) for name in table.column_names} for table in (was, found)]
+    old, new = _read_table(before), _read_table(now)
+    types = [{name: str(table.schema.field(name).type) for name in table.column_names} for table in (old, new)]
     lines = [f"column {line}" for line in format_changes(*types)]
     metadata = [
         {key.decode(): value.decode(errors="replace") for key, value in (table.schema.metadata or {}).items()}
-        for table in (was, found)
+        for table in (old, new)
     ]
     lines += [f"metadata {line}" for line in format_changes(*metadata)]
-    if len(was) != len(found):
-        return [*lines, f"rows: {len(was)} → {len(found)}", *_compare_row_ids(was, found)]
+    if len(old) != len(new):
+        return [*lines, f"rows: {len(old)} → {len(new)}", *_compare_row_ids(old, new)]
     for name in types[0]:
-        if types[0][name] == types[1].get(name) and not was[name].equals(found[name]):
-            pairs = zip(was[name].to_pylist(), found[name].to_pylist(), strict=True)
+        if types[0][name] == types[1].get(name) and not old[name].equals(new[name]):
+            pairs = zip(old[name].to_pylist(), new[name].to_pylist(), strict=True)
             rows = [number for number, (a, b) in enumerate(pairs) if a != b and not (a != a and b != b)]
             row_numbers = ", ".join(map(str, rows[:MAX_LINES])) + (
                 f" and {len(rows) - MAX_LINES} more" if len(rows) > MAX_LINES else ""
             )
-            lines.append(f"column {name}: {len(rows)} of {len(was)} rows differ, from 0: {row_numbers}")
+            lines.append(f"column {name}: {len(rows)} of {len(old)} rows differ, from 0: {row_numbers}")
     return lines
 
 
-def _compare_row_ids(was: Any, found: Any) -> list[str]:
+def _compare_row_ids(old: Any, new: Any) -> list[str]:
     """Compare the ids of rows, if there are any."""
-    if not all("id" in table.column_names for table in (was, found)):
+    if not all("id" in table.column_names for table in (old, new)):
         return []
-    a, b = (set(map(str, table["id"].to_pylist())) for table in (was, found))
+    a, b = (set(map(str, table["id"].to_pylist())) for table in (old, new))
     return [*(f"row {name} is gone" for name in sorted(a - b)), *(f"row {name} is new" for name in sorted(b - a))]
 
 
@@ -182,8 +182,11 @@ def _compare_tensors(before: Path, now: Path) -> list[str]:
         with safe_open(before, framework="pt") as one, safe_open(now, framework="pt") as other:
             names = [set(one.keys()), set(other.keys())]
             shapes = [
-                {name: f"{file.get_slice(name).get_dtype()} {file.get_slice(name).get_shape()}" for name in found}
-                for file, found in ((one, names[0]), (other, names[1]))
+                {
+                    name: f"{file.get_slice(name).get_dtype()} {file.get_slice(name).get_shape()}"
+                    for name in tensor_names
+                }
+                for file, tensor_names in ((one, names[0]), (other, names[1]))
             ]
             lines = [f"tensor {line}" for line in format_changes(*shapes)]
             for name in sorted(names[0] & names[1]):
@@ -224,15 +227,15 @@ def compare_rerun(
             if not has_timings(path):
                 lines.append(f"{path}: {'not written now' if path in before else 'not in the record'}")
             continue
-        file, recorded, found = find_output(run_directory / path), before[path].sha256, now[path].sha256
+        file, recorded, new_sha256 = find_output(run_directory / path), before[path].sha256, now[path].sha256
         is_there = file.is_file()
         on_disk = hash_file(file) if is_there else None
         if is_there and on_disk != recorded:
-            state = "which the step writes again" if found == recorded else "and the step writes neither"
+            state = "which the step writes again" if new_sha256 == recorded else "and the step writes neither"
             lines.append(f"{path}: the file in the run is not what the record says ({recorded[:16]}), {state}")
         if not is_there:
             notes.append(f"{path} is no longer in the run: compared with its record alone")
-        if found == recorded and on_disk in (None, recorded):
+        if new_sha256 == recorded and on_disk in (None, recorded):
             continue
         inside = _compare_outputs(file, find_output(rerun / path)) if is_there else []
         if has_timings(path):
@@ -244,8 +247,8 @@ def compare_rerun(
                 )
                 notes.append(f"{path}: {what}")
         else:
-            if found != recorded:
-                lines.append(f"{path}: other bytes, sha256 {recorded[:16]} → {found[:16]}")
+            if new_sha256 != recorded:
+                lines.append(f"{path}: other bytes, sha256 {recorded[:16]} → {new_sha256[:16]}")
             content = inside or (["the same content in other bytes"] if is_there else [])
             lines += [f"  {line}" for line in content]
     if lines and tells_times:

@@ -100,17 +100,17 @@ class CrateWorkflow:
 
     def add_packages(self, environment: dict[str, Any]) -> list[str]:
         """Add the distributions of an environment whose version and address are known, and return their @ids."""
-        found = []
+        identifiers = []
         for name, pinned in (environment.get("packages") or {}).items():
             page = find_home_page(name)
             if page is not None and ";" not in pinned:  # a version that depends on the machine is none
                 identifier = f"{page}#{quote(name)}-{quote(pinned)}"
-                found.append(
+                identifiers.append(
                     self.graph.add_entity(
                         identifier, "SoftwareApplication", name=name, softwareVersion=pinned, url=page
                     )
                 )
-        return found
+        return identifiers
 
     def add_tool(self, step: str, code: str, environment: str, commit: str | None, packages: dict[str, Any]) -> str:
         """Add the code of a step at its version, in an environment, and return its @id."""

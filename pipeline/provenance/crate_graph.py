@@ -63,8 +63,8 @@ def reference(identifier: str) -> dict[str, str]:
 
 def references(identifiers: Iterable[str]) -> Any:
     """Return sorted references without duplicates; a single one is not in a list, as RO-Crate requires."""
-    found = [reference(identifier) for identifier in sorted(set(identifiers))]
-    return found[0] if len(found) == 1 else found
+    sorted_references = [reference(identifier) for identifier in sorted(set(identifiers))]
+    return sorted_references[0] if len(sorted_references) == 1 else sorted_references
 
 
 class CrateGraph:

@@ -57,10 +57,10 @@ def list_evidence(run_directory: Path) -> dict[str, StoredFile]:
     return {path: inventory.find(run_directory, path) for path in paths}
 
 
-def newest_attestation_by_file(found: Iterable[LogLine]) -> dict[str, Attestation]:
+def newest_attestation_by_file(lines: Iterable[LogLine]) -> dict[str, Attestation]:
     """Return the newest attestation of each file by path; the begin of an attempt counts only if nothing else does."""
     newest: dict[str, Attestation] = {}
-    for line in (line for line in found if line.statement.kind != EVIDENCE_CHANGED):
+    for line in (line for line in lines if line.statement.kind != EVIDENCE_CHANGED):
         for entry in (*line.statement.subject, *line.statement.byproducts):
             if line.statement.kind == EVIDENCE_REMOVED and entry.name.startswith(f"{BATCHES}/"):
                 newest.pop(entry.name, None)
@@ -108,11 +108,11 @@ def attest_evidence(run_directory: Path, kind: str = EVIDENCE_ATTESTED) -> int:
     Raises:
         InputError: the log was truncated or changed, or the key cannot be used.
     """
-    found = [*read_log(run_directory)]
-    known = newest_attestation_by_file(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
-    notes = (line for line in found if line.statement.kind == EVIDENCE_CHANGED)
+    lines = [*read_log(run_directory)]
+    known = newest_attestation_by_file(line for line in lines if line.statement.kind != ATTEMPT_BEGAN)
+    notes = (line for line in lines if line.statement.kind == EVIDENCE_CHANGED)
     refused = {(entry.name, entry.sha256) for line in notes for entry in line.statement.subject}
-    line_hashes, subject = {line.sha256 for line in found}, []
+    line_hashes, subject = {line.sha256 for line in lines}, []
     for path, file in list_evidence(run_directory).items():
         if path.startswith(f"{TIMESTAMPS}/") and Path(path).stem not in line_hashes:  # of another log
             continue
@@ -160,23 +160,23 @@ def _step_name(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-def _build_closed_check(found: list[LogLine]) -> Callable[[str, Attestation], bool]:
+def _build_closed_check(lines: list[LogLine]) -> Callable[[str, Attestation], bool]:
     """Return a function that says whether a file is closed: no job can have changed it since it was attested.
 
     The files of an attempt are closed when it has ended, the readings of a Snakemake process when its invocation has
     ended, and logs and similar files when no line follows the end of the last invocation. An attempt without an end may
     still write: it runs in Slurm, or was killed. Accounting is never closed, because meters are queried again.
     """
-    ended = {_attempt_name(line) for line in found if line.statement.kind in (ATTEMPT_ENDED, SLSA_PROVENANCE)}
-    endless = {_attempt_name(line) for line in found if line.statement.kind == ATTEMPT_BEGAN} - ended
-    ends = {line.number for line in found if line.statement.kind == INVOCATION_ENDED}
+    ended = {_attempt_name(line) for line in lines if line.statement.kind in (ATTEMPT_ENDED, SLSA_PROVENANCE)}
+    endless = {_attempt_name(line) for line in lines if line.statement.kind == ATTEMPT_BEGAN} - ended
+    ends = {line.number for line in lines if line.statement.kind == INVOCATION_ENDED}
 
     def is_evidence_file_final(path: str, known: Attestation) -> bool:
         name = path.rpartition("/")[2]
         if path.startswith(ATTEMPT_FOLDERS):
             attempt = name.partition("@")[0].removesuffix(".json")
             return attempt in ended or (attempt.startswith("snakemake.") and known.line <= max(ends, default=0))
-        if not path.startswith(STEP_FOLDERS) or len(found) not in ends:
+        if not path.startswith(STEP_FOLDERS) or len(lines) not in ends:
             return False
         return not endless if path.startswith(SLURM_FOLDER) else _step_name(name) not in {*map(_step_name, endless)}
 
@@ -189,9 +189,9 @@ def record_changed_evidence(run_directory: Path, say: Callable[[str], None]) -> 
     Raises:
         InputError: the log was truncated or changed, or the key cannot be used.
     """
-    found = [*read_log(run_directory)]
-    known = newest_attestation_by_file(line for line in found if line.statement.kind != ATTEMPT_BEGAN)
-    closed, subject = _build_closed_check(found), []
+    lines = [*read_log(run_directory)]
+    known = newest_attestation_by_file(line for line in lines if line.statement.kind != ATTEMPT_BEGAN)
+    closed, subject = _build_closed_check(lines), []
     for path, file in list_evidence(run_directory).items():
         if path not in known or not closed(path, known[path]):
             continue

@@ -211,14 +211,14 @@ class EvidenceCheck:
 
 def _differing_keys(settings: dict[str, Any], given: dict[str, Any], key: str = "") -> list[str]:
     """Return the keys whose values differ from the settings."""
-    found = []
+    keys = []
     for name, value in given.items():
         own, place = settings.get(name), f"{key}{name}"
         if isinstance(value, dict) and isinstance(own, dict):
-            found += _differing_keys(own, value, f"{place}.")
+            keys += _differing_keys(own, value, f"{place}.")
         elif own != value:
-            found.append(place)
-    return found
+            keys.append(place)
+    return keys
 
 
 def _check_command(record: Record) -> list[str]:

@@ -266,7 +266,7 @@ def list_artifacts(run_directory: Path) -> list[str]:
     A link to a file is one: where the run was linked elsewhere, to do a step again, the step reads what it reads.
     """
     inventory = take_inventory(run_directory)
-    found = {**inventory.files, **inventory.links}
+    files = {**inventory.files, **inventory.links}
     return sorted(
-        path for path, kind in found.items() if kind.voucher == CRATE_VOUCHER and path not in inventory.archived
+        path for path, kind in files.items() if kind.voucher == CRATE_VOUCHER and path not in inventory.archived
     )

@@ -57,7 +57,7 @@ def _read_crate_entities(run_directory: Path) -> list[dict[str, Any]]:
 def _hash_run_files(run_directory: Path, entities: list[dict[str, Any]]) -> list[_HashedFile]:
     """Return all files of a run, evidence included, with hashes that agree with the crate."""
     expected = {unquote(e["@id"]): str(e["sha256"]) for e in entities if "File" in e["@type"] and "sha256" in e}
-    found = []
+    hashed_files = []
     for folder, subfolders, names in os.walk(run_directory):
         below = Path(folder).relative_to(run_directory)
         kept = [name for name in subfolders if not name.startswith(".partial")]
@@ -71,13 +71,13 @@ def _hash_run_files(run_directory: Path, entities: list[dict[str, Any]]) -> list
             if not file.is_dir():
                 if problem := file_name_problem(path, one_line=True):
                     raise InputError(problem)
-                found.append(_HashedFile(path, file.stat().st_size, hash_file(file)))
-    there = {file.path: file.sha256 for file in found}
+                hashed_files.append(_HashedFile(path, file.stat().st_size, hash_file(file)))
+    there = {file.path: file.sha256 for file in hashed_files}
     for path, sha256 in sorted(expected.items()):
         if there.get(path) != sha256:
             state = "was changed since the crate was made" if path in there else "is missing, the crate lists it"
             raise InputError(f"{path} {state}: see `polder verify {run_directory}`")
-    return sorted(found)
+    return sorted(hashed_files)
 
 
 def _build_bag_info(entities: list[dict[str, Any]], files: list[_HashedFile]) -> dict[str, str]:

@@ -66,9 +66,9 @@ def current_log_checkpoint(run_directory: Path) -> PublishedCheckpoint | None:
     return PublishedCheckpoint(run_directory.name, len(hashes), hashes[-1], hashes[0]) if hashes else None
 
 
-def find_logged_run_names(found: Iterable[LogLine]) -> list[str]:
+def find_logged_run_names(lines: Iterable[LogLine]) -> list[str]:
     """Return the run names in the attempts of a log, the newest last; several if the run was renamed."""
-    attempts = (line.statement.predicate.attempt or {} for line in found if line.statement.kind == ATTEMPT_BEGAN)
+    attempts = (line.statement.predicate.attempt or {} for line in lines if line.statement.kind == ATTEMPT_BEGAN)
     starts = (str(attempt.get("snakemake") or "") for attempt in attempts)
     return [*dict.fromkeys(start.rpartition(".")[2] for start in starts if start)]
 

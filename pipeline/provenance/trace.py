@@ -323,14 +323,14 @@ def read_figures(run_directory: Path) -> dict[str, ReportFigure]:
             f"{path} is missing, which lists the figures of the report: run `snakemake report`, or trace a file"
         )
     try:
-        found = TypeAdapter(list[ReportFigure]).validate_json(path.read_bytes())
+        figures = TypeAdapter(list[ReportFigure]).validate_json(path.read_bytes())
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
         raise InputError(
             f"{path} is no list of figures: the field {field}: {problem['msg']}: make the report again"
         ) from None
-    return {figure.figure: figure for figure in found}
+    return {figure.figure: figure for figure in figures}
 
 
 def _describe_file_state(
@@ -366,7 +366,7 @@ def _locate_value(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
     """Yield the keys that have a figure's value in its files and, for the energy of a run, the sum of its parts."""
     if not isinstance(figure.value, int | float) or isinstance(figure.value, bool):
         return
-    found = False
+    is_located = False
     for path in figure.sources:
         file = run_directory / path
         if file.suffix not in (".json", ".jsonl") or not file.is_file():
@@ -378,7 +378,7 @@ def _locate_value(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
             continue
         keys = [key for key, text in numbers.items() if _equals_number(text, float(figure.value))]
         if keys:
-            found = True
+            is_located = True
             yield f"{path} has it under {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}"
     account = read_energy_accounting(run_directory) if figure.figure in ("energy.facility", "energy.total") else None
     if account:
@@ -387,7 +387,7 @@ def _locate_value(run_directory: Path, figure: ReportFigure) -> Iterable[str]:
         yield f"{terms} = {sum(parts.values()):.3f} J"
         if figure.figure == "energy.facility":
             yield f"times the PUE in the settings of report.page = {figure.value:.3f} J"
-    elif not found:
+    elif not is_located:
         yield "no key of these files has this very number: it is computed from several, by the command"
 
 

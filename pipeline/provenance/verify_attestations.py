@@ -97,8 +97,8 @@ def verify_p256(public: bytes, signature: bytes, message: bytes) -> bool:
     digest = int.from_bytes(hashlib.sha256(message).digest(), "big")
     inverse = pow(s, -1, N)
     one = multiply_point(GENERATOR, digest * inverse % N, add_p256_points, None)
-    found = add_p256_points(one, multiply_point(point, r * inverse % N, add_p256_points, None))
-    return found is not None and found[0] % N == r
+    verification_point = add_p256_points(one, multiply_point(point, r * inverse % N, add_p256_points, None))
+    return verification_point is not None and verification_point[0] % N == r
 
 
 def add_ed25519_points(a: Any, b: Any) -> Any:
@@ -172,11 +172,11 @@ def attested_files(statement: Any) -> list[tuple[str, str]]:
 
 def hash_file(path: str) -> str:
     """Return the hash of a file."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
-            found.update(block)
-    return found.hexdigest()
+            hasher.update(block)
+    return hasher.hexdigest()
 
 
 def escape_to_one_line(text: str) -> str:
@@ -261,7 +261,7 @@ def check_crate(run: str, given: str | None) -> tuple[list[str], dict[str, str]]
 def check_files(run: str, expected: list[tuple[str, str, str]]) -> tuple[list[str], int, int]:
     """Return problems of files with other hashes, and the numbers of checked and of absent files."""
     problems: dict[str, str] = {}
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     absent: set[str] = set()
     for name, sha256, source in sorted(expected):
         path = os.path.join(run, *name.split("/"))
@@ -271,11 +271,11 @@ def check_files(run: str, expected: list[tuple[str, str, str]]) -> tuple[list[st
         if not os.path.isfile(path):
             absent.add(name)
             continue
-        if name not in found:
-            found[name] = hash_file(path)
-        if found[name] != sha256:
+        if name not in hashes:
+            hashes[name] = hash_file(path)
+        if hashes[name] != sha256:
             problems.setdefault(name, f"{name} was changed: it is not what {source} says")
-    return [*problems.values()], len(found), len(absent)
+    return [*problems.values()], len(hashes), len(absent)
 
 
 def main(arguments: list[str]) -> int:

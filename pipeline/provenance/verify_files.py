@@ -81,26 +81,26 @@ def unescape_path(path: str) -> str:
 
 def hash_members(bag: Path, archives: list[str], problems: list[str]) -> dict[str, str]:
     """Return the hashes of the members of archives by path in the bag; of two of one name the later archive's."""
-    found = {}
+    hashes = {}
     for path in sorted(archives):  # their names begin with the time
         try:
             with zipfile.ZipFile(bag / path) as archive:
                 for name in archive.namelist():
                     with archive.open(name) as member:
-                        found[f"data/{name}"] = hash_stream(member)
+                        hashes[f"data/{name}"] = hash_stream(member)
         except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError):
             problems.append(f"{path} cannot be read as a ZIP file.")
-    return found
+    return hashes
 
 
 def read_manifest(manifest: Path) -> dict[str, str]:
     """Return the hashes of a manifest by path."""
-    found = {}
+    hashes = {}
     for line in read_text(manifest).splitlines():
         if line.strip():
             hash_, path = line.split(None, 1)
-            found[unescape_path(path)] = hash_.lower()
-    return found
+            hashes[unescape_path(path)] = hash_.lower()
+    return hashes
 
 
 def read_fetch_list(bag: Path) -> dict[str, str]:
@@ -172,37 +172,37 @@ def check_bag(
     addresses, crate, large = read_fetch_list(bag), read_crate_hashes(bag), read_omitted_files(bag)
     problems: list[str] = []
     elsewhere: dict[str, str] = {}
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     folder = Path(os.path.realpath(bag))
     for path, expected in sorted({**tags, **payload}.items()):
         file = bag / path
         if Path(os.path.realpath(file)) != folder / path:
             problems.append(f"{path} is a link, or outside of the bag.")
         elif file.is_file():
-            found[path] = hash_file(file)
-            if found[path] != expected:
-                problems.append(f"{path} was changed: its sha256 is {found[path]}, the manifest says {expected}.")
+            hashes[path] = hash_file(file)
+            if hashes[path] != expected:
+                problems.append(f"{path} was changed: its sha256 is {hashes[path]}, the manifest says {expected}.")
         elif path in addresses:
             elsewhere[path] = addresses[path]
         else:
             problems.append(f"{path} is missing, the manifest lists it.")
-    members = hash_members(bag, [path for path in found if ARCHIVES.fullmatch(path)], problems)
-    found = {**members, **found}
+    members = hash_members(bag, [path for path in hashes if ARCHIVES.fullmatch(path)], problems)
+    hashes = {**members, **hashes}
     for path, expected in sorted(crate.items()):
-        known = found.get(path) or payload.get(path) or large.get(path)
+        known = hashes.get(path) or payload.get(path) or large.get(path)
         if known is None and (bag / path).is_file():
-            known = found[path] = hash_file(bag / path)
+            known = hashes[path] = hash_file(bag / path)
         if known is None:
             problems.append(f"{path} is missing, the crate lists it.")
         elif known != expected and not any(problem.startswith(f"{path} ") for problem in problems):
             problems.append(f"{path} is another file: its sha256 is {known}, the crate says {expected}.")
-    actual = found.get(f"data/{METADATA}")
+    actual = hashes.get(f"data/{METADATA}")
     if crate_sha256 is not None and actual != crate_sha256:
         problems.append(f"data/{METADATA} is another one: its sha256 is {actual}, the sha256 given is {crate_sha256}.")
     of_log, evidence, names = check_log(bag, checkpoint)
     problems += of_log
     for path, expected in sorted(evidence.items()):
-        known = found.get(path) or payload.get(path) or large.get(path)
+        known = hashes.get(path) or payload.get(path) or large.get(path)
         if known is None and path.startswith(EVIDENCE):
             problems.append(f"{path} is missing, the log attests it.")
         elif known not in (None, expected) and not any(problem.startswith(f"{path} ") for problem in problems):
@@ -210,8 +210,8 @@ def check_bag(
     for path, expected in sorted(large.items()):
         if not (bag / path).is_file():
             elsewhere[path] = "no address is known"
-        elif found.setdefault(path, hash_file(bag / path)) != expected and path not in crate:
-            problems.append(f"{path} was changed: its sha256 is {found[path]}, {LARGE_FILES} says {expected}.")
+        elif hashes.setdefault(path, hash_file(bag / path)) != expected and path not in crate:
+            problems.append(f"{path} was changed: its sha256 is {hashes[path]}, {LARGE_FILES} says {expected}.")
     here = {path.relative_to(bag).as_posix() for path in bag.rglob("*") if path.is_symlink() or not path.is_dir()}
     for path in sorted(here - (set(tags) & TAGS) - set(payload) - set(large) - {"tagmanifest-sha256.txt"}):
         problems.append(
@@ -223,7 +223,7 @@ def check_bag(
     ):  # whoever wrote the manifests may have added it
         if not path.startswith(TIMESTAMPS):
             problems.append(f"{path} is unknown: neither the crate nor the log lists it.")
-    return problems, elsewhere, len(found.keys() - members.keys())
+    return problems, elsewhere, len(hashes.keys() - members.keys())
 
 
 def main(arguments: list[str]) -> int:
