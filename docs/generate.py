@@ -139,9 +139,9 @@ def unit(key: Key) -> str:
     if not re.search(r"integer|number", type_name(key.field.annotation)):
         return ""
     name = key.path[-1]
-    for word, found in UNITS.items():
+    for word, symbol in UNITS.items():
         if name == word or name.endswith(f"_{word}"):
-            return found
+            return symbol
     return "tokens/s" if name.endswith("tokens_per_second") else ""
 
 
@@ -190,7 +190,7 @@ class Reruns:
         try:
             config = parse_configuration(raw)
             dag = Dag(config)
-            found: dict[str, Any] = {}
+            jobs_by_step: dict[str, Any] = {}
             for name, step in STEPS.items():
                 jobs = {}
                 for values in step.instances.jobs(config):
@@ -201,11 +201,11 @@ class Reruns:
                         read = [] if jobs else input_files(step, dag, instance)  # of the first job, for speed
                         jobs[label] = settings.result_settings(), read
                         self.classes[name] = sections_in(type(settings))
-                found[name] = jobs
+                jobs_by_step[name] = jobs
         except (InputError, ValueError, KeyError, OSError, TypeError, AttributeError) as error:
             self.refusal = error
             return None
-        return found
+        return jobs_by_step
 
     def of(self, path: Path_, field: FieldInfo) -> frozenset[str] | None:
         """Return the steps that read a key; None where no other value of it was accepted."""
@@ -381,14 +381,14 @@ PLATFORM_NOTE = """A configuration names a platform (`platform: snellius`); thes
 """
 
 
-def read_by(found: frozenset[str] | None, section: frozenset[str]) -> str:
+def read_by(readers: frozenset[str] | None, section: frozenset[str]) -> str:
     """Return the column of steps of one key; `section` has the steps whose settings contain its section."""
-    if found is None:
+    if readers is None:
         return f"{read_by(section, section)} (as its section)" if section else "–"
-    steps = [name for name in STEPS if name in found - REPORTING]
+    steps = [name for name in STEPS if name in readers - REPORTING]
     if len(steps) > MANY:
         return f"`{steps[0]}` and {len(steps) - 1} other steps"
-    return ", ".join(f"`{name}`" for name in steps) or ("report" if found else "nothing")
+    return ", ".join(f"`{name}`" for name in steps) or ("report" if readers else "nothing")
 
 
 def configuration_pages(reruns: Reruns) -> Iterator[tuple[str, str]]:
@@ -400,15 +400,18 @@ def configuration_pages(reruns: Reruns) -> Iterator[tuple[str, str]]:
     for name, field in Sections.model_fields.items():
         if name == "run" or not models_in(field.annotation):
             continue
-        found = [key for key in keys(Sections) if key.path[0] == name and len(key.path) > 1]
+        section_keys = [key for key in keys(Sections) if key.path[0] == name and len(key.path) > 1]
         for page, part in PAGES_OF_THEIR_OWN.items():
             if part[0] == name:
                 names.append(page)
-                own = [key for key in found if key.path[: len(part)] == part and key.path != part]
+                own = [key for key in section_keys if key.path[: len(part)] == part and key.path != part]
                 yield f"configuration/{page}.md", section_page(page, dotted(part), own, reruns, shown)
-                found = [key for key in found if key not in own]
+                section_keys = [key for key in section_keys if key not in own]
         names.append(name)
-        yield f"configuration/{name}.md", section_page(name, name, found, reruns, {} if name == "platform" else shown)
+        yield (
+            f"configuration/{name}.md",
+            section_page(name, name, section_keys, reruns, {} if name == "platform" else shown),
+        )
     entries = "\n".join(("run", *names))
     yield (
         "configuration/index.md",
@@ -420,10 +423,10 @@ def configuration_pages(reruns: Reruns) -> Iterator[tuple[str, str]]:
     )
 
 
-def section_page(page: str, name: str, found: list[Key], reruns: Reruns, shown: Shown) -> str:
+def section_page(page: str, name: str, section_keys: list[Key], reruns: Reruns, shown: Shown) -> str:
     """Return the page of one section: a table for each class of settings."""
     tables: dict[tuple[Path_, type[BaseModel]], list[Key]] = defaultdict(list)
-    for key in found:
+    for key in section_keys:
         tables[key.path[:-1], key.owner].append(key)
     note = PLATFORM_NOTE if name == "platform" else RERUN_NOTE
     parts = [f"# `{name}`\n\nKeys of the section `{name}` of a configuration, from the code.\n\n{note}"]

@@ -190,8 +190,8 @@ class FileStore:
     def _list_archives(self) -> None:
         """List the archives that are new since the last time."""
         known = {*self._archives}
-        found = BATCH_ARCHIVE.glob(self.run_directory, job=f"{self._jobs}*")
-        for archive in sorted((archive for archive in found if archive not in known), key=archive_sort_key):
+        archives = BATCH_ARCHIVE.glob(self.run_directory, job=f"{self._jobs}*")
+        for archive in sorted((archive for archive in archives if archive not in known), key=archive_sort_key):
             path = f"{BATCH_ARCHIVES}/{archive.name}"
             if not BATCH_ARCHIVE.parse(path):  # somebody else's: `verify` names it
                 continue
@@ -236,11 +236,11 @@ class FileStore:
         pattern = place.glob_pattern(**values)
         single = place.glob(self.run_directory, **values)
         self._list_archives()  # after the files: what is archived meanwhile is listed once at least
-        found: dict[str, StoredFile] = {}
-        found |= {path: file for path, file in self._archived.items() if fnmatchcase(path, pattern)}
+        files: dict[str, StoredFile] = {}
+        files |= {path: file for path, file in self._archived.items() if fnmatchcase(path, pattern)}
         paths = (path.relative_to(self.run_directory).as_posix() for path in single)
-        found |= {path: SingleFile(path, self.run_directory) for path in paths}
-        return [found[path] for path in sorted(found)]
+        files |= {path: SingleFile(path, self.run_directory) for path in paths}
+        return [files[path] for path in sorted(files)]
 
     def archive(self, job: str, paths: Iterable[Path]) -> Path | None:
         """Move files by themselves into a new archive of a batch; return it, None where there are no files.
@@ -253,9 +253,9 @@ class FileStore:
         run, files, states = self.run_directory.absolute(), dict[str, bytes](), dict[Path, tuple[int, int]]()
         for path in paths:
             with suppress(FileNotFoundError):  # another process of this batch has archived it
-                found = path.stat()
+                file_stat = path.stat()
                 files[path.absolute().relative_to(run).as_posix()] = path.read_bytes()
-                states[path] = found.st_mtime_ns, found.st_size
+                states[path] = file_stat.st_mtime_ns, file_stat.st_size
         if not files:
             return None
         self._list_archives()

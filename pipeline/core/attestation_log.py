@@ -156,12 +156,12 @@ def resource_descriptor(name: str, sha256: str, **annotations: Any) -> dict[str,
 
 def _read_last_line(log: IO[bytes]) -> bytes:
     end = log.seek(0, os.SEEK_END)
-    found = b""
-    while end and b"\n" not in found.rstrip(b"\n"):
+    tail = b""
+    while end and b"\n" not in tail.rstrip(b"\n"):
         start = max(0, end - BLOCK_BYTES)
         log.seek(start)
-        found, end = log.read(end - start) + found, start
-    return found.rstrip(b"\n").rpartition(b"\n")[2]
+        tail, end = log.read(end - start) + tail, start
+    return tail.rstrip(b"\n").rpartition(b"\n")[2]
 
 
 def _ends_with_newline(log: IO[bytes], end: int) -> bool:
@@ -252,14 +252,14 @@ def append_statement(run_directory: Path, kind: str, subject: list[dict[str, Any
     return hashlib.sha256(line).hexdigest()
 
 
-def _check_canonical(text: bytes, found: _Envelope) -> None:
+def _check_canonical(text: bytes, envelope: _Envelope) -> None:
     """Raise ValueError unless a line has the canonical bytes of `append_statement`."""
     given = parse_json(text)
-    encoded = [(found.payload, given["payload"])]
-    encoded += [(one.sig, other["sig"]) for one, other in zip(found.signatures, given["signatures"], strict=True)]
+    encoded = [(envelope.payload, given["payload"])]
+    encoded += [(one.sig, other["sig"]) for one, other in zip(envelope.signatures, given["signatures"], strict=True)]
     is_canonical = text == _canonical_json(given) + b"\n" and len(encoded) <= 2  # one signature at most
     is_canonical &= all(base64.b64encode(content).decode() == word for content, word in encoded)
-    if not is_canonical or found.payload != _canonical_json(parse_json(found.payload, allow_nan=True)):
+    if not is_canonical or envelope.payload != _canonical_json(parse_json(envelope.payload, allow_nan=True)):
         raise ValueError("another spelling than append's")
 
 
@@ -281,10 +281,10 @@ def read_log(run_directory: Path, *, strict: bool = False) -> Iterator[LogLine]:
     with log:
         for number, text in enumerate(log, start=1):
             try:
-                found = _Envelope.model_validate_json(text)
-                statement = InTotoStatement.model_validate_json(found.payload)
+                envelope = _Envelope.model_validate_json(text)
+                statement = InTotoStatement.model_validate_json(envelope.payload)
                 if strict:
-                    _check_canonical(text, found)
+                    _check_canonical(text, envelope)
             except ValueError:  # pydantic's errors are of these
                 if not strict and not text.endswith(b"\n"):
                     return  # a partial line of a killed job
@@ -292,8 +292,8 @@ def read_log(run_directory: Path, *, strict: bool = False) -> Iterator[LogLine]:
                     f"{ATTESTATION_LOG}, line {number}, is no attestation: it was truncated or changed"
                 ) from None
             sha256 = hashlib.sha256(text.rstrip(b"\n")).hexdigest()
-            signatures = {one.keyid: one.sig for one in found.signatures}
-            yield LogLine(number, sha256, statement, pre_authentication_encoding(found.payload), signatures)
+            signatures = {one.keyid: one.sig for one in envelope.signatures}
+            yield LogLine(number, sha256, statement, pre_authentication_encoding(envelope.payload), signatures)
 
 
 class LogCheckpoint(NamedTuple):
@@ -324,8 +324,8 @@ def find_checkpoint_before_attempt(run_directory: Path, step: str) -> LogCheckpo
 
 def _describe_files(run_directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
     folder = run_directory.absolute()
-    found = [path.absolute() for path in paths if path.is_file()]
-    return [resource_descriptor(path.relative_to(folder).as_posix(), hash_file(path)) for path in found]
+    files = [path.absolute() for path in paths if path.is_file()]
+    return [resource_descriptor(path.relative_to(folder).as_posix(), hash_file(path)) for path in files]
 
 
 def attest_attempt_begin(run_directory: Path, path: Path, attempt: Attempt) -> None:

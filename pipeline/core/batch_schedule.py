@@ -73,14 +73,14 @@ class BatchSchedule:
 
     def step_ranges(self, first: int, last: int) -> list[StepRange]:
         """Return the data steps from `first`, counted from 0, to before `last`, in ranges of equal size."""
-        found: list[StepRange] = []
+        ranges: list[StepRange] = []
         for start, end, size in self._stages(last):
             steps = end - max(start, first)
-            if steps > 0 and found and found[-1][1:] == size:
-                found[-1] = found[-1]._replace(steps=found[-1].steps + steps)
+            if steps > 0 and ranges and ranges[-1][1:] == size:
+                ranges[-1] = ranges[-1]._replace(steps=ranges[-1].steps + steps)
             elif steps > 0:
-                found.append(StepRange(steps, *size))
-        return found
+                ranges.append(StepRange(steps, *size))
+        return ranges
 
     def _stages(self, last: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
         borders = [0, *(min(end, last) for end in self._ends), last]

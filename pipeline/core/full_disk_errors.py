@@ -68,8 +68,8 @@ def disk_full_error(error: BaseException, folders: Iterable[Path] = ()) -> DiskF
     named = getattr(error, "filename", None)
     if isinstance(named, str):
         places.append(Path(named).parent)
-    found = find_full_folder([*places, Path(tempfile.gettempdir())])
-    return full_folder_error(found or (places[0] if places else "a disk that this step writes to"))
+    full_folder = find_full_folder([*places, Path(tempfile.gettempdir())])
+    return full_folder_error(full_folder or (places[0] if places else "a disk that this step writes to"))
 
 
 class _LossyStream(io.FileIO):

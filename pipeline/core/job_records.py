@@ -294,19 +294,19 @@ def read_job_files(
     kind: type[JobFile], paths: Iterable[StoredFile], *, strict: bool = False
 ) -> tuple[list[JobFile], dict[str, str]]:
     """Return the files that can be read, in the order of their names, and the problem of each of the others by path."""
-    found, problems = [], {}
+    files, problems = [], {}
     was_enabled = gc.isenabled()
     gc.disable()  # it would go through all objects read before again and again, and find no garbage
     try:
         for path in sorted(paths, key=lambda path: path.name):
             try:
-                found.append(kind.load(path, strict=strict))
+                files.append(kind.load(path, strict=strict))
             except InputError as error:
                 problems[f"{kind.folder}/{path.name}"] = str(error)
     finally:
         if was_enabled:
             gc.enable()
-    return found, problems
+    return files, problems
 
 
 def read_records(run_directory: Path) -> tuple[list[Record], dict[str, str]]:
@@ -322,14 +322,14 @@ def select_record_files(store: FileStore, files: Iterable[Path]) -> list[StoredF
     Raises:
         InputError: a list is broken.
     """
-    run, found = store.run_directory.absolute(), list[StoredFile]()
+    run, record_files = store.run_directory.absolute(), list[StoredFile]()
     for path in files:
         name = path.absolute().relative_to(run).as_posix()
         if RECORD.parse(name):
-            found.append(path)
+            record_files.append(path)
         elif UNIT_RECORDS.parse(name):
-            found += [store.find(record.path) for record in UnitRecords.load(path).records]
-    return found
+            record_files += [store.find(record.path) for record in UnitRecords.load(path).records]
+    return record_files
 
 
 def load_records(run_directory: Path) -> list[Record]:

@@ -141,13 +141,13 @@ def glob_outputs(run_directory: Path, place: PathTemplate, **values: object) -> 
     """Return the outputs of a kind, in the order of their paths; values are as in `PathTemplate.glob`."""
     pattern = place.glob_pattern(**values)
     parts = pattern.split("/")
-    found: dict[str, Path | ArchivedOutput] = {}
+    outputs: dict[str, Path | ArchivedOutput] = {}
     if is_archivable(place):
         jobs = _PLACES[parts[0], parts[2]][1].format_map(defaultdict(lambda: "*", values))
         archives = OutputArchives(run_directory, "/".join(parts[:2]), jobs)
-        found |= {path: file for path, file in archives.archived.items() if fnmatchcase(path, pattern)}
-    found |= {_path_in_run(path): path for path in place.glob(run_directory, **values)}
-    return [found[path] for path in sorted(found)]
+        outputs |= {path: file for path, file in archives.archived.items() if fnmatchcase(path, pattern)}
+    outputs |= {_path_in_run(path): path for path in place.glob(run_directory, **values)}
+    return [outputs[path] for path in sorted(outputs)]
 
 
 def open_parquet_source(file: Path | ArchivedOutput) -> Path | BytesIO:
@@ -203,8 +203,8 @@ class OutputArchives:
     def _list_archives(self) -> None:
         """List the archives that are new since the last time."""
         known = {*self._archives}
-        found = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
-        for archive in sorted((archive for archive in found if archive not in known), key=archive_sort_key):
+        archives = self.run_directory.glob(f"{self._folder}/{ARCHIVES}/[!.]*.*.{self._jobs}*.zip")
+        for archive in sorted((archive for archive in archives if archive not in known), key=archive_sort_key):
             path = _path_in_run(archive)
             if parse_archive_job_name(path) is None:  # somebody else's: `verify` names it
                 continue
@@ -262,8 +262,8 @@ class OutputArchives:
                     yield name, _read_member(file)
                     continue
                 with suppress(FileNotFoundError):  # another process of this job has archived it
-                    found, content = file.stat(), file.read_bytes()
-                    states[file] = found.st_mtime_ns, found.st_size
+                    file_stat, content = file.stat(), file.read_bytes()
+                    states[file] = file_stat.st_mtime_ns, file_stat.st_size
                     yield name, content
 
         write_archive(archive, iterate_files_to_archive())

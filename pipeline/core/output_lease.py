@@ -131,10 +131,10 @@ class Lease:
 
     def _read_owner(self, number: int) -> dict[str, Any]:
         with suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads(
+            owner: dict[str, Any] = json.loads(
                 (self._starts_folder / str(number) / "owner.json").read_text(encoding="utf-8")
             )
-            return found
+            return owner
         return {}
 
     def _superseded_error(self, number: int) -> Superseded:

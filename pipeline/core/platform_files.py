@@ -64,4 +64,4 @@ def fill_folder_template(template: str, account: str | None, environment: Mappin
     missing = [name for name in re.findall(r"\$\{?(\w+)\}?", filled) if name not in environment]
     if missing:
         raise InputError(f"the folder {template} needs the variable {missing[0]}, which is not set: export it")
-    return re.sub(r"\$\{?(\w+)\}?", lambda found: environment[found[1]], filled)
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: environment[match[1]], filled)

@@ -112,14 +112,14 @@ def find_line(path: Path, location: Sequence[str | int], value: Any = None) -> i
     line = None
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            item = next(((key, value) for key, value in node.value if key.value == str(part)), None)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = node.value[part], node.value[part]
+            item = node.value[part], node.value[part]
         else:
-            found = None
-        if found is None:
+            item = None
+        if item is None:
             return None
-        line, node = found[0].start_mark.line + 1, found[1]
+        line, node = item[0].start_mark.line + 1, item[1]
     try:
         return line if value is None or _Loader("").construct_document(node) == value else None
     except RecursionError:  # the value contains itself

@@ -34,10 +34,10 @@ def archive_state(archive: Path) -> ArchiveState:
     Raises:
         OSError: it is gone, or is no file: reading a pipe never ends.
     """
-    found = archive.stat()
-    if not stat.S_ISREG(found.st_mode):
+    file_stat = archive.stat()
+    if not stat.S_ISREG(file_stat.st_mode):
         raise OSError(errno.EINVAL, "is no file")
-    return archive, found.st_mtime_ns, found.st_size, found.st_ino
+    return archive, file_stat.st_mtime_ns, file_stat.st_size, file_stat.st_ino
 
 
 def list_members(archive: Path, place: str, most_bytes: int) -> dict[str, int]:
@@ -52,8 +52,8 @@ def list_members(archive: Path, place: str, most_bytes: int) -> dict[str, int]:
         InputError: it cannot be read, or Polder did not write it.
     """
     try:
-        with zipfile.ZipFile(archive) as found:
-            members = found.infolist()
+        with zipfile.ZipFile(archive) as opened:
+            members = opened.infolist()
     except _DAMAGED:
         raise InputError(f"{place} is damaged: it cannot be read as a ZIP file") from None
     sizes = {member.filename: member.file_size for member in members}
@@ -86,8 +86,8 @@ _MOST_KNOWN = 64
 
 def _find_members(archive: Path, file: BufferedReader) -> dict[str, zipfile.ZipInfo]:
     """Return the members of an open archive by name, read once for each of its states."""
-    found = os.fstat(file.fileno())
-    state = archive, found.st_mtime_ns, found.st_size, found.st_ino
+    file_stat = os.fstat(file.fileno())
+    state = archive, file_stat.st_mtime_ns, file_stat.st_size, file_stat.st_ino
     if state not in _known:
         if len(_known) == _MOST_KNOWN:
             _known.clear()
@@ -168,6 +168,6 @@ def remove_archived(states: Mapping[Path, tuple[int, int]]) -> None:
     """Remove files that are in an archive now, unless their time of change in nanoseconds or size is another."""
     for path, state in states.items():
         with suppress(FileNotFoundError):
-            found = path.stat()
-            if (found.st_mtime_ns, found.st_size) == state:
+            file_stat = path.stat()
+            if (file_stat.st_mtime_ns, file_stat.st_size) == state:
                 path.unlink()

@@ -59,14 +59,14 @@ class Environment(NamedTuple):
 
 def current_environment(imports: frozenset[str], lock: str) -> Environment:
     """Return the environment of this process for a step with these imports."""
-    found = installed.closure(imports, lock)
+    closure = installed.closure(imports, lock)
     return Environment(
         versions.version_of(imports, lock),
         python.python_version(),
         " ".join([python.python_implementation(), *python.python_build(), python.python_compiler()]),
-        found.packages,
-        {name: installed.distribution_sha256(name) for name in found.packages},
-        found.differences,
+        closure.packages,
+        {name: installed.distribution_sha256(name) for name in closure.packages},
+        closure.differences,
     )
 
 

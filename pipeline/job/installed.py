@@ -92,11 +92,11 @@ def _read_lock(lock: str) -> dict[str, list[tuple[str, str | None]]]:
     path = LOCKS / f"{lock}.lock"
     if not path.is_file():
         raise InputError(f"the environment {lock!r} has no lock {path}: choose one of envs/*.lock in run.environment")
-    found: dict[str, list[tuple[str, str | None]]] = {}
+    pins: dict[str, list[tuple[str, str | None]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if match := re.match(r"([A-Za-z0-9][\w.-]*)(?:\[[^]]*])?==([^;\s]+)\s*(?:;\s*(.+))?", line):
-            found.setdefault(canonical(match[1]), []).append((match[2], match[3]))
-    return found
+            pins.setdefault(canonical(match[1]), []).append((match[2], match[3]))
+    return pins
 
 
 @cache
@@ -116,12 +116,12 @@ def locked_names(lock: str) -> list[str]:
 @cache
 def metadata_folders() -> dict[str, Path]:
     """Return the metadata folder of each installed distribution by normalized name."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for folder in map(Path, sys.path):
         for name in sorted(names_in(folder)):
             if name.endswith(".dist-info"):
-                found.setdefault(canonical(name.split("-")[0]), folder / name)
-    return found
+                folders.setdefault(canonical(name.split("-")[0]), folder / name)
+    return folders
 
 
 def _parse_requirement(entry: str) -> tuple[str, str | None]:
@@ -178,21 +178,21 @@ def closure(imported: frozenset[str], lock: str) -> Closure:
     What is installed without being in the lock, such as torch of a ROCm image, counts where it is imported or required.
     """
     waiting: list[tuple[str, str | None]] = [(name, None) for name in sorted(imported)]
-    found: dict[str, Distribution | None] = {}
+    distributions: dict[str, Distribution | None] = {}
     while waiting:
         name, marker = waiting.pop()
-        if name in found:
+        if name in distributions:
             continue
         if locked_version(lock, name) is None and (
             name not in metadata_folders() or (marker is not None and not marker_applies(marker))
         ):
             continue
-        found[name] = here = find_distribution(name)
+        distributions[name] = here = find_distribution(name)
         waiting += here.requires if here else ()
-    names = sorted(found)
+    names = sorted(distributions)
     locked = {name: version for name in names if (version := locked_version(lock, name))}
     return Closure(
-        {name: here.version for name in names if (here := found[name])},
+        {name: here.version for name in names if (here := distributions[name])},
         locked,
         tuple(one for name in names if (one := compare_distribution_with_lock(lock, name))),
     )

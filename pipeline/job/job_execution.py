@@ -73,12 +73,12 @@ def wait_until(is_there: Callable[[], bool]) -> bool:
 @cache
 def find_partial_outputs(folder: Path) -> dict[str, list[Path]]:
     """Return the partial outputs in a folder by the name of the output; each folder is listed once."""
-    found: dict[str, list[Path]] = {}
+    partial_outputs: dict[str, list[Path]] = {}
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
             if name.startswith(".partial-"):
-                found.setdefault(name.removeprefix(".partial-").partition("-")[2], []).append(folder / name)
-    return found
+                partial_outputs.setdefault(name.removeprefix(".partial-").partition("-")[2], []).append(folder / name)
+    return partial_outputs
 
 
 def _has_content(file: StoredFile, sha256: str) -> bool:
@@ -109,16 +109,16 @@ class Job:
         """Raise InputError if code or environment differ from the plan, or installed packages from the lock."""
         self.code_version = versions.code_version(self.module)
         lock = self.arguments.environment.rsplit("-", 1)[0]
-        found = environment_lock_comparison.resolve_job_environment(self.name, lock)
+        environment = environment_lock_comparison.resolve_job_environment(self.name, lock)
         platform = self.arguments.platform or invocation_snapshots.planned_platform_name()
-        self.environment_version = found.version
+        self.environment_version = environment.version
         self.environment = {
-            "python": found.python,
-            "python_build": found.python_build,
+            "python": environment.python,
+            "python_build": environment.python_build,
             "lock": lock,
-            "packages": found.packages,
-            "sha256": found.sha256,
-            "other_than_lock": found.check_against_lock(self.name, lock, platform),
+            "packages": environment.packages,
+            "sha256": environment.sha256,
+            "other_than_lock": environment.check_against_lock(self.name, lock, platform),
         }
         for what, planned, now in (
             ("code", self.arguments.code, self.code_version),
@@ -253,13 +253,13 @@ class Job:
         readable = {file: self.resolve_input_path(file) for _, file in files}
         stats = {file: path.stat() for file, path in readable.items()}
         hashes = {}
-        for file, found in stats.items():
+        for file, file_stat in stats.items():
             record, entry = known.get(self.recorded_path(file), (None, None))
             if (
                 record
                 and entry
-                and SMALL_BYTES < found.st_size == entry.bytes
-                and found.st_mtime <= record.ended_seconds
+                and SMALL_BYTES < file_stat.st_size == entry.bytes
+                and file_stat.st_mtime <= record.ended_seconds
             ):
                 hashes[file] = entry.sha256
         unread = [file for file in stats if file not in hashes]
@@ -295,19 +295,19 @@ class Job:
         if getattr(settings, "keep_removed", False):  # private texts are outside of the results
             return None
         of_job = self.code_version, self.environment_version
-        found = reuse_under_another_name.find_reusable_result(
+        reusable = reuse_under_another_name.find_reusable_result(
             self.record_path, self.instance, settings.result_settings(), of_job, inputs
         )
-        if found is None:
+        if reusable is None:
             return None
-        taken = found.copy_outputs(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
-        if not taken or {entry.sha256 for entry in self.hash_outputs()} != found.output_hashes:
+        taken = reusable.copy_outputs(self.run_directory, self.outputs, self.partial, linked=bool(self.arguments.batch))
+        if not taken or {entry.sha256 for entry in self.hash_outputs()} != reusable.output_hashes:
             for path in self.partial.values():
                 truncate_and_remove(path)
             return None
-        self.reused = found.result
+        self.reused = reusable.result
         print(f"outputs reused from {self.reused.record}: same settings, code, environment and inputs", flush=True)
-        return found.record.counts
+        return reusable.record.counts
 
     def check_not_superseded(self) -> None:
         """Raise Superseded if a later start of this job owns its scratch folder or has finished; nothing is changed.

@@ -24,11 +24,11 @@ USER_NAMED_KEYS = ("corpus", "tokenizer", "tokens", "model")
 @cache
 def index_records(run: Path, step: str) -> dict[tuple[str, ...], list[StoredFile]]:
     """Return the records of a step by the words of their names after the user's name; listed once for all units."""
-    found: dict[tuple[str, ...], list[StoredFile]] = {}
+    records_by_instance: dict[tuple[str, ...], list[StoredFile]] = {}
     for file in FileStore(run, f"{step}.").find_all(RECORD, job=f"{step}.*"):
         _, *instance = file.name.removeprefix(f"{step}.").split(".")
-        found.setdefault((*instance,), []).append(file)
-    return found
+        records_by_instance.setdefault((*instance,), []).append(file)
+    return records_by_instance
 
 
 def _rename_in_path(path: str, old: str, new: str) -> str:

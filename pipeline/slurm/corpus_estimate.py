@@ -134,19 +134,19 @@ class CorpusPlan:
         }
 
     def _estimate_disk_bytes(self, name: str, whole: CorpusSize) -> dict[str, float]:
-        found = whole.disk_bytes(self.config.corpus[name].deduplication)
+        disk_bytes = whole.disk_bytes(self.config.corpus[name].deduplication)
         for tokens, section in self.config.tokens.items():
             entries = self.config.tokenizer[section.tokenizer].vocabulary_size
             if section.corpus == name and entries >= LEAST_VOCABULARY:
                 size = 2 if entries <= 2**16 else 4
-                found[f"tokens {tokens}"] = (
+                disk_bytes[f"tokens {tokens}"] = (
                     whole.text_bytes / TOKEN_BYTES * size + whole.id_bytes + 16 * whole.documents
                 )
-        return found
+        return disk_bytes
 
     def _estimate_steps(self, of_stage: str, fixed: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the jobs and requests of each step of a stage that has jobs."""
-        found = {}
+        estimates = {}
         for name, step in STEPS.items():
             if step.stage != of_stage:
                 continue
@@ -155,8 +155,8 @@ class CorpusPlan:
             ]
             jobs = [job for job in instances if fixed.items() <= job.items()]
             if jobs:
-                found[name] = self._estimate_step(name, jobs)
-        return found
+                estimates[name] = self._estimate_step(name, jobs)
+        return estimates
 
     def _estimate_step(self, name: str, jobs: list[dict[str, str]]) -> dict[str, Any]:
         requests = [
@@ -240,8 +240,8 @@ def _is_small(output: Output) -> bool:
 
 def count_free_files(folder: Path) -> int | None:
     """Return how many files a file system may get; None where it makes inodes as needed."""
-    found = os.statvfs(folder)
-    return found.f_favail if found.f_files else None
+    file_system = os.statvfs(folder)
+    return file_system.f_favail if file_system.f_files else None
 
 
 def _resource_request(resources: Mapping[str, Any]) -> ResourceRequest:

@@ -166,15 +166,15 @@ def node_energies_from_readings(readings: Iterable[ExternalReading]) -> list[Nod
     for reading in readings:
         if any(_component_readings(reading, "node")):
             measured.setdefault(reading.node, []).append(reading)
-    found = []
+    energies = []
     for node, of_node in sorted(measured.items()):
         seconds = sum(reading.ended - reading.started for reading in of_node)
         joules, boards = (
             sum(float(part.joules or 0) for node in of_node for part in _component_readings(node, component))
             for component in ("node", "board")
         )
-        found.append(NodeEnergy(node=node, seconds=seconds, watts=joules / seconds, gpu_watts=boards / seconds))
-    return found
+        energies.append(NodeEnergy(node=node, seconds=seconds, watts=joules / seconds, gpu_watts=boards / seconds))
+    return energies
 
 
 def query_eacct(jobs: list[str]) -> ExternalReadings:

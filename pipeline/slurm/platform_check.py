@@ -48,10 +48,10 @@ def check_platform(
         return
     entries: dict[str, Partition | None] = {str(kind): entry for kind, entry in platform.partitions.items()}
     entries = entries or {"default": None}
-    found = [*site_checks.check_partitions(platform, nodes)]
+    findings = [*site_checks.check_partitions(platform, nodes)]
     options = {kind: platform.job_options(kind, account, partitions) for kind in entries}
-    found += [site_checks.check_account(name) for name in dict.fromkeys(one.account for one in options.values())]
-    yield from found
+    findings += [site_checks.check_account(name) for name in dict.fromkeys(one.account for one in options.values())]
+    yield from findings
     yield from site_checks.check_partition_sizes(platform)
     trains = next(kind for kind in ("gpu", "cpu", "default") if kind in entries)
     yield from site_checks.check_scratch(platform, account)
@@ -63,7 +63,7 @@ def check_platform(
     if platform.container:
         yield job_software.check_image(platform)
     yield from check_energy_meters(platform)
-    if any(finding.ok is False for finding in found):
+    if any(finding.ok is False for finding in findings):
         yield SiteFinding(None, "Python, GPUs and disk of the partitions, and the network: no small job was started")
         return
     load = loads is not None and loads.ok is True

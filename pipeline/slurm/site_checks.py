@@ -133,8 +133,8 @@ def check_partitions(platform: Platform, nodes: int) -> Iterator[SiteFinding]:
             known = "`sinfo --summarize` shows those that there are: write one into"
             yield SiteFinding(False, f"there is no partition {name} ({error})", f"{known} {file}")
             continue
-        found = f"partition {name} ({kind}): {seen.nodes} nodes of {seen.cpus} CPUs, {seen.memory_megabytes} MB"
-        found += f", {seen.gpus} GPUs" if seen.gpus else ""
+        description = f"partition {name} ({kind}): {seen.nodes} nodes of {seen.cpus} CPUs, {seen.memory_megabytes} MB"
+        description += f", {seen.gpus} GPUs" if seen.gpus else ""
         if not seen.takes_jobs:
             yield SiteFinding(False, f"partition {name} takes no jobs", f"write another into {file}, or wait")
         elif kind == trains and nodes > seen.nodes_of_a_job:
@@ -146,7 +146,7 @@ def check_partitions(platform: Platform, nodes: int) -> Iterator[SiteFinding]:
         elif kind == "gpu" and gpu and gpu.gpus and not seen.gpus:
             yield SiteFinding(False, f"the nodes of the partition {name} have no GPUs", f"write another into {file}")
         else:
-            yield SiteFinding(True, found)
+            yield SiteFinding(True, description)
 
 
 def check_partition_sizes(platform: Platform) -> Iterator[SiteFinding]:

@@ -190,24 +190,24 @@ def describe_site(date: str, account: str | None = None) -> dict[str, str]:
 def _describe_devices(gpu: PartitionDescription) -> dict[str, str]:
     device = find_device_backend(gpu.gpu_type)
     by_type = f"# by its GPUs' type in Slurm, {gpu.gpu_type}"
-    found = {"device": f"device: {device} {by_type}"} if device else {}
+    device_setting = {"device": f"device: {device} {by_type}"} if device else {}
     threads = " --threads-per-core=1" if gpu.cpus != gpu.cores else ""
     tasks = f"--ntasks-per-node={gpu.gpus} --cpus-per-task={max(1, gpu.cores // gpu.gpus)}"
     launch = f"launch: srun {tasks}{threads} # the cores of a node through its GPUs; see `nvidia-smi topo -m` there"
-    return {**found, "devices": f"devices: {gpu.gpus} # of one node of {gpu.name}", "launch": launch}
+    return {**device_setting, "devices": f"devices: {gpu.gpus} # of one node of {gpu.name}", "launch": launch}
 
 
 def _describe_energy() -> dict[str, str]:
-    found = {}
+    settings = {}
     try:
         if re.search(r"--ear\b", run_command("srun", "--help")) and shutil.which("eacct"):
-            found["ear"] = "ear: --ear=on --ear-policy=monitoring # srun --help has --ear"
+            settings["ear"] = "ear: --ear=on --ear-policy=monitoring # srun --help has --ear"
     except InputError:
         pass
     plugin = parse_energy_plugin(query_configuration())
     if plugin not in (None, "none"):
-        found["energy_plugin"] = f"energy_plugin: {plugin} # scontrol show config"
-    return found
+        settings["energy_plugin"] = f"energy_plugin: {plugin} # scontrol show config"
+    return settings
 
 
 def list_accounts() -> list[str]:

@@ -124,14 +124,14 @@ def _changes(dag: Dag, job: PlannedJob) -> str:
         record, before = _load_record_settings(dag, step, instance)
     except InputError:
         return "other parameters"
-    found = []
+    changes = []
     if before is None or before != json.loads(settings):
-        found.append(f"settings changed{_changed_keys(before, json.loads(settings))}")
+        changes.append(f"settings changed{_changed_keys(before, json.loads(settings))}")
     if record.code_version != code:
-        found.append("code changed")
+        changes.append("code changed")
     if record.environment_version != environment:
-        found.append("environment changed")
-    return " and ".join(found) or "other input data"
+        changes.append("environment changed")
+    return " and ".join(changes) or "other input data"
 
 
 def _load_record_settings(

@@ -74,13 +74,13 @@ def _output_learning_rate_factor(architecture: Architecture) -> float:
 
 def _token_stream_keys(training: Training) -> dict[str, Any]:
     """Return the keys that divide the tokens into streams, each with its own order (`pipeline.tokens.sampler`)."""
-    found: dict[str, Any] = {}
+    stream_keys: dict[str, Any] = {}
     for _, mixture in training.sampling.mixtures(training.steps):
-        if mixture.weights or found.get(mixture.by) == "all":
-            found[mixture.by] = "all"
+        if mixture.weights or stream_keys.get(mixture.by) == "all":
+            stream_keys[mixture.by] = "all"
         elif mixture.epochs:
-            found[mixture.by] = found.get(mixture.by, frozenset()) | mixture.epochs.keys()
-    return found
+            stream_keys[mixture.by] = stream_keys.get(mixture.by, frozenset()) | mixture.epochs.keys()
+    return stream_keys
 
 
 def _format_value(written: dict[str, Any], settings: SegmentSettings, key: str) -> str:
@@ -141,7 +141,7 @@ class FinishedTraining:
     @cached_property
     def _records(self) -> dict[tuple[str, int], Record]:
         """The records of protected segments whose milestones are there, by model and step."""
-        found: dict[tuple[str, int], Record] = {}
+        protected_records: dict[tuple[str, int], Record] = {}
         for model in self.config.models.keys() - self._retrained_models():
             records = {
                 step: self._segment_record(model, step) for step in self.config.models[model].training.milestone_steps()
@@ -149,8 +149,8 @@ class FinishedTraining:
             there = {(model, step): record for step, record in records.items() if record}
             hours = sum(self._segment_device_hours(*one, record) for one, record in there.items())
             if there and hours >= self.config.run.protected_device_hours:
-                found |= there
-        return found
+                protected_records |= there
+        return protected_records
 
     def _retrained_models(self) -> set[str]:
         """Return the models that may be trained again; the name of an experiment means all its cells."""
@@ -193,20 +193,20 @@ class FinishedTraining:
     @cached_property
     def _changes(self) -> dict[tuple[str, int], list[str]]:
         """The settings of finished steps that differ today, for each protected segment."""
-        found = {}
+        changes = {}
         for (model, step), record in self._records.items():
             today = self.config.segment_settings(model, step)
             try:
                 made = SegmentSettings.model_validate(record.settings)
             except ValidationError as error:
                 key = ".".join(map(str, error.errors()[0]["loc"]))
-                found[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
+                changes[model, step] = [f"{key}, which this version of Polder does not take as it is recorded"]
             else:
-                found[model, step] = [
+                changes[model, step] = [
                     *list_finished_step_changes(made, today),
                     *self._describe_changed_inputs(model, step, record),
                 ]
-        return found
+        return changes
 
     def _describe_changed_inputs(self, model: str, step: int, record: Record) -> Iterator[str]:
         """Yield the inputs of a segment that have another name today, and a milestone before it that has changed."""
@@ -323,11 +323,11 @@ class FinishedTraining:
 
     @cached_property
     def _recorded_steps(self) -> dict[str, set[int]]:
-        found: dict[str, set[int]] = {}
+        steps_by_model: dict[str, set[int]] = {}
         for path in layout.SEGMENT_RECORD.glob(self.config.run_directory):
             model, step = path.name.split(".")[2:4]
-            found.setdefault(model, set()).add(int(step))
-        return found
+            steps_by_model.setdefault(model, set()).add(int(step))
+        return steps_by_model
 
     def _find_missing_milestone(self, model: str) -> str | None:
         """Return a sentence if a milestone is missing that a finished one was trained from."""

@@ -169,8 +169,8 @@ class RuleFactory:
         )
 
     def _inputs(self, step: Step) -> dict[str, Any]:
-        found = {one.name: self._input(step, one) for one in step.inputs if one.is_tracked}
-        return found | ({"reused": ancient(self.dag.identical_earlier_batch(step.name))} if step.reuses else {})
+        inputs = {one.name: self._input(step, one) for one in step.inputs if one.is_tracked}
+        return inputs | ({"reused": ancient(self.dag.identical_earlier_batch(step.name))} if step.reuses else {})
 
     def _input(self, step: Step, read: Input) -> Any:
         if isinstance(read.files, PathTemplate):
@@ -205,14 +205,14 @@ class RuleFactory:
         return report(path, patterns=[*entry.patterns], category=entry.category, labels=dict(entry.labels))
 
     def _resources(self, step: Step) -> dict[str, Any]:
-        found = dict(self.resources_of(step.name)) | {
+        resources = dict(self.resources_of(step.name)) | {
             name: self._function_of_wildcards(of) for name, of in step.resources.items()
         }
         if "operation" in step.options:
-            found["operation"] = self.dag.non_result_settings(step.name)
+            resources["operation"] = self.dag.non_result_settings(step.name)
         if step.is_supervised:
-            found["supervisor"] = lambda wildcards: self.supervisor()
-        return found
+            resources["supervisor"] = lambda wildcards: self.supervisor()
+        return resources
 
     def _params(self, step: Step) -> dict[str, Any]:
         """Return what a job depends on besides its files; a changed value makes it run again, a changed name does not.

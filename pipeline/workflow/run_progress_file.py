@@ -173,8 +173,8 @@ class RunProgress(BaseModel):
 def read_trainings(run_directory: Path, progress: RunProgress) -> list[TrainingProgress]:
     """Return the progress of the trainings that run, by their metrics."""
     models = {job.name.split()[1] for job in progress.running if job.name.startswith("pretrain.segment ")}
-    found = (read_training(run_directory, model, progress.training_steps.get(model)) for model in sorted(models))
-    return [training for training in found if training]
+    trainings = (read_training(run_directory, model, progress.training_steps.get(model)) for model in sorted(models))
+    return [training for training in trainings if training]
 
 
 def read_training(run_directory: Path, model: str, steps: int | None) -> TrainingProgress | None:

@@ -110,7 +110,7 @@ def list_candidates(asked: Asked, processes: int, meshes: Iterable[Mesh]) -> lis
     """
     planned = replace(asked.planned, processes=processes)
     platform = asked.platform.model_copy(update={"nodes": max(processes // asked.platform.devices, 1)})
-    found = []
+    candidates = []
     for training in _list_trainings(asked.planned.training, meshes):
         mesh = training.mesh
         parts, rest = divmod(processes, mesh.tensor * mesh.pipeline * mesh.context)
@@ -127,8 +127,8 @@ def list_candidates(asked: Asked, processes: int, meshes: Iterable[Mesh]) -> lis
         candidate = Candidate(other, 0.0, _bytes_by_formula(other, plan.training))
         if candidate.bytes_by_formula > asked.limit_bytes * (1 + FORMULA_ERROR * candidate.is_traced):
             continue
-        found.append(candidate._replace(seconds=estimate_training_time(plan, platform, processes)["seconds"]))
-    return [*_order(asked.planned.training, found)]
+        candidates.append(candidate._replace(seconds=estimate_training_time(plan, platform, processes)["seconds"]))
+    return [*_order(asked.planned.training, candidates)]
 
 
 def _order(asked: Training, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -251,17 +251,17 @@ def _propose_fewer_nodes(asked: Asked, ways: list[Fit], now: dict[str, Any], tra
     most = asked.figures(ways[0].planned)["facility_energy_joules"]
     if most is None:
         return []
-    per_node, found = asked.planned.per_node, []
+    per_node, candidates = asked.planned.per_node, []
     meshes = [*{way.planned.training.mesh.model_dump_json(): way.planned.training.mesh for way in ways}.values()]
     for nodes in range(asked.planned.processes // per_node - 1, 0, -1):
         one = next((one for one in list_candidates(asked, nodes * per_node, meshes) if one.is_traced), None)
         if one and one.seconds <= now["seconds"] and _is_accepted(asked.section, one.planned.training):
             joules = asked.figures(one.planned)["facility_energy_joules"]
             if joules < (1 - EQUAL_SHARE) * most:
-                found.append((joules, -nodes, one.planned))
-    if not found:
+                candidates.append((joules, -nodes, one.planned))
+    if not candidates:
         return []
-    planned = min(found, key=lambda one: one[:2])[2]
+    planned = min(candidates, key=lambda one: one[:2])[2]
     (peak,) = trace([planned], asked.limit_bytes)
     if peak.peak_bytes > asked.limit_bytes:
         return []
@@ -272,17 +272,17 @@ def _propose_float8(asked: Asked, ways: list[Fit], now: dict[str, Any]) -> list[
     """Return the fastest of the ways with products in 8 bits, where that is faster; their memory is that of bf16."""
     if not asked.has_float8 or asked.planned.training.float8:
         return []
-    found = list[tuple[Fit, dict[str, Any]]]()
+    candidates = list[tuple[Fit, dict[str, Any]]]()
     for way in ways:
         training = way.planned.training.model_copy(update={"float8": True, "compile": True})
         if _is_accepted(asked.section, training):
             fit = way._replace(planned=replace(way.planned, training=training))
-            found.append((fit, asked.figures(fit.planned)))
+            candidates.append((fit, asked.figures(fit.planned)))
     least = min(asked.figures(way.planned)["seconds"] for way in ways)
-    found = [one for one in found if one[1]["seconds"] < (1 - EQUAL_SHARE) * least]
-    if not found:
+    candidates = [one for one in candidates if one[1]["seconds"] < (1 - EQUAL_SHARE) * least]
+    if not candidates:
         return []
-    fit, figures = min(found, key=lambda one: float(one[1]["seconds"]))
+    fit, figures = min(candidates, key=lambda one: float(one[1]["seconds"]))
     return [_describe(asked, "float8, which rounds otherwise", fit, now, figures)]
 
 

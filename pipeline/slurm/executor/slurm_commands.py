@@ -204,8 +204,8 @@ def query_exit_code(number: str) -> int | None:
         done = run_slurm_command(["scontrol", "--oneliner", "show", "job", number], QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"\bExitCode=(\d+):", done.stdout)
-    return int(found[1]) if found else None
+    match = re.search(r"\bExitCode=(\d+):", done.stdout)
+    return int(match[1]) if match else None
 
 
 def cancel_jobs(name: str) -> str:

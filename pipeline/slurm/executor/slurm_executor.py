@@ -73,9 +73,9 @@ class SlurmExecutor(RemoteExecutor):  # type: ignore[misc]
                 f"--sdm apptainer does not go with --profile slurm: leave it out, and {self.host.image_advice}"
             )
         folder = str(self.host.log_folder.absolute())
-        if found := {*"%\\"} & {*folder}:
+        if replaced_characters := {*"%\\"} & {*folder}:
             raise WorkflowError(
-                f"Slurm replaces {' and '.join(sorted(found))} in paths, and {folder} has it: rename it"
+                f"Slurm replaces {' and '.join(sorted(replaced_characters))} in paths, and {folder} has it: rename it"
             )
         self.name = str(uuid.uuid4())
         self.folder = ALLOCATIONS_FOLDER / self.name
