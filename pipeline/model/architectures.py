@@ -48,8 +48,8 @@ class Shape:
 
 
 def get_architecture_formulas(name: str) -> Shape:
-    found: Shape = import_module(ARCHITECTURES[name]).SHAPE
-    return found
+    formulas: Shape = import_module(ARCHITECTURES[name]).SHAPE
+    return formulas
 
 
 def list_presets() -> dict[str, str]:

@@ -144,14 +144,14 @@ class Attention(nn.Module):
                 rows = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x_BTD.device)
                 limits = make_attention_mask(rows.new_empty(batch, length), rows, None, q_BHTE.dtype)
             assert limits is not None
-            found = []
+            outputs = []
             parts = torch.split(q_BHTE, [*map(len, spans)], dim=2)
             for span, part_BHTE in zip(spans, parts, strict=True):
                 here = slice(span.start, span.stop)
                 asked_BHTE = rotate(part_BHTE, cosine_TE[here], sine_TE[here])
                 k, v = (x_BKTE[:, :, : span.stop] for x_BKTE in (k_BKTE, v_BKTE))
-                found.append(self._attend(asked_BHTE, k, v, slice_attention_mask(limits, length, span)))
-            y_BTHE = torch.cat(found, dim=1)
+                outputs.append(self._attend(asked_BHTE, k, v, slice_attention_mask(limits, length, span)))
+            y_BTHE = torch.cat(outputs, dim=1)
         y_BTD: Tensor = self.output(y_BTHE.flatten(2))
         return y_BTD
 

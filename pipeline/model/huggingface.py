@@ -112,17 +112,19 @@ class SavedWeights(Mapping[str, Tensor]):
             InputError: a tensor is missing or has another shape.
         """
         self._open: dict[str, Any] = {}
-        self._found: dict[str, list[tuple[str, str]]] = {}
+        self._locations: dict[str, list[tuple[str, str]]] = {}
         self._stacks = {name for name in shapes if "*" in rename(name)}
         self._listed: set[str] = set()
         for name, shape in shapes.items():
             one = torch.empty(shape, device="meta")
             parts = [(theirs, tuple(part.shape)) for theirs, part in _split_stacked_weights(rename(name), one)]
-            self._found[name] = [self._find_file(folder, theirs) for theirs, _ in parts]
-            for (file, theirs), (_, expected) in zip(self._found[name], parts, strict=True):
-                found = tuple(self._open[file].get_slice(theirs).get_shape())
-                if found != expected:
-                    raise InputError(f"{folder / file}: {theirs} has shape {found}, not {expected} as config.json says")
+            self._locations[name] = [self._find_file(folder, theirs) for theirs, _ in parts]
+            for (file, theirs), (_, expected_shape) in zip(self._locations[name], parts, strict=True):
+                saved_shape = tuple(self._open[file].get_slice(theirs).get_shape())
+                if saved_shape != expected_shape:
+                    raise InputError(
+                        f"{folder / file}: {theirs} has shape {saved_shape}, not {expected_shape} as config.json says"
+                    )
 
     def _find_file(self, folder: Path, theirs: str) -> tuple[str, str]:
         try:
@@ -140,17 +142,17 @@ class SavedWeights(Mapping[str, Tensor]):
 
     def list_unused(self) -> list[str]:
         """Return the sorted names of tensors in the files that the model does not have."""
-        return sorted(self._listed - {theirs for places in self._found.values() for _, theirs in places})
+        return sorted(self._listed - {theirs for places in self._locations.values() for _, theirs in places})
 
     def __getitem__(self, name: str) -> Tensor:
-        parts: list[Tensor] = [self._open[file].get_tensor(theirs).float() for file, theirs in self._found[name]]
+        parts: list[Tensor] = [self._open[file].get_tensor(theirs).float() for file, theirs in self._locations[name]]
         return torch.stack(parts) if name in self._stacks else parts[0]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._locations)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._locations)
 
 
 def read_special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> dict[str, int]:
@@ -158,8 +160,8 @@ def read_special_token_ids(tokenizer: Path, tokenizer_configuration: Path) -> di
     added = json.loads(tokenizer.read_text(encoding="utf-8"))["added_tokens"]
     ids = {token["content"]: token["id"] for token in added}
     roles = json.loads(tokenizer_configuration.read_text(encoding="utf-8"))
-    found = {f"{role}_id": roles.get(role) for role in ("bos_token", "eos_token", "pad_token")}
-    return {key: ids[content] for key, content in found.items() if content in ids}
+    special_tokens = {f"{role}_id": roles.get(role) for role in ("bos_token", "eos_token", "pad_token")}
+    return {key: ids[content] for key, content in special_tokens.items() if content in ids}
 
 
 def read_end_token_ids(folder: Path) -> list[int]:
@@ -168,15 +170,15 @@ def read_end_token_ids(folder: Path) -> list[int]:
     Raises:
         InputError: one of these files is not a JSON object.
     """
-    found: dict[int, None] = {}
+    end_token_ids: dict[int, None] = {}
     for path in (folder / "generation_config.json", folder / "config.json"):
         try:
             ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
         except (OSError, ValueError, AttributeError) as error:
             raise InputError(f"{path} is no JSON object ({error}): give the model's whole folder") from None
         named = ids if isinstance(ids, list) else [ids]
-        found |= dict.fromkeys(one for one in named if type(one) is int and one >= 0)  # -1 stands for none
-    return [*found]
+        end_token_ids |= dict.fromkeys(one for one in named if type(one) is int and one >= 0)  # -1 stands for none
+    return [*end_token_ids]
 
 
 def read_end_token_ids_of_same_tokenizer(folder: Path, tokenizer: Path) -> list[int]:

@@ -151,16 +151,16 @@ def read_windows(config: Mapping[str, Any], path: Path, types: Sequence[str]) ->
     Raises:
         InputError: a layer is of another type, or sees a window of no width.
     """
-    found = config.get("layer_types") or types
-    if other := {*found} - {FULL, SLIDING}:
+    layer_types = config.get("layer_types") or types
+    if other := {*layer_types} - {FULL, SLIDING}:
         raise InputError(f"{path} has layer_types {min(other)!r}: only {FULL} and {SLIDING} can be read")
-    if SLIDING not in found:
+    if SLIDING not in layer_types:
         return {}
     if not config["sliding_window"]:
         raise InputError(
             f"{path} has layer_types {SLIDING!r} and no window: only one with a sliding_window can be read"
         )
-    full = [layer for layer, kind in enumerate(found) if kind == FULL]
+    full = [layer for layer, kind in enumerate(layer_types) if kind == FULL]
     return {"window": config["sliding_window"], "full_attention_layers": tuple(full)}
 
 
@@ -176,11 +176,11 @@ def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architectu
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
-    found = {**expected, **config, "rope_type": kind}
+    merged_config = {**expected, **config, "rope_type": kind}
     for key, values in {**{k: (v,) for k, v in expected.items()}, "rope_type": ("default", "llama3")}.items():
-        if found[key] not in values:
+        if merged_config[key] not in values:
             choices = " or ".join(json.dumps(value) for value in values)
-            raise InputError(f"{path} has {key} {found[key]!r}: only a model with {choices} can be read")
+            raise InputError(f"{path} has {key} {merged_config[key]!r}: only a model with {choices} can be read")
     scaling = RopeScaling(**{own: rope[theirs] for own, theirs in _SCALING.items()}) if kind == "llama3" else None
     width, heads, head_width = config["hidden_size"], config["num_attention_heads"], config.get("head_dim")
     return Architecture(

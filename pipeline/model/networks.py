@@ -55,8 +55,8 @@ class Network:
 
 
 def get_network(name: str) -> Network:
-    found: Network = import_module(NETWORKS[name]).NETWORK
-    return found
+    network: Network = import_module(NETWORKS[name]).NETWORK
+    return network
 
 
 @cache
@@ -111,8 +111,8 @@ def draw_normal(
         part: a slice for every dimension; default: all.
     """
     spans = [range(size)[one] for size, one in zip(shape, part or [slice(None)] * len(shape), strict=True)]
-    found = torch.empty([len(span) for span in spans])
-    flat = found.view(-1)
+    tensor = torch.empty([len(span) for span in spans])
+    flat = tensor.view(-1)
     # From the last sliced dimension on, elements are contiguous in the flattened parameter.
     cut = max((place for place, span in enumerate(spans) if len(span) < shape[place]), default=0)
     row = prod(shape[cut + 1 :])
@@ -129,4 +129,4 @@ def draw_normal(
             length = min(end - filled, len(block) - offset)
             flat[filled : filled + length] = block[offset : offset + length]
             filled, position = filled + length, position + length
-    return found
+    return tensor

@@ -66,10 +66,10 @@ def huggingface_name(name: str) -> str:
 def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
     """Return the content of config.json; no block has its intermediate_size."""
     a = architecture
-    found = qwen3_network.huggingface_config(a, vocabulary_size, sequence_length)
-    found.pop("max_window_layers", None)  # all layers have a window or none
+    config = qwen3_network.huggingface_config(a, vocabulary_size, sequence_length)
+    config.pop("max_window_layers", None)  # all layers have a window or none
     return {
-        **found,
+        **config,
         "architectures": ["Qwen3MoeForCausalLM"],
         "decoder_sparse_step": 1,
         "intermediate_size": (a.experts_per_token or 1) * a.intermediate_width,
@@ -84,16 +84,16 @@ def huggingface_config(architecture: Architecture, vocabulary_size: int, sequenc
 
 def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architecture:
     """Return the shape that config.json describes; an InputError names what cannot be computed."""
-    found = {**_DEFAULTS, **config}
+    merged_config = {**_DEFAULTS, **config}
     for key, expected in {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}.items():
-        if (found[key] or type(expected)()) != expected:
-            raise InputError(f"{path} has {key} {found[key]!r}: only a model with {expected!r} can be read")
-    types = [SLIDING if found.get("use_sliding_window") else FULL] * found["num_hidden_layers"]
-    dense = {**found, "intermediate_size": found["moe_intermediate_size"], "layer_types": types}
+        if (merged_config[key] or type(expected)()) != expected:
+            raise InputError(f"{path} has {key} {merged_config[key]!r}: only a model with {expected!r} can be read")
+    types = [SLIDING if merged_config.get("use_sliding_window") else FULL] * merged_config["num_hidden_layers"]
+    dense = {**merged_config, "intermediate_size": merged_config["moe_intermediate_size"], "layer_types": types}
     experts = {
         "preset": "qwen3-moe",
-        "experts": found.get("num_experts", found.get("num_local_experts", 128)),
-        "experts_per_token": found["num_experts_per_tok"],
+        "experts": merged_config.get("num_experts", merged_config.get("num_local_experts", 128)),
+        "experts_per_token": merged_config["num_experts_per_tok"],
     }
     return qwen3_network.read_huggingface_config(dense, path).model_copy(update=experts)
 

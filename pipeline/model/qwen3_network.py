@@ -63,12 +63,12 @@ def huggingface_name(name: str) -> str:
 
 
 def huggingface_config(architecture: Architecture, vocabulary_size: int, sequence_length: int) -> dict[str, object]:
-    found = llama_network.huggingface_config(architecture, vocabulary_size, sequence_length)
-    del found["mlp_bias"]
+    config = llama_network.huggingface_config(architecture, vocabulary_size, sequence_length)
+    del config["mlp_bias"]
     windowed = architecture.window is not None
     if windowed:  # from the first layer on, where config.json has no types of layers
-        found |= {"max_window_layers": 0}
-    return {**found, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": windowed}
+        config |= {"max_window_layers": 0}
+    return {**config, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": windowed}
 
 
 def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architecture:
@@ -81,8 +81,8 @@ def read_huggingface_config(config: Mapping[str, Any], path: Path) -> Architectu
         llama_network.SLIDING if layer >= first else llama_network.FULL for layer in range(known["num_hidden_layers"])
     ]
     windows = llama_network.read_windows(known, path, types)
-    found = llama_network.read_huggingface_config(known, path)
-    return found.model_copy(update={"preset": "qwen3", **windows})
+    architecture = llama_network.read_huggingface_config(known, path)
+    return architecture.model_copy(update={"preset": "qwen3", **windows})
 
 
 NETWORK: Network = replace(

@@ -215,14 +215,14 @@ def map_vocabularies(ours: TokenBytes, theirs: TokenBytes, special: Mapping[int,
 
 def _split_into_tokens(text: bytes, numbers: Mapping[bytes, int], longest: int) -> list[int]:
     """Split a text greedily into the longest tokens; return none where a byte is in no token."""
-    found: list[int] = []
+    token_ids: list[int] = []
     place = 0
     while place < len(text):
         for end in range(min(len(text), place + longest), place, -1):
             if (number := numbers.get(text[place:end])) is not None:
-                found.append(number)
+                token_ids.append(number)
                 place = end
                 break
         else:
             return []
-    return found
+    return token_ids

@@ -38,13 +38,13 @@ def list_models(run_directory: Path) -> list[str]:
 def read_metrics_and_scores(run_directory: Path, model: str) -> Lines:
     """Return the metrics of a training so far and the scores of its checkpoints, in the order of their steps."""
     milestones = _find_milestones(run_directory, model)
-    found = [line for step in sorted(milestones) for line in read_metrics(milestones[step] / layout.METRICS_FILE)]
+    lines = [line for step in sorted(milestones) for line in read_metrics(milestones[step] / layout.METRICS_FILE)]
     if newest := find_latest_segment(run_directory, model):
         last = max(milestones, default=0)
-        found += [line for line in read_metrics(newest / layout.METRICS_FILE) if int(line["step"]) > last]
+        lines += [line for line in read_metrics(newest / layout.METRICS_FILE) if int(line["step"]) > last]
     for path in layout.RESULTS.glob(run_directory, model=model, step=NUMBER):
-        found += _read_scores(path)
-    return sorted(found, key=lambda line: int(line["step"]))
+        lines += _read_scores(path)
+    return sorted(lines, key=lambda line: int(line["step"]))
 
 
 def _find_milestones(run_directory: Path, model: str) -> dict[int, Path]:
@@ -85,18 +85,18 @@ class LiveTensorBoard:
         self._writer.restart_at(0)
         self._written: Lines = []
 
-    def write_new_lines(self, found: Lines) -> bool:
+    def write_new_lines(self, lines: Lines) -> bool:
         """Write what is new; return whether anything is."""
-        if found == self._written:
+        if lines == self._written:
             return False
-        pairs = enumerate(zip(self._written, found, strict=False))
-        same = next((n for n, (one, other) in pairs if one != other), min(len(self._written), len(found)))
+        pairs = enumerate(zip(self._written, lines, strict=False))
+        same = next((n for n, (one, other) in pairs if one != other), min(len(self._written), len(lines)))
         if same < len(self._written):
-            step = min(int(line["step"]) for line in (self._written[same], *found[same : same + 1]))
+            step = min(int(line["step"]) for line in (self._written[same], *lines[same : same + 1]))
             self._writer.restart_at(step)
-            same = next((n for n, line in enumerate(found) if int(line["step"]) >= step), len(found))
-        self._writer.add(found[same:])
-        self._written = found
+            same = next((n for n, line in enumerate(lines) if int(line["step"]) >= step), len(lines))
+        self._writer.add(lines[same:])
+        self._written = lines
         return True
 
 
@@ -116,15 +116,15 @@ def read_planned_steps(run_directory: Path, model: str) -> int | None:
 
 
 def format_training_progress(
-    model: str, found: Lines, last: int | None = None, starts: int = 1, now: float | None = None, power: str = ""
+    model: str, lines: Lines, last: int | None = None, starts: int = 1, now: float | None = None, power: str = ""
 ) -> str:
     """Return in one line how far a training is, how fast, how full, and whether it goes on at `now` (Unix seconds)."""
-    steps = [line for line in found if "loss" in line]
+    steps = [line for line in lines if "loss" in line]
     if not steps:
         return f"{model}: no step is done yet"
     line, recent = steps[-1], [one["seconds"] for one in steps[-RECENT:] if one.get("seconds")]
     pace = median(recent) if recent else None
-    validation = [one["validation_loss"] for one in found if one.get("validation_loss") is not None]
+    validation = [one["validation_loss"] for one in lines if one.get("validation_loss") is not None]
     memory = line.get("memory_used_bytes") or line.get("memory_bytes")
     parts = [
         f"{model}: step {line['step']}{f' of {last}' if last else ''}",
@@ -146,13 +146,13 @@ def format_training_progress(
     return "  ".join(filter(None, parts))
 
 
-def _describe_training(run_directory: Path, model: str, found: Lines) -> str:
+def _describe_training(run_directory: Path, model: str, lines: Lines) -> str:
     folder = find_latest_segment(run_directory, model)
     starts = len([*folder.glob("starts/*/arguments.json")]) if folder else 1
     meters = (run_directory / layout.READINGS).glob(f"{SEGMENT_STEP}.{model}.*.jsonl")
     now = time.time()
     return format_training_progress(
-        model, found, read_planned_steps(run_directory, model), starts, now, format_current_power(meters, now)
+        model, lines, read_planned_steps(run_directory, model), starts, now, format_current_power(meters, now)
     )
 
 
@@ -179,7 +179,7 @@ class TrainingFollower:
                     raise InputError(f"{folder} cannot be written: follow a run as the user who trains") from None
                 self._announce(f"tensorboard --logdir {folder}")
             with suppress(FileNotFoundError):  # a rule that runs again removes what is read
-                found = read_metrics_and_scores(self._run_directory, model)
-                self._boards[model].write_new_lines(found)
-                self._sentences[model] = _describe_training(self._run_directory, model, found)
+                lines = read_metrics_and_scores(self._run_directory, model)
+                self._boards[model].write_new_lines(lines)
+                self._sentences[model] = _describe_training(self._run_directory, model, lines)
         return [*self._sentences.values()]

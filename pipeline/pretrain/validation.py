@@ -66,8 +66,8 @@ def document_losses(
         documents, loss_BT = document_BT[counted_BT], losses_BT[counted_BT]
         if len(documents):  # which follow each other
             first = int(documents.min())
-            found = np.bincount(documents - first, weights=loss_BT.astype(np.float64))
-            loss_D[first : first + len(found)] += found
+            batch_losses = np.bincount(documents - first, weights=loss_BT.astype(np.float64))
+            loss_D[first : first + len(batch_losses)] += batch_losses
     return added(loss_D)
 
 
@@ -83,9 +83,9 @@ def summarize_losses(held_out: ValidationSet, loss_D: Floats) -> Metrics:
         line_of = {"loss": ratio_interval(nats_D, held_out.tokens_D[of_D])}
         if bytes_D.sum():
             line_of["bits_per_byte"] = ratio_interval(nats_D / math.log(2), bytes_D)
-        for kind, found in line_of.items():
-            line[f"validation_{kind}{name}"] = found.value
-            line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = found.low, found.high
+        for kind, interval in line_of.items():
+            line[f"validation_{kind}{name}"] = interval.value
+            line[f"validation_{kind}_low{name}"], line[f"validation_{kind}_high{name}"] = interval.low, interval.high
 
     add_subset_loss("", slice(None))
     for part, of_D in held_out.document_subsets.items():

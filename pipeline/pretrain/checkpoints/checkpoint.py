@@ -144,17 +144,17 @@ class CheckpointReader:
         if name not in self.shapes:
             raise CheckpointError(f"{self.folder} has no {name}: start from a checkpoint of the same model")
         box = box or full_box(self.shapes[name])
-        found, elements = torch.empty(box.shape), 0
+        tensor, elements = torch.empty(box.shape), 0
         for stored, file, key in self._stored.get(name, ()):
             if common := box.intersect(stored):
                 if file not in self._open:
                     self._open[file] = safe_open(str(self.folder / file), framework="pt")
                 part = self._open[file].get_slice(key)[common.slices_within(stored)]
-                found[common.slices_within(box)] = part
+                tensor[common.slices_within(box)] = part
                 elements += common.elements
         if elements != box.elements:
             raise CheckpointError(f"{self.folder} has {elements} of {box.elements} elements of {name}: remove it")
-        return found
+        return tensor
 
     def close(self) -> None:
         """Close the files, so that every file system can remove the folder; a later read opens them again."""
@@ -188,10 +188,10 @@ class SegmentStart:
     def __init__(self, folder: Path | None, settings: SegmentSettings, vocabulary_size: int) -> None:
         self.settings, self.vocabulary_size = settings, vocabulary_size
         self.reader = None if folder is None else CheckpointReader(folder)
-        found: dict[str, Any] = self.reader.state if self.reader else {"step": 0, "optimizer_step": 0}
-        self.step, self.optimizer_step = int(found["step"]), int(found["optimizer_step"])
-        self.skips: list[int] = found.get("skips", [])
-        self.recent: dict[str, list[float]] = found.get("recent", {})
+        state: dict[str, Any] = self.reader.state if self.reader else {"step": 0, "optimizer_step": 0}
+        self.step, self.optimizer_step = int(state["step"]), int(state["optimizer_step"])
+        self.skips: list[int] = state.get("skips", [])
+        self.recent: dict[str, list[float]] = state.get("recent", {})
 
     @torch.no_grad()
     def load(self, pieces: Iterable[TensorShard]) -> None:
@@ -223,7 +223,9 @@ def check_model_shape(folder: Path, architecture: Architecture, vocabulary_size:
     shapes = {name: shape for name, shape in CheckpointReader(folder).shapes.items() if name.startswith("model.")}
     for name in sorted(expected.keys() | shapes.keys()):
         if shapes.get(name) != expected.get(name):
-            there, here = (f"{found[name]}" if name in found else "none" for found in (shapes, expected))
+            there, here = (
+                f"{model_shapes[name]}" if name in model_shapes else "none" for model_shapes in (shapes, expected)
+            )
             raise InputError(
                 f"{folder} is of a model of another shape: {name} is {there} in it and {here} in the configuration: "
                 "change architecture back, or train from the first step"

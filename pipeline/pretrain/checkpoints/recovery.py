@@ -51,8 +51,8 @@ def find_damage(folder: Path) -> str | None:
         if not path.is_file() or path.stat().st_size != size:
             there = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
             return f"{path} {there}"
-    for (path, (_, expected)), found in zip(files.items(), hash_each_file([*files]), strict=True):
-        if found != expected:
+    for (path, (_, expected)), sha256 in zip(files.items(), hash_each_file([*files]), strict=True):
+        if sha256 != expected:
             return f"{path} was altered after it was written"
     return None
 

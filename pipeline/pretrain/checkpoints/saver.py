@@ -120,9 +120,9 @@ class Saver:
             error = self._make_folder(partial)
         errors: list[CheckpointError | None] = [None] * self.world_size
         dist.all_gather_object(errors, error)
-        found = next((each for each in errors if each), None)
-        if found:
-            raise found
+        first_error = next((each for each in errors if each), None)
+        if first_error:
+            raise first_error
 
     def _make_folder(self, partial: Path) -> CheckpointError | None:
         try:

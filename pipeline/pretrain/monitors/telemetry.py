@@ -145,8 +145,8 @@ def find_peak_flops(device_name: str) -> Peak | None:
 
 def peak_flops_per_second(device_name: str, precision: str) -> float | None:
     """Return a device's peak in `bf16`, `fp8` or `fp32`, or None where it is unknown."""
-    found = find_peak_flops(device_name)
-    figure = {"bf16": found.bf16, "fp8": found.fp8, "fp32": found.fp32}[precision] if found else None
+    peaks = find_peak_flops(device_name)
+    figure = {"bf16": peaks.bf16, "fp8": peaks.fp8, "fp32": peaks.fp32}[precision] if peaks else None
     return figure * TERA if figure else None
 
 

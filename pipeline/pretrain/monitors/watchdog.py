@@ -20,11 +20,11 @@ write of a checkpoint."""
 
 def list_hung_stack_files(scratch: Path, token: str) -> list[Path]:
     """Return the stack files of hung processes of this start of a training."""
-    found = []
+    stack_files = []
     for path in sorted((scratch / "logs").glob(f"stacks-{token}-*.txt")):
         with suppress(FileNotFoundError):  # its process just ended well
-            found += [path] if path.stat().st_size else []
-    return found
+            stack_files += [path] if path.stat().st_size else []
+    return stack_files
 
 
 def seconds_between_checks(hang_seconds: float) -> float:
@@ -103,11 +103,11 @@ def dump_collectives(path: Path) -> None:
 def read_collective_counts(path: Path) -> dict[str, tuple[int, str]]:
     """Return the number of collectives that a process started in each group, and the last one's name."""
     entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["entries"]
-    found: dict[str, tuple[int, str]] = {}
+    counts: dict[str, tuple[int, str]] = {}
     for entry in entries:
         if not entry["is_p2p"]:
-            found[entry["process_group"][1]] = entry["collective_seq_id"], entry["profiling_name"]
-    return found
+            counts[entry["process_group"][1]] = entry["collective_seq_id"], entry["profiling_name"]
+    return counts
 
 
 def find_process_behind_in_collectives(paths: dict[int, Path], processes: int) -> str | None:
@@ -117,11 +117,11 @@ def find_process_behind_in_collectives(paths: dict[int, Path], processes: int) -
     group is inconclusive, because a dump has only the last collectives.
     """
     counts = {process: read_collective_counts(path) for process, path in paths.items()}
-    for group in sorted({name for found in counts.values() for name in found}):
-        known = {process: found[group] for process, found in counts.items() if group in found}
+    for group in sorted({name for group_counts in counts.values() for name in group_counts}):
+        known = {process: group_counts[group] for process, group_counts in counts.items() if group in group_counts}
         least, most = min(known.values()), max(known.values())
         if least[0] < most[0]:
-            late = [process for process, found in sorted(known.items()) if found[0] == least[0]]
+            late = [process for process, (count, _) in sorted(known.items()) if count == least[0]]
             have = "has" if len(late) == 1 else "have"
             kind = most[1].rpartition(":")[2]
             begun = f"begun {least[0]} collectives of {group}, others {most[0]}, the last a {kind}"

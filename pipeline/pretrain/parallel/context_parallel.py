@@ -66,10 +66,10 @@ class ContextGroup:
     def to_all_positions(self, x_BTX: Tensor) -> Tensor:
         """Exchange (B, T / C, X) with all heads for (B, T, X / P) with all positions in order."""
         parts = torch.stack(x_BTX.chunk(self.parts, dim=-1)).repeat(self.groups, 1, 1, 1)
-        found_CBTX = self._exchange(parts)
+        received_CBTX = self._exchange(parts)
         if self.groups == 1:
-            return found_CBTX.transpose(0, 1).flatten(1, 2)
-        of_groups = found_CBTX.view(self.groups, self.parts, *found_CBTX.shape[1:]).transpose(1, 2).flatten(2, 3)
+            return received_CBTX.transpose(0, 1).flatten(1, 2)
+        of_groups = received_CBTX.view(self.groups, self.parts, *received_CBTX.shape[1:]).transpose(1, 2).flatten(2, 3)
         early, late = of_groups.chunk(2, dim=2)
         return torch.cat([early, late.flip(0)]).transpose(0, 1).flatten(1, 2)
 

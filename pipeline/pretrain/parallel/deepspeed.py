@@ -173,12 +173,12 @@ class DeepSpeedBackend:
         return parameter.shape, parameter._hp_mapping.lp_fragment_address.start, part
 
     def state_shards(self) -> list[TensorShard]:
-        found: list[TensorShard] = []
+        shards: list[TensorShard] = []
         for name, parameter in self.parameters.items():
             for kind, moment in (("model", None), *((moment, moment) for moment in MOMENTS)):
                 if held := self._local_part(parameter, moment):
-                    found += list_flat_shards(f"{kind}.{name}", *held)
-        return found
+                    shards += list_flat_shards(f"{kind}.{name}", *held)
+        return shards
 
     def optimizer_step_count(self) -> int:
         return int(self.base.state[self._flat_parameters()[0]]["step"])

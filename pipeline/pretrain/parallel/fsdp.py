@@ -250,13 +250,13 @@ class FsdpBackend:
         return losses_BT
 
     def state_shards(self) -> list[TensorShard]:
-        found: list[TensorShard] = []
+        shards: list[TensorShard] = []
         for name, parameter in self.parameters.items():
-            found += list_local_shards(f"model.{name}", parameter)
+            shards += list_local_shards(f"model.{name}", parameter)
             state = self.optimizer.state[parameter]
             for moment in (one for one in MOMENTS if one in state):
-                found += list_local_shards(f"{moment}.{name}", state[moment])
-        return found
+                shards += list_local_shards(f"{moment}.{name}", state[moment])
+        return shards
 
     def optimizer_step_count(self) -> int:
         return int(next(iter(self.optimizer.state.values()))["step"])

@@ -67,8 +67,10 @@ class _ShardingGroup:
         if key not in self._holders:
             boxes = [full_box(shape)]
             if self._mesh is not None and isinstance(matrix, DTensor):
-                found = (find_local_shape(shape, self._mesh, matrix.placements, place) for place in self._coordinates)
-                boxes = [Box(tuple(offset), tuple(extent)) for extent, offset in found]
+                local_shapes = (
+                    find_local_shape(shape, self._mesh, matrix.placements, place) for place in self._coordinates
+                )
+                boxes = [Box(tuple(offset), tuple(extent)) for extent, offset in local_shapes]
             holders: dict[Box, list[int]] = {}
             for number, box in enumerate(boxes):
                 holders.setdefault(box, []).append(number)
@@ -79,9 +81,9 @@ class _ShardingGroup:
         """Send the i-th flat tensor to process i; return one of so many elements from each."""
         if self.number == 1:
             return [*sent]
-        found = sent[0].new_empty(sum(received))
-        dist.all_to_all_single(found, torch.cat([*sent]), [*received], [*map(len, sent)], group=self._group)
-        return [*found.split([*received])]  # type: ignore[no-untyped-call]
+        output = sent[0].new_empty(sum(received))
+        dist.all_to_all_single(output, torch.cat([*sent]), [*received], [*map(len, sent)], group=self._group)
+        return [*output.split([*received])]  # type: ignore[no-untyped-call]
 
 
 class Muon(torch.optim.AdamW):
@@ -121,8 +123,8 @@ class Muon(torch.optim.AdamW):
     def _update_matrices(self, matrices: list[Tensor], sharers: _ShardingGroup, group: dict[str, Any]) -> None:
         """Update at most as many matrices as there are processes in the group; process i owns the i-th."""
         number, rank = sharers.number, sharers.rank
-        found = [sharers.find_holders(matrix) for matrix in matrices]
-        boxes, holders = [boxes for boxes, _ in found], [holders for _, holders in found]
+        layouts = [sharers.find_holders(matrix) for matrix in matrices]
+        boxes, holders = [boxes for boxes, _ in layouts], [holders for _, holders in layouts]
 
         def find_shard_sender(box: Box, owner: int) -> int:
             """Return who sends one of equal shards: the owner, or else the next process."""

@@ -109,8 +109,8 @@ def all_reduce_sum(device: torch.device, values: NDArray[np.float64]) -> NDArray
     """Sum an array over all processes, element by element."""
     tensor = torch.from_numpy(values).to(device)
     dist.all_reduce(tensor)
-    found: NDArray[np.float64] = tensor.cpu().numpy()
-    return found
+    total: NDArray[np.float64] = tensor.cpu().numpy()
+    return total
 
 
 # Work that the processes of a training divide, such as the files of a model.
@@ -142,5 +142,5 @@ def distribute_tasks(works: Sequence[Callable[[], None]], *, places: Sequence[Pa
                     error = str(disk_full_error(problem, places))
         errors: list[str | None] = [None] * size
         dist.all_gather_object(errors, error)
-        if found := next((each for each in errors if each), None):
-            raise DiskFull(found)
+        if first_error := next((each for each in errors if each), None):
+            raise DiskFull(first_error)

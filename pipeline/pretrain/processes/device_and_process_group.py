@@ -125,8 +125,8 @@ def find_address(node: str, environment: Mapping[str, str] = os.environ) -> str:
         problem = error.strerror
     if scontrol := shutil.which("scontrol"):
         shown = subprocess.run([scontrol, "--oneliner", "show", "node", node], capture_output=True, text=True)
-        if found := re.search(r"NodeAddr=(\S+)", shown.stdout):
-            return found[1]
+        if match := re.search(r"NodeAddr=(\S+)", shown.stdout):
+            return match[1]
     raise InputError(
         f"the name of the first node, {name}, has no address here ({problem}): write MASTER_ADDR into "
         "environment of the platform's file, or correct address_suffix there"

@@ -104,16 +104,16 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             owner.claim()
             rewinds.remove_affected_checkpoints(checkpoints)
             known = metrics.find_last_step(scratch / layout.METRICS_FILE, settings.first_step)
-            found = recovery.select_newest_valid(checkpoints, arguments.identity, known)
-            step = int(found.name) if found else settings.first_step
-            if "previous" in paths and not found and (problem := recovery.find_damage(paths["previous"])):
+            checkpoint = recovery.select_newest_valid(checkpoints, arguments.identity, known)
+            step = int(checkpoint.name) if checkpoint else settings.first_step
+            if "previous" in paths and not checkpoint and (problem := recovery.find_damage(paths["previous"])):
                 raise InputError(f"{problem}: remove {paths['previous']}, and the run trains it again")
             if not course.restarts:
-                course.resumed_from = step if found else None
+                course.resumed_from = step if checkpoint else None
                 course.resumed_layout = (
-                    json.loads((found / layout.CHECKPOINT_STATE).read_text())["layout"] if found else None
+                    json.loads((checkpoint / layout.CHECKPOINT_STATE).read_text())["layout"] if checkpoint else None
                 )
-            if found:
+            if checkpoint:
                 print(f"continuing from the recovery checkpoint of step {step}", flush=True)
             if known > step:
                 lost = f"steps {step + 1} to {known} are trained again: {checkpoints} has no later undamaged checkpoint"
@@ -122,7 +122,7 @@ def supervise_training(arguments: WorkerArguments, owner: Lease, launch: str | N
             metrics.truncate_metrics(scratch / layout.METRICS_FILE, step)
             if paths["milestone"].exists():
                 shutil.rmtree(paths["milestone"])
-            start = found or paths.get("previous")
+            start = checkpoint or paths.get("previous")
             update = {
                 "paths": paths | ({"start": start.absolute()} if start else {}),
                 "stop_file": stop_file,
@@ -163,9 +163,9 @@ def _format_stop(outcome: dict[str, Any], checkpoints: Path) -> str:
 
 def _find_late_process(logs: Path, token: str, processes: int) -> str | None:
     """Return which process a hang waited for, from the dumped collectives; None where they show none."""
-    found = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
+    dumps = {int(path.stem.rpartition("-")[2]): path for path in logs.glob(f"collectives-{token}-*.json")}
     try:
-        return watchdog.find_process_behind_in_collectives(found, processes)
+        return watchdog.find_process_behind_in_collectives(dumps, processes)
     except (OSError, ValueError, KeyError):  # processes were killed while they wrote
         return None
 
