@@ -280,14 +280,14 @@ def list_descendants(process: int) -> Iterator[int]:
 
 def _list_descendant_processes() -> list[psutil.Process]:
     """List the descendants of this process; psutil itself would read every process of the machine."""
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
     try:
         for number in list_descendants(os.getpid()):
             with suppress(psutil.Error):
-                found.append(psutil.Process(number))
+                processes.append(psutil.Process(number))
     except OSError:
         return [*psutil.Process().children(recursive=True)]
-    return found
+    return processes
 
 
 def cpu_seconds_of_process_tree() -> float:

@@ -120,7 +120,8 @@ def find_job_boards(boards: Sequence[str], environment: Mapping[str, str] = os.e
             return tuple(dict.fromkeys(boards[int(word)] for word in words))
         # CUDA allows abbreviated UUIDs.
         matches = [[board for board in every if board.startswith(word)] for word in words]
-        return tuple(found[0] for found in matches) if all(len(found) == 1 for found in matches) else every
+        is_unique = all(len(candidates) == 1 for candidates in matches)
+        return tuple(candidates[0] for candidates in matches) if is_unique else every
     return every
 
 

@@ -308,8 +308,8 @@ PM_FILES: dict[str, tuple[Component, str]] = {
 
 def _read_counter(path: Path, read_text: ReadText = _read_text) -> tuple[float, float] | None:
     """Return joules and their time, in seconds of the controller's clock; None where the file has no such line."""
-    found = re.fullmatch(r"(\d+) J (\d+) us\s*", read_text(path) or "")
-    return (float(found[1]), int(found[2]) / 1e6) if found else None
+    match = re.fullmatch(r"(\d+) J (\d+) us\s*", read_text(path) or "")
+    return (float(match[1]), int(match[2]) / 1e6) if match else None
 
 
 def _count_gpus(devices: Path) -> int:

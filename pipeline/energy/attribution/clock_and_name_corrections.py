@@ -35,12 +35,12 @@ def resolve_machine_names(jobs: Sequence[MeteredJob], problems: Problems) -> dic
         if boot_id:
             everyone = set().union(*(same[name] for name in some))
             same |= dict.fromkeys(everyone, everyone)
-    found = {name: min(some, key=lambda one: (one not in in_slurm, one)) for name, some in same.items()}
-    for name in sorted(set(found.values())):
+    machine_names = {name: min(some, key=lambda one: (one not in in_slurm, one)) for name, some in same.items()}
+    for name in sorted(set(machine_names.values())):
         if len(same[name]) > 1:
             others = ", ".join(sorted(same[name] - {name}))
             problems.add(f"{name} and {others} are names of one machine, which counts once")
-    return found
+    return machine_names
 
 
 def align_clocks(jobs: Sequence[MeteredJob], problems: Problems) -> list[MeteredJob]:
@@ -163,8 +163,8 @@ def add_unmetered_jobs(
                 )
                 continue
             mine = attempts[slurm_job]
-            found = merge_spans([span for number in mine for span in seen[number]])
-            for span in subtract_spans(whole, found):
+            seen_spans = merge_spans([span for number in mine for span in seen[number]])
+            for span in subtract_spans(whole, seen_spans):
                 _add_unmetered_span(span, mine, jobs, uses[node], metered, node, whole=span in whole)
 
 

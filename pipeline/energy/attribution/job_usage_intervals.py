@@ -254,7 +254,7 @@ def collect_meter_power_series(
     lines: Iterable[tuple[float, float, Sequence[Reading]]], node: str, origin: str, problems: Problems
 ) -> dict[SeriesKey, RateSeries]:
     """Return the readings of one origin, such as a job's meter on a node, by series; intervals do not overlap."""
-    found: dict[SeriesKey, tuple[list[float], list[float], list[float]]] = {}
+    columns_by_kind: dict[SeriesKey, tuple[list[float], list[float], list[float]]] = {}
     for started, ended, readings in lines:
         seen = set()
         for reading in readings:
@@ -271,11 +271,13 @@ def collect_meter_power_series(
             plain = not reading.problem and joules is not None and 0 < joules < most
             if not plain and not is_plausible_reading(reading, node, origin, ended - started, problems):
                 continue
-            columns = found.setdefault(kind, ([], [], []))
+            columns = columns_by_kind.setdefault(kind, ([], [], []))
             columns[0].append(started)
             columns[1].append(ended)
             columns[2].append(max(joules or 0.0, UNCOUNTED_JOULES) / (ended - started))
-    return {kind: RateSeries(origin, *(np.array(column) for column in columns)) for kind, columns in found.items()}
+    return {
+        kind: RateSeries(origin, *(np.array(column) for column in columns)) for kind, columns in columns_by_kind.items()
+    }
 
 
 def drop_stuck_intervals(streams: Sequence[RateSeries], what: str, problems: Problems) -> list[RateSeries]:
@@ -296,13 +298,13 @@ def drop_stuck_intervals(streams: Sequence[RateSeries], what: str, problems: Pro
         return [*streams]
     sentence = f"{what}: it shows no energy for longer than a counter may: not measured"
     problems.add(sentence, float(seconds[np.unique(run[wrong[order]])].sum()))
-    found, at = [], 0
+    kept_series, at = [], 0
     for one in streams:
         kept = ~wrong[at : at + len(one.rate)]
         at += len(one.rate)
         if kept.any():
-            found.append(RateSeries(one.origin, one.started[kept], one.ended[kept], one.rate[kept]))
-    return found
+            kept_series.append(RateSeries(one.origin, one.started[kept], one.ended[kept], one.rate[kept]))
+    return kept_series
 
 
 def read_job_intervals(files: Iterable[StoredFile], problems: list[str]) -> dict[str, list[MeterInterval]]:

@@ -150,10 +150,10 @@ class NodePower:
         missing = self._estimate_boards(self.missing_boards, np.full(len(self.bins), np.inf), problems)
         measured = self.part_watts + self.board_watts
         hidden = self._estimate_boards(self.hidden_boards, np.maximum(self.node_watts - measured, 0.0), problems)
-        found = [*parts, *self._board_channels(), *hidden]
-        found += self._measured_remainder(found, hidden, problems) + self._modeled_remainder(parts)
-        found += [*missing, *self._channels_during_foreign_work()]
-        return [channel for channel in found if (channel.watts > 0).any()]
+        channels = [*parts, *self._board_channels(), *hidden]
+        channels += self._measured_remainder(channels, hidden, problems) + self._modeled_remainder(parts)
+        channels += [*missing, *self._channels_during_foreign_work()]
+        return [channel for channel in channels if (channel.watts > 0).any()]
 
     def _board_channels(self) -> list[PowerChannel]:
         """Return the boards; unused ones count where the node is the run's alone.

@@ -76,9 +76,9 @@ class MeterTable:
         Raises:
             InputError: none exists; the sentence names the column and a similar one.
         """
-        found = self.find_column(*names)
-        if found is not None:
-            return found
+        column = self.find_column(*names)
+        if column is not None:
+            return column
         shape = re.sub(r"\d", "#", names[0].lower())  # GPU1_POWER_W is no other name of GPU0_POWER_W
         of = {cell.lower(): cell for cell in self.header if re.sub(r"\d", "#", cell.lower()) != shape}
         similar = difflib.get_close_matches(names[0].lower(), of, n=1, cutoff=0.6)
@@ -224,15 +224,15 @@ def collect_external_readings(run_directory: Path) -> ExternalReadings:
         for path in sorted(folder.glob("[!.]*.json")):
             try:
                 content: Any = json.loads(path.read_text(encoding="utf-8"))
-                found = ExternalReadingsFile.model_validate(content)
+                file = ExternalReadingsFile.model_validate(content)
             except (OSError, ValueError) as error:
                 kind = "is damaged" if isinstance(error, ValidationError | ValueError) else "cannot be read"
                 problems.append(f"{path} {kind}: delete it and call polder accounting {run_directory}")
                 continue
-            readings += found.external_readings
-            problems += [*found.problems, *found.energy_problems]
-            if not found.energy_final and found.job:
-                late.append(found.job)
+            readings += file.external_readings
+            problems += [*file.problems, *file.energy_problems]
+            if not file.energy_final and file.job:
+                late.append(file.job)
     if late:
         problems.append(
             f"the energy of {len(late)} jobs of Slurm (such as {late[0]}) is not final: call python -m pipeline "

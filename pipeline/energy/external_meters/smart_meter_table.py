@@ -63,7 +63,7 @@ def _read_values_by_time(table: MeterTable, meter: SmartMeter) -> list[_OutletVa
     time = table.require_column_name(meter.time)
     for name in [meter.outlet, meter.value] if meter.outlet and meter.value else meter.outlets:
         table.require_column_name(name)
-    found: dict[float, _OutletValues] = {}
+    values_by_time: dict[float, _OutletValues] = {}
     last: dict[tuple[str, ...], tuple[int, float, dict[str, float]]] = {}
     for row in table:
         moment, figures = table.parse_time(row, time), _read_outlet_values(table, row, meter)
@@ -79,8 +79,8 @@ def _read_values_by_time(table: MeterTable, meter: SmartMeter) -> list[_OutletVa
                 "there and leave out what is wrong"
             )
         last[series] = (row.line, moment, figures)
-        found.setdefault(moment, _OutletValues(row.line, moment, {})).values.update(figures)
-    return [found[moment] for moment in sorted(found)]
+        values_by_time.setdefault(moment, _OutletValues(row.line, moment, {})).values.update(figures)
+    return [values_by_time[moment] for moment in sorted(values_by_time)]
 
 
 def _explain_excess_power(watts: float, meter: SmartMeter) -> str | None:
@@ -184,8 +184,8 @@ def read_smart_meter(
         for one in _external_readings(node, moments, meter, name)
         if (since is None or one.ended > since) and (until is None or one.started < until)
     ]
-    found = {outlet for moment in moments for outlet in moment.values}
-    never = [(node, o) for node, names in sorted(meter.nodes.items()) for o in names if o not in found]
+    outlets = {outlet for moment in moments for outlet in moment.values}
+    never = [(node, o) for node, names in sorted(meter.nodes.items()) for o in names if o not in outlets]
     table.problems += [
         f"{name} says nothing of the outlet {outlet!r}, which is that of {node}" for node, outlet in never
     ]
