@@ -23,11 +23,11 @@ from pipeline.evaluate.trivial_baseline_tests import holm_correction
 
 def _find_item_tables(run: Path) -> dict[str, dict[int, Path]]:
     """Find the item tables of a run, by model and step."""
-    found: dict[str, dict[int, Path]] = {}
+    tables: dict[str, dict[int, Path]] = {}
     for path in layout.ANSWERS.glob(run):
         if path.parent.name.isdecimal():
-            found.setdefault(path.parent.parent.name, {})[int(path.parent.name)] = path
-    return found
+            tables.setdefault(path.parent.parent.name, {})[int(path.parent.name)] = path
+    return tables
 
 
 def _comparable_items(one: EvaluatedCheckpoint) -> set[ItemKey]:
@@ -90,7 +90,9 @@ def compare_run_answers(a: Path, b: Path) -> list[str]:
 # The documents are removed. If a model is still better on these items, paraphrases may have remained.
 
 
-def compare_contaminated_with_clean(answers: ItemAnswers, found: Mapping[str, set[int]]) -> list[dict[str, Any]]:
+def compare_contaminated_with_clean(
+    answers: ItemAnswers, contaminated_items: Mapping[str, set[int]]
+) -> list[dict[str, Any]]:
     """Return a row for each task and binary metric with at least one item that was found in the corpus.
 
     Each row has the score of both kinds of items, with intervals, and Fisher's exact p-value, two-sided, corrected over
@@ -98,13 +100,13 @@ def compare_contaminated_with_clean(answers: ItemAnswers, found: Mapping[str, se
 
     Args:
         answers: those of a checkpoint.
-        found: the numbers of the found items, by task.
+        contaminated_items: their numbers, by task.
     """
     rows: list[dict[str, Any]] = []
     for metric, right in sorted(answers.right.items()):
         tasks: dict[tuple[str, str], dict[bool, list[ItemKey]]] = {}
         for key in sorted(right):
-            tasks.setdefault(key[:2], {True: [], False: []})[key[2] in found.get(key[1], ())].append(key)
+            tasks.setdefault(key[:2], {True: [], False: []})[key[2] in contaminated_items.get(key[1], ())].append(key)
         for (suite, task), kinds in tasks.items():
             if not kinds[True]:
                 continue
@@ -115,8 +117,8 @@ def compare_contaminated_with_clean(answers: ItemAnswers, found: Mapping[str, se
                 "p_value": _fisher_p_value(right, kinds, answers.clusters),
             }
             scores = {
-                name: _score_items(right, kinds[is_found], answers.clusters)
-                for name, is_found in (("contaminated", True), ("clean", False))
+                name: _score_items(right, kinds[is_contaminated], answers.clusters)
+                for name, is_contaminated in (("contaminated", True), ("clean", False))
             }
             rows.append(row | scores)
     rows.sort(key=lambda row: (row["suite"], row["task"], row["metric"]))

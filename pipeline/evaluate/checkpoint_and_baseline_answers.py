@@ -69,9 +69,9 @@ def read_imported_answers(path: Path) -> EvaluatedCheckpoint:
 
 
 def _read_answers(path: Path, model: str, step: int) -> EvaluatedCheckpoint:
-    found = read_item_answers(path)
-    graded = {metric: values for metric, values in found.graded.items() if metric not in UNTESTED}
-    return EvaluatedCheckpoint(model, step, found.right, found.likely, found.clusters, graded, found.statistics)
+    answers = read_item_answers(path)
+    graded = {metric: values for metric, values in answers.graded.items() if metric not in UNTESTED}
+    return EvaluatedCheckpoint(model, step, answers.right, answers.likely, answers.clusters, graded, answers.statistics)
 
 
 class BaselineAnswers(NamedTuple):
@@ -114,14 +114,14 @@ def read_baseline_answers(files: Sequence[Path]) -> dict[str, BaselineAnswers]:
     Raises:
         InputError: a file is none of these.
     """
-    found = {}
+    baselines = {}
     for folder in sorted({file.parent for file in files}):
         kind = folder.name.partition("-")[0]
         name = kind if kind in (UNTRAINED, ADOPTED) else folder.name
-        found[name] = BaselineAnswers(
+        baselines[name] = BaselineAnswers(
             read_item_answers(folder / "items.parquet"), _read_baseline_scores(folder / "results.json")
         )
-    return found
+    return baselines
 
 
 def _read_baseline_scores(results: Path) -> dict[tuple[str, str, str], float]:
@@ -153,31 +153,31 @@ def render_rule_answers(task: Task, examples: Sequence[dict[str, Any]]) -> dict[
     templates = (task.config.metadata or {}).get("trivial", {})
     # A task is data: a template may read fields, and nothing else.
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
-    found: dict[str, list[str]] = {}
+    answers: dict[str, list[str]] = {}
     try:
         for name, template in templates.items():
             written = environment.from_string(template)
             following = [*examples[1:], *examples[:1]]
             pairs = zip(examples, following, strict=True)
-            found[str(name)] = [written.render(**example, next=after) for example, after in pairs]
+            answers[str(name)] = [written.render(**example, next=after) for example, after in pairs]
     except (TemplateError, AttributeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             f"task {task.config.task}: metadata.trivial does not fit its data ({error}); write "
             "{NAME: TEMPLATE}, with fields of the data, as {copy: '{{source}}'}"
         ) from None
-    return found
+    return answers
 
 
 def score_rule_baselines(task: Task, examples: Sequence[dict[str, Any]]) -> dict[str, RuleScores]:
     """Score each rule by the metrics of the task, and for readability the first reference, too."""
-    found = {
+    scores_by_rule = {
         name: _score_rule(task, examples, written) for name, written in render_rule_answers(task, examples).items()
     }
     if any(metric in READABILITY for metric in task.aggregation()):
         reference = _score_rule(task, examples, [example["references"][0] for example in examples])
         scores = {metric: value for metric, value in reference.scores.items() if metric in READABILITY}
-        found = {REFERENCE_RULE: RuleScores({}, scores)} | found
-    return found
+        scores_by_rule = {REFERENCE_RULE: RuleScores({}, scores)} | scores_by_rule
+    return scores_by_rule
 
 
 def _score_rule(task: Task, examples: Sequence[dict[str, Any]], written: Sequence[str]) -> RuleScores:

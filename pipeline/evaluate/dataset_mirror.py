@@ -72,14 +72,14 @@ def read_mirror_list(folder: Path) -> Mirror:
 
 def find_altered_file(folder: Path, files: dict[str, MirroredFile]) -> str | None:
     """Return a sentence on the first file of a data set's folder that differs from the list; None without any."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    for name in sorted(found.keys() | files.keys()):
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    for name in sorted(paths.keys() | files.keys()):
         if name not in files:
             return f"{folder / name} is not listed in {MIRROR_LIST}"
-        if name not in found:
+        if name not in paths:
             return f"{folder / name} is listed in {MIRROR_LIST} and missing"
-        size = found[name].stat().st_size
-        if size != files[name].bytes or hash_file(found[name]) != files[name].sha256:
+        size = paths[name].stat().st_size
+        if size != files[name].bytes or hash_file(paths[name]) != files[name].sha256:
             return f"{folder / name} is not the file that {MIRROR_LIST} lists: its bytes differ"
     return None
 
@@ -110,9 +110,9 @@ class MirrorFolders:
                     continue  # it may be in another mirror, else it does not load
                 if folder not in self._problems:
                     self._problems[folder] = find_altered_file(folder, data_set.files if data_set else {})
-                if found := self._problems[folder]:
+                if problem := self._problems[folder]:
                     words = format_mirror_command_arguments(suite) if suite.folder else task
-                    raise InputError(f"{found}; run `polder mirror {mirror} {words}` again")
+                    raise InputError(f"{problem}; run `polder mirror {mirror} {words}` again")
                 revisions |= {name: data_set.revision} if data_set else {}
         return revisions
 
@@ -133,13 +133,13 @@ def find_data_sets(names: Iterable[str | Suite]) -> set[tuple[str, str]]:
     Raises:
         InputError: when lm-eval ships no task of a name.
     """
-    found = set()
+    data_sets = set()
     for name in names:
         if isinstance(name, Suite):
-            found |= find_suite_data_sets(name)
+            data_sets |= find_suite_data_sets(name)
             continue
         if name in KNOWN_SUITES:
-            found |= find_suite_data_sets(KNOWN_SUITES[name])
+            data_sets |= find_suite_data_sets(KNOWN_SUITES[name])
             continue
         if name not in load_lm_eval_task_index().task_index:
             near = difflib.get_close_matches(name, load_lm_eval_task_index().all_tasks, n=1)
@@ -147,8 +147,8 @@ def find_data_sets(names: Iterable[str | Suite]) -> set[tuple[str, str]]:
             raise InputError(f"lm-eval ships no task {name!r}: {advice}")
         for _, task in _expand_task(name):
             path = str(task.get("dataset_path", ""))
-            found.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
-    return found
+            data_sets.add((str(task.get("task", name)), path if path.count("/") == 1 else ""))
+    return data_sets
 
 
 def find_suite_data_sets(suite: Suite) -> set[tuple[str, str]]:
@@ -225,13 +225,13 @@ def mirror_data_sets(folder: Path, tasks: Iterable[str | Suite], revisions: Mapp
             raise InputError(f"{folder / name} is not listed in {MIRROR_LIST}: move it away, and it is downloaded")
         whole = listed.revision if listed and find_altered_file(folder / name, listed.files) is None else None
         asked = revisions.get(name, listed.revision if listed else None)
-        found = None if whole and whole == asked else _query_hub(name, asked)
-        if found is None or found.sha == whole:
+        info = None if whole and whole == asked else _query_hub(name, asked)
+        if info is None or info.sha == whole:
             print(f"{name}: is there at revision {whole}", flush=True)
             continue
         begun = folder.with_name(f"{folder.name}.partial") / name
-        downloaded = _download(found, begun)
-        data_set = _describe_data_set(downloaded, str(found.sha))
+        downloaded = _download(info, begun)
+        data_set = _describe_data_set(downloaded, str(info.sha))
         mirror = Mirror(data_sets={**mirror.data_sets, name: data_set})
         # Write the list first: after a kill anywhere, the next call copies data sets that differ from it.
         _write_mirror_list(folder, mirror)
@@ -269,10 +269,10 @@ def _query_hub(name: str, revision: str | None) -> DatasetInfo:
     from huggingface_hub import HfApi
 
     try:
-        found = HfApi().dataset_info(name, revision=revision, files_metadata=True)
+        info = HfApi().dataset_info(name, revision=revision, files_metadata=True)
     except (OSError, ValueError, HTTPError) as error:
         raise _download_error(name, error) from None
-    files = {file.rfilename for file in found.siblings or ()}
+    files = {file.rfilename for file in info.siblings or ()}
     if f"{name.rpartition('/')[2]}.py" in files:
         raise InputError(
             f"the data set {name} is a loading script, which is code and not data; leave out the tasks that read it, "
@@ -283,37 +283,37 @@ def _query_hub(name: str, revision: str | None) -> DatasetInfo:
             f"the data set {name} needs {CARD} and files of {', '.join(DATA_PATTERNS)}, and its hub has {len(files)} "
             "other files; leave out the tasks that read it"
         )
-    return found
+    return info
 
 
 def _is_data_file(file: str) -> bool:
     return any(fnmatch(file, pattern) for pattern in DATA_PATTERNS)
 
 
-def _download(found: DatasetInfo, begun: Path) -> Path:
+def _download(info: DatasetInfo, begun: Path) -> Path:
     """Download a data set and verify the hub's hashes; return its folder."""
     from httpx2 import HTTPError
     from huggingface_hub import HfApi, snapshot_download
 
-    sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     taken = {file for file in sizes if file == CARD or _is_data_file(file)}
     left_out = f", {len(sizes) - len(taken)} others left out" if len(sizes) > len(taken) else ""
-    print(f"{found.id}: {len(taken)} files, {sum(sizes[file] for file in taken):,} bytes{left_out}", flush=True)
-    revision, folder = str(found.sha), begun / str(found.sha)
+    print(f"{info.id}: {len(taken)} files, {sum(sizes[file] for file in taken):,} bytes{left_out}", flush=True)
+    revision, folder = str(info.sha), begun / str(info.sha)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         snapshot_download(
-            found.id, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=[CARD, *DATA_PATTERNS]
+            info.id, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=[CARD, *DATA_PATTERNS]
         )
-        said = HfApi().verify_repo_checksums(found.id, repo_type="dataset", revision=revision, local_dir=folder)
+        said = HfApi().verify_repo_checksums(info.id, repo_type="dataset", revision=revision, local_dir=folder)
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
         if is_disk_full(error):
             raise
-        raise _download_error(found.id, error) from None
+        raise _download_error(info.id, error) from None
     wrong = sorted({mismatch["path"] for mismatch in said.mismatches} | taken & {*said.missing_paths})
     if wrong:
         shutil.rmtree(folder)
-        raise InputError(f"the data set {found.id}: {wrong[0]} was not downloaded as its hub has it; run this again")
+        raise InputError(f"the data set {info.id}: {wrong[0]} was not downloaded as its hub has it; run this again")
     shutil.rmtree(folder / ".cache")
     return folder
 

@@ -60,9 +60,9 @@ def pair_last_checkpoints(
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
-    yield from combinations([found[-1] for found in by_model.values()], 2)
-    for found in by_model.values():
-        *earlier, last = found
+    yield from combinations([model_checkpoints[-1] for model_checkpoints in by_model.values()], 2)
+    for model_checkpoints in by_model.values():
+        *earlier, last = model_checkpoints
         yield from ((last, before) for before in earlier if before.step == 0 or before is earlier[-1])
 
 
@@ -216,8 +216,8 @@ def _test_clusters(
         return np.bincount(group_I, weights=each_I.astype(np.float64)).astype(np.float64)
 
     first, second, units = summed(first_I), summed(second_I), summed(units_I)
-    found = ratio_interval(first - second, units)
-    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    interval = ratio_interval(first - second, units)
+    low, high = (interval.value if end is None else end for end in (interval.low, interval.high))
     return {
         "low": low,
         "high": high,

@@ -19,18 +19,18 @@ LEFT_OUT = "misc"
 
 def serialize_entities(tokens: Sequence[str], tags: Sequence[Any], names: Names) -> str:
     """Return the entities of a sentence as JSON: a list for each name, by tags such as `B-PER`, `I-PER` and `O`."""
-    found: dict[str, list[str]] = {name: [] for name in names}
+    entities_by_name: dict[str, list[str]] = {name: [] for name in names}
     name_of = {kind: name for name, kind in names.items()}
     for token, tag in zip(tokens, tags, strict=True):
         mark, _, kind = str(tag).lower().partition("-")
         if kind not in name_of:
             continue
-        entities = found[name_of[kind]]
+        entities = entities_by_name[name_of[kind]]
         if mark == "b":
             entities.append(token)
         elif entities:
             entities[-1] += f" {token}"
-    return json.dumps(found, ensure_ascii=False)
+    return json.dumps(entities_by_name, ensure_ascii=False)
 
 
 def tags_from_json_answer(text: str, tokens: Sequence[str], names: Names) -> list[str]:
@@ -41,10 +41,10 @@ def tags_from_json_answer(text: str, tokens: Sequence[str], names: Names) -> lis
     tags = ["o"] * len(tokens)
     match = JSON_OBJECT.search(text)
     try:
-        found = json.loads(match.group()) if match else {}
+        answer = json.loads(match.group()) if match else {}
     except ValueError:
-        found = {}
-    for name, entities in found.items():
+        answer = {}
+    for name, entities in answer.items():
         if name not in names or not isinstance(entities, list):
             continue
         for entity in map(str, entities):
@@ -61,17 +61,17 @@ def tags_from_json_answer(text: str, tokens: Sequence[str], names: Names) -> lis
 
 def find_entities(tags: Sequence[Any], without: str | None = None) -> set[tuple[str, int, int]]:
     """Return type, first and last token of each entity, without one type; `I-` after another type begins one."""
-    found: list[tuple[str, int, int]] = []
+    entities: list[tuple[str, int, int]] = []
     before = ""
     for number, tag in enumerate(tags):
         mark, _, kind = str(tag).lower().partition("-")
         kind = "" if kind == without else kind
         if kind and mark == "i" and kind == before:
-            found[-1] = (kind, found[-1][1], number)
+            entities[-1] = (kind, entities[-1][1], number)
         elif kind:
-            found.append((kind, number, number))
+            entities.append((kind, number, number))
         before = kind
-    return {*found}
+    return {*entities}
 
 
 def count_entities(text: str, fields: Mapping[str, Any], names: Names, without: str | None) -> tuple[int, int, int]:

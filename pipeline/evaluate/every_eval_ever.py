@@ -78,8 +78,8 @@ def _eee_document(scores: CheckpointScores, version: str, results: list[Json]) -
             "id": scores.name,
             **({"developer": scores.provider} if scores.provider else {}),
             **(
-                {"inference_engine": {"name": "transformers", "version": found}}
-                if (found := scores.packages.get("transformers"))
+                {"inference_engine": {"name": "transformers", "version": transformers_version}}
+                if (transformers_version := scores.packages.get("transformers"))
                 else {}
             ),
             "additional_details": details,
@@ -179,8 +179,16 @@ def format_euroeval(scores: CheckpointScores) -> tuple[list[Json], list[str]]:
         line["evaluation_id"] = f"{data_set}/{scores.name}/{line['retrieved_timestamp']}"
         line["model_info"]["additional_details"] |= {
             **({"num_model_parameters": str(scores.parameters)} if scores.parameters else {}),
-            **({"max_sequence_length": str(found)} if (found := scores.config.get("max_position_embeddings")) else {}),
-            **({"vocabulary_size": str(found)} if (found := scores.config.get("vocab_size")) else {}),
+            **(
+                {"max_sequence_length": str(max_length)}
+                if (max_length := scores.config.get("max_position_embeddings"))
+                else {}
+            ),
+            **(
+                {"vocabulary_size": str(vocabulary_size)}
+                if (vocabulary_size := scores.config.get("vocab_size"))
+                else {}
+            ),
             "merge": "false",
             "generative": "true",
             "generative_type": "base",
@@ -215,10 +223,10 @@ def _find_unit(row: Json) -> tuple[str, float, float | str] | None:
 
     An interval may exceed the bounds, as that of a mean of few values near 0 does.
     """
-    found = UNITS.get(row["metric"].partition(",")[0])
-    if found is None or not found[1] - ROUNDING <= row["value"] <= float(found[2]) + ROUNDING:
+    unit = UNITS.get(row["metric"].partition(",")[0])
+    if unit is None or not unit[1] - ROUNDING <= row["value"] <= float(unit[2]) + ROUNDING:
         return None
-    return found
+    return unit
 
 
 def _percent(row: Json) -> float:

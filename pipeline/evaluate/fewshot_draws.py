@@ -64,12 +64,14 @@ def choose_examples(task: Task) -> None:
         raise InputError(f"task {name}: metadata.examples: {problem['loc']}: {problem['msg']}") from None
     rows = task.fewshot_docs()
     if isinstance(examples, ListedExamples):
-        found = _take_listed(examples, rows, name)[:shots]
+        fewshot_examples = _take_listed(examples, rows, name)[:shots]
     else:
-        found = _draw_shuffled(examples, rows, shots)
-    if len(found) < shots:
-        raise InputError(f"task {name}: its data have {len(found)} few-shot examples of {shots}: mirror them again")
-    task.sampler.replace_df(found)
+        fewshot_examples = _draw_shuffled(examples, rows, shots)
+    if len(fewshot_examples) < shots:
+        raise InputError(
+            f"task {name}: its data have {len(fewshot_examples)} few-shot examples of {shots}: mirror them again"
+        )
+    task.sampler.replace_df(fewshot_examples)
 
 
 def _take_listed(examples: ListedExamples, rows: Dataset, task: str) -> list[Row]:
@@ -112,6 +114,6 @@ def _draw_shuffled(examples: ShuffledExamples, rows: Dataset, shots: int) -> lis
             continue
         taken.append(place)
         used.add(texts[place])
-    found = [dict(left[place]) for place in taken]
-    random.Random(examples.seed).shuffle(found)
-    return found
+    drawn_rows = [dict(left[place]) for place in taken]
+    random.Random(examples.seed).shuffle(drawn_rows)
+    return drawn_rows

@@ -111,8 +111,8 @@ def _is_json(text: str) -> bool:
 def _has_two_responses(text: str) -> bool:
     first, *others = text.split("******")
     *between, last = others or [""]
-    found = [one.strip() for one in (first, *between, last) if one.strip()]
-    return all(one.strip() for one in between) and len(found) == 2 and found[0] != found[1]
+    responses = [one.strip() for one in (first, *between, last) if one.strip()]
+    return all(one.strip() for one in between) and len(responses) == 2 and responses[0] != responses[1]
 
 
 def _is_quoted(text: str) -> bool:
@@ -180,7 +180,7 @@ def check_instructions(text: str, names: Sequence[str], arguments: Sequence[Argu
     lines = text.split("\n")
     cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     loose = [version for one in cut for version in (one, one.replace("*", ""))]
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for metrics, versions in (
         (("prompt_level_strict_acc", "inst_level_strict_acc"), [text]),
         (("prompt_level_loose_acc", "inst_level_loose_acc"), loose),
@@ -189,8 +189,8 @@ def check_instructions(text: str, names: Sequence[str], arguments: Sequence[Argu
             any(one.strip() and CHECKS[name](one, _given(each)) for one in versions)
             for name, each in zip(names, arguments, strict=True)
         ]
-        found |= {metrics[0]: float(all(followed)), metrics[1]: (float(sum(followed)), float(len(followed)))}
-    return found
+        scores |= {metrics[0]: float(all(followed)), metrics[1]: (float(sum(followed)), float(len(followed)))}
+    return scores
 
 
 def _given(arguments: Arguments) -> Arguments:

@@ -183,10 +183,10 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
             for number, one in zip(values, added, strict=True):
                 statistics.setdefault(number, {})[name] = one
     has_choices = task.OUTPUT_TYPE == "multiple_choice" and not callable(task.config.process_results)
-    found: dict[int, TaskItem] = {}
+    items: dict[int, TaskItem] = {}
     for sample in samples:
         number, doc = sample["doc_id"], sample["doc"]
-        if number in found:
+        if number in items:
             continue
         choices = tuple(map(str, task.doc_to_choice(doc))) if has_choices else ()
         written = sample["resps"][0][0] if task.OUTPUT_TYPE == "generate_until" else None
@@ -195,7 +195,7 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
         if task.OUTPUT_TYPE == "loglikelihood_rolling":
             texts = (("", str(sample["arguments"][0][0])),)
             log_probabilities = (float(sample["filtered_resps"][0]),)
-        found[number] = TaskItem(
+        items[number] = TaskItem(
             number,
             hash_prompts(sample["arguments"]),
             choices,
@@ -209,16 +209,16 @@ def collect_items(task: Task, samples: Sequence[dict[str, Any]]) -> list[TaskIte
             graded=graded.get(number, {}),
             statistics=statistics.get(number, {}),
         )
-    return [*found.values()]
+    return [*items.values()]
 
 
 def collect_metric_values(samples: Sequence[dict[str, Any]]) -> dict[str, dict[int, Any]]:
     """Return lm-eval's logged values by metric and number of the item."""
-    found: dict[str, dict[int, Any]] = {}
+    values: dict[str, dict[int, Any]] = {}
     for sample in samples:
         for metric in sample["metrics"]:
-            found.setdefault(join_metric_name(metric, sample["filter"]), {})[sample["doc_id"]] = sample[metric]
-    return found
+            values.setdefault(join_metric_name(metric, sample["filter"]), {})[sample["doc_id"]] = sample[metric]
+    return values
 
 
 class RuleScores(NamedTuple):
@@ -304,20 +304,20 @@ def read_item_answers(path: Path) -> ItemAnswers:
         rows = table.select([*names, *metrics]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no item table: {error}") from None
-    found = ItemAnswers({}, {}, {}, {}, {}, {})
+    answers = ItemAnswers({}, {}, {}, {}, {}, {})
     for row in rows:
         key = (row["suite"], row["task"], row["item"], row["prompt_sha256"])
-        if key in found.log_probabilities:
+        if key in answers.log_probabilities:
             raise InputError(f"{path}: item {key[2]} of the task {key[1]} occurs twice")
-        found.log_probabilities[key] = tuple(row["log_probabilities"] or ())
+        answers.log_probabilities[key] = tuple(row["log_probabilities"] or ())
         if row["cluster"] is not None:
-            found.clusters[key] = row["cluster"]
+            answers.clusters[key] = row["cluster"]
         if row["bytes"]:
             metric, place = (ANSWER_BITS, row["right_answers"][0]) if row["right_answers"] else (BITS, 0)
-            found.likely.setdefault(metric, {})[key] = (row["log_probabilities"][place], row["bytes"])
+            answers.likely.setdefault(metric, {})[key] = (row["log_probabilities"][place], row["bytes"])
         for metric in (metric for metric in metrics if row[metric] is not None):
-            (found.graded if metric in GRADED else found.right).setdefault(metric, {})[key] = row[metric]
+            (answers.graded if metric in GRADED else answers.right).setdefault(metric, {})[key] = row[metric]
         for one in row.get("statistics") or ():
             statistics = ItemStatistics(one["aggregation"], tuple(one["values"]))
-            found.statistics.setdefault(one["metric"], {})[key] = statistics
-    return found
+            answers.statistics.setdefault(one["metric"], {})[key] = statistics
+    return answers

@@ -160,9 +160,9 @@ class LmEvalModel(HFLM):  # type: ignore[misc]
             return cast(list[Answer], super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
         batches = build_batches(merge_requests_by_context(requests, self.max_length), self.batch_size * self.max_length)
         answers: dict[tuple[Tokens, Tokens], Answer] = {}
-        for batch, found in zip(batches, self._distribute(batches, self._answer_batch), strict=True):
+        for batch, batch_answers in zip(batches, self._distribute(batches, self._answer_batch), strict=True):
             asked = [(row.context, continuation) for row in batch for continuation in row.continuations]
-            answers.update(zip(asked, found, strict=True))
+            answers.update(zip(asked, batch_answers, strict=True))
         return [
             answers[truncate_context(context, continuation, self.max_length), tuple(continuation)]
             for _, context, continuation in requests
@@ -273,13 +273,13 @@ class LmEvalModel(HFLM):  # type: ignore[misc]
         seen_BTT = ((key_B1T == query_BT1) | (key_B1T == 0)).tril()
         mask_B1TT = torch.zeros(seen_BTT.shape, dtype=self.model.dtype, device=self.device)
         mask_B1TT = mask_B1TT.masked_fill(~seen_BTT, torch.finfo(self.model.dtype).min)[:, None]
-        found = self.model.model(
+        outputs = self.model.model(
             input_ids=token_BT.to(self.device),
             position_ids=position_BT.to(self.device),
             attention_mask=mask_B1TT,
             use_cache=False,
         )
-        return cast(torch.Tensor, found.last_hidden_state)
+        return cast(torch.Tensor, outputs.last_hidden_state)
 
     def _score_continuations(self, hidden_ND: torch.Tensor, target_N: torch.Tensor, sizes: list[int]) -> list[Answer]:
         """Return the answers for consecutive continuations of these sizes."""

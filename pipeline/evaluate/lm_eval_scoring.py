@@ -75,7 +75,7 @@ def run_lm_eval(
         seed_fewshot_sampling(task, seed)
         normalize_task_unicode(task)
     model.truncated.clear()
-    found = evaluator.evaluate(
+    results = evaluator.evaluate(
         lm=model,
         task_dict={"tasks": tasks, "groups": {}, "group_map": {}},
         samples=drawn,
@@ -84,7 +84,7 @@ def run_lm_eval(
     )
     measured = []
     for name in sorted(tasks):
-        samples = found["samples"][name]
+        samples = results["samples"][name]
         items = collect_items(tasks[name], samples)
         metadata = tasks[name].config.metadata or {}
         truncated = {sample["doc_id"] for sample in samples if model.is_truncated(sample["arguments"])}
@@ -93,10 +93,10 @@ def run_lm_eval(
         collected = sorted(collect_metric_values(samples).items(), key=lambda entry: _metric_order(entry[0], listed))
         for key, values in collected:
             metric, _, kind = key.partition(",")
-            of_task, named = found["results"][name], f"{metric},{kind or 'none'}"
+            of_task, named = results["results"][name], f"{metric},{kind or 'none'}"
             aim = read_target_first_choice_share(tasks[name]) if is_binary_metric([*values.values()]) else None
             aggregation, bounds = tasks[name].aggregation()[metric], BOUNDS.get(metric, UNBOUNDED)
-            is_better = found["higher_is_better"][name][metric]
+            is_better = results["higher_is_better"][name][metric]
             rows.append(
                 {
                     "task": name,
@@ -277,9 +277,9 @@ def add_baselines(
             if metric in one.items[0].correct or (metric in one.items[0].graded and metric not in UNTESTED):
                 plain = metric.partition(",")[0]
                 trivial = {
-                    name: np.array(found.of_items[plain])
-                    for name, found in one.trivial.items()
-                    if plain in found.of_items
+                    name: np.array(rule_scores.of_items[plain])
+                    for name, rule_scores in one.trivial.items()
+                    if plain in rule_scores.of_items
                 }
                 row |= compare_with_baselines(one.items, metric, models, credits | trivial)
                 continue
@@ -288,9 +288,9 @@ def add_baselines(
                     name: np.array([score(item)[item.target_index or 0] for item in one.items])
                     for name, score in models.items()
                 }
-                found = compare_bits_with_baselines(one.items, of_words | credits)
+                comparison = compare_bits_with_baselines(one.items, of_words | credits)
                 # Wrong answers may have become likelier too: fewer bits of the right ones prove nothing.
-                row |= found if metric == BITS else _untested_baselines(found["baselines"], row)
+                row |= comparison if metric == BITS else _untested_baselines(comparison["baselines"], row)
                 continue
             if metric in one.items[0].statistics:
                 of_models = {name: answers.corpus_metric_statistics(metric, keys) for name, answers in others.items()}
@@ -299,7 +299,7 @@ def add_baselines(
                 row |= compare_corpus_metric_with_baselines(one.items, metric, {**of_models, **of_rules})
                 continue
             scores = {name: answers.scores.get((one.suite, one.task, metric)) for name, answers in others.items()}
-            scores |= {name: found.scores.get(metric) for name, found in one.trivial.items()}
+            scores |= {name: rule_scores.scores.get(metric) for name, rule_scores in one.trivial.items()}
             row |= _untested_baselines({name: score for name, score in scores.items() if score is not None}, row)
 
     failed = []

@@ -123,7 +123,7 @@ class HitCounter:
             if count_letters(words) >= self.minimum_letters
         ]
         exact = [words == self._decode_normalized(text.follows) for text, words in telling if text.follows is not None]
-        found = [part for text in texts for part in self._find_generated_personal_data(text)]
+        personal_data = [part for text in texts for part in self._find_generated_personal_data(text)]
         return {
             "texts": len(texts),
             "say_nothing": len(texts) - len(telling),
@@ -132,8 +132,8 @@ class HitCounter:
                 [len(text.written) == self.length and self.search.contains(words) for text, words in telling]
             ),
             "harmful": None if self.flags is None else _share_with_interval(list(map(self._is_harmful, whole, texts))),
-            "personal_data": len(found),
-            "personal_data_in_training": sum(map(self.search.contains, found)),
+            "personal_data": len(personal_data),
+            "personal_data_in_training": sum(map(self.search.contains, personal_data)),
         }
 
     def _decode_normalized(self, tokens: list[int]) -> str:
@@ -150,9 +150,9 @@ class HitCounter:
         """Return the personal data that ends in the generated text; it may begin in the prompt."""
         together, prompt = (self._decode_normalized(part) for part in (text.prompt + text.written, text.prompt))
         return [
-            together[found.start : found.end]
-            for found in find_personal_data(together, self.kinds)
-            if found.end > len(prompt) and not (self.kinds.replacement == "synthetic" and is_synthetic(found))
+            together[span.start : span.end]
+            for span in find_personal_data(together, self.kinds)
+            if span.end > len(prompt) and not (self.kinds.replacement == "synthetic" and is_synthetic(span))
         ]
 
 

@@ -139,12 +139,12 @@ def _take_held_out_excerpts(search: TextSearch, index: Path, characters: int, mo
     """Return texts of so many characters from the middle of validation documents, spread over the whole split."""
     reader = TokenReader(index, "validation")
     ends = [*reader.document_starts[1:].tolist(), reader.tokens]
-    found = []
+    excerpts = []
     for number in np.unique(np.linspace(0, len(ends) - 1, most).astype(int)) if reader.documents else ():
         text = search.decode_row(reader, int(reader.document_starts[number]), ends[number])
         start = max((len(text) - characters) // 2, 0)
-        found.append(text[start : start + characters])
-    return found
+        excerpts.append(text[start : start + characters])
+    return excerpts
 
 
 def _sum_character_counts(rows: list[dict[str, Any]]) -> dict[str, int]:

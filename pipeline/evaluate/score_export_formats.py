@@ -128,11 +128,11 @@ def read_protocol(row: Json) -> Json:
 
 def group_by_task(rows: Iterable[Json]) -> dict[str, list[Json]]:
     """Return the rows of each task by its name, which is TASK@SUITE if tasks of two suites have one name."""
-    found: dict[tuple[str, str], list[Json]] = {}
+    rows_by_task: dict[tuple[str, str], list[Json]] = {}
     for row in rows:
-        found.setdefault((row["task"], row["suite"]), []).append(row)
-    uses = Counter(task for task, _ in found)
-    return {f"{task}@{suite}" if uses[task] > 1 else task: of_task for (task, suite), of_task in found.items()}
+        rows_by_task.setdefault((row["task"], row["suite"]), []).append(row)
+    uses = Counter(task for task, _ in rows_by_task)
+    return {f"{task}@{suite}" if uses[task] > 1 else task: of_task for (task, suite), of_task in rows_by_task.items()}
 
 
 def format_lm_eval(scores: CheckpointScores) -> Json:
@@ -144,13 +144,13 @@ def format_lm_eval(scores: CheckpointScores) -> Json:
     tasks = group_by_task(scores.rows)
     results: dict[str, Json] = {}
     for task, rows in tasks.items():
-        found: Json = {"name": task, "alias": task, "sample_len": max(row["examples"] for row in rows)}
+        task_results: Json = {"name": task, "alias": task, "sample_len": max(row["examples"] for row in rows)}
         for row in rows:
             metric, _, kind = external_metric(row["metric"]).partition(",")
-            found[f"{metric},{kind or 'none'}"] = row["value"]
+            task_results[f"{metric},{kind or 'none'}"] = row["value"]
             error = row["standard_error"]
-            found[f"{metric}_stderr,{kind or 'none'}"] = "N/A" if error is None else error
-        results[task] = found
+            task_results[f"{metric}_stderr,{kind or 'none'}"] = "N/A" if error is None else error
+        results[task] = task_results
     settings = scores.record.settings
     first = {task: rows[0] for task, rows in tasks.items()}
     counts = {
@@ -229,7 +229,7 @@ def format_model_index(name: str, content: Json, rows: Iterable[Json] | None = N
     for task, of_task in group_by_task(row for row in given if row["value"] is not None).items():
         protocol = read_protocol(of_task[0])
         data_set = protocol.get("data_set")
-        found = {
+        dataset_fields = {
             "name": task,
             "type": data_set or task,
             "config": protocol.get("configuration"),
@@ -242,7 +242,7 @@ def format_model_index(name: str, content: Json, rows: Iterable[Json] | None = N
         results.append(
             {
                 "task": {"type": "text-generation"},
-                "dataset": {key: value for key, value in found.items() if value is not None},
+                "dataset": {key: value for key, value in dataset_fields.items() if value is not None},
                 "metrics": [
                     {"type": external_metric(row["metric"]), "value": row["value"], "name": _describe_metric(task, row)}
                     for row in of_task

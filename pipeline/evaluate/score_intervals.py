@@ -280,12 +280,12 @@ def corpus_metric_statistics_by_item(aggregation: Aggregation, values: Sequence[
     if name not in CORPUS_METRICS or getattr(metrics, name, aggregation) is not aggregation:
         return None
     try:
-        found_IS = CORPUS_METRICS[name].of_items(values)
+        statistics_IS = CORPUS_METRICS[name].of_items(values)
     except (ValueError, TypeError):
         return None
-    if not np.isclose(CORPUS_METRICS[name].score(found_IS.sum(axis=0)), aggregation(values), rtol=1e-9, atol=1e-9):
+    if not np.isclose(CORPUS_METRICS[name].score(statistics_IS.sum(axis=0)), aggregation(values), rtol=1e-9, atol=1e-9):
         return None
-    return [ItemStatistics(name, tuple(row)) for row in found_IS.tolist()]
+    return [ItemStatistics(name, tuple(row)) for row in statistics_IS.tolist()]
 
 
 def sum_clusters(statistics: Sequence[ItemStatistics | None], cluster_I: NDArray[np.int64]) -> Floats:
@@ -316,10 +316,10 @@ def corpus_metric_interval(metric: CorpusMetric, sum_KS: Floats) -> tuple[float,
     Each end is the wider one of two intervals: the percentiles of the resampled metric, and the studentized bootstrap
     of the linearized metric by `ratio_interval`. With few clusters the percentiles alone contain the truth too rarely.
     """
-    found = _widest_interval(
+    interval = _widest_interval(
         metric.score(bootstrap_sums(sum_KS)), jackknife_pseudovalues(metric, sum_KS), sum_KS[:, metric.size]
     )
-    return max(found[0], metric.bounds[0]), min(found[1], metric.bounds[1])
+    return max(interval[0], metric.bounds[0]), min(interval[1], metric.bounds[1])
 
 
 def corpus_difference_interval(metric: CorpusMetric, one_KS: Floats, other_KS: Floats) -> tuple[float, float]:
@@ -333,8 +333,12 @@ def _widest_interval(score_B: Floats, merit_K: Floats, size_K: Floats) -> tuple[
     """Combine the intervals by the metric's resamples and by the clusters' contributions and sizes."""
     low, high = _percentile_interval(score_B, effective_sample_size(size_K))
     value = float(merit_K.mean())
-    found = ratio_interval(value * size_K + (merit_K - value) * size_K.mean(), size_K)
-    return (low, high) if found.low is None or found.high is None else (min(low, found.low), max(high, found.high))
+    interval = ratio_interval(value * size_K + (merit_K - value) * size_K.mean(), size_K)
+    return (
+        (low, high)
+        if interval.low is None or interval.high is None
+        else (min(low, interval.low), max(high, interval.high))
+    )
 
 
 def function_interval(

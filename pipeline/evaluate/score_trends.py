@@ -44,11 +44,11 @@ def rank_trend(merits_C: Floats) -> RankTrend:
     from scipy import stats  # here, for it loads for half a second in every process that reads scores
 
     place, ranks = np.arange(count), stats.rankdata(merits_C)
-    found = stats.spearmanr(place, ranks, alternative="greater")
+    correlation = stats.spearmanr(place, ranks, alternative="greater")
     if count > MOST_ENUMERATED:
-        return RankTrend(float(found.statistic), float(found.pvalue))
+        return RankTrend(float(correlation.statistic), float(correlation.pvalue))
     as_good = np.array([*permutations(ranks)]) @ place >= ranks @ place - 1e-9
-    return RankTrend(float(found.statistic), float(as_good.mean()))
+    return RankTrend(float(correlation.statistic), float(as_good.mean()))
 
 
 def answer_instability_noise(merits_GC: Floats, units_G: Floats) -> float:
@@ -99,14 +99,14 @@ def measure_trend(steps: Sequence[int], merits_GC: Floats, units_G: Floats) -> d
     of_items = answer_instability_noise(merits_GC, units_G)
     of_steps = step_noise(np.array(steps, dtype=np.float64), scores_C)
     noise, signal = max(of_items, of_steps), float(np.ptp(scores_C))
-    found, grown_G = rank_trend(scores_C), merits_GC @ (np.arange(count) - (count - 1) / 2)
+    trend, grown_G = rank_trend(scores_C), merits_GC @ (np.arange(count) - (count - 1) / 2)
     return {
         "signal": signal,
         "noise": noise if math.isfinite(noise) else None,
         "noise_of": "items" if of_items >= of_steps else "steps",
         "signal_to_noise": signal / noise if noise and math.isfinite(noise) else None,
-        "rank_correlation": found.correlation,
-        "order_p_value": found.p_value,
+        "rank_correlation": trend.correlation,
+        "order_p_value": trend.p_value,
         "p_value": sign_flip_p_value(grown_G, np.zeros(len(grown_G))),
     }
 
@@ -122,29 +122,34 @@ def find_trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> list[dict[str, An
     by_model: dict[str, list[EvaluatedCheckpoint]] = {}
     for checkpoint in sorted(checkpoints, key=lambda one: (one.model, one.step)):
         by_model.setdefault(checkpoint.model, []).append(checkpoint)
-    rows = [row for found in by_model.values() if len(found) >= LEAST_CHECKPOINTS for row in _model_trends(found)]
+    rows = [
+        row
+        for model_checkpoints in by_model.values()
+        if len(model_checkpoints) >= LEAST_CHECKPOINTS
+        for row in _model_trends(model_checkpoints)
+    ]
     for row, corrected in zip(rows, holm_correction([row["p_value"] for row in rows]), strict=True):
         is_ordered = row["order_p_value"] <= max(LEVEL, 1 / math.factorial(len(row["steps"])))
         row |= {"p_value_corrected": corrected, "grows": corrected < LEVEL and is_ordered}
     return rows
 
 
-def _model_trends(found: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
-    for task, keys, answers in _common_answers([one.right for one in found]):
+def _model_trends(checkpoints: Sequence[EvaluatedCheckpoint]) -> Iterator[dict[str, Any]]:
+    for task, keys, answers in _common_answers([one.right for one in checkpoints]):
         merits_IC = np.array([[each[key] for each in answers] for key in keys], dtype=np.float64)
-        yield _mean_score_row(found, task, keys, merits_IC, np.ones(len(keys)))
-    for task, keys, answers in _common_answers([one.likely for one in found]):
+        yield _mean_score_row(checkpoints, task, keys, merits_IC, np.ones(len(keys)))
+    for task, keys, answers in _common_answers([one.likely for one in checkpoints]):
         bits_IC = np.array([[each[key][0] for each in answers] for key in keys]) / math.log(2)
         yield _mean_score_row(
-            found, task, keys, bits_IC, np.array([answers[0][key][1] for key in keys], dtype=np.float64)
+            checkpoints, task, keys, bits_IC, np.array([answers[0][key][1] for key in keys], dtype=np.float64)
         )
-    for task, keys, answers in _common_answers([one.statistics for one in found]):
-        kind, group_I = CORPUS_METRICS[answers[0][keys[0]].aggregation], _item_cluster_indices(found, keys)
+    for task, keys, answers in _common_answers([one.statistics for one in checkpoints]):
+        kind, group_I = CORPUS_METRICS[answers[0][keys[0]].aggregation], _item_cluster_indices(checkpoints, keys)
         sum_CKS = [sum_clusters([each[key] for key in keys], group_I) for each in answers]
         sign = 1 if kind.higher_is_better else -1
         merits_KC = sign * np.stack([jackknife_pseudovalues(kind, sum_KS) for sum_KS in sum_CKS], axis=1)
         values = [float(kind.score(sum_KS.sum(axis=0))) for sum_KS in sum_CKS]
-        yield _trend_row(found, task, values, len(keys), sign > 0, merits_KC, np.ones(len(merits_KC)))
+        yield _trend_row(checkpoints, task, values, len(keys), sign > 0, merits_KC, np.ones(len(merits_KC)))
 
 
 def _common_answers(
@@ -158,34 +163,34 @@ def _common_answers(
             yield (suite, task, metric), sorted(key for key in common if key[:2] == (suite, task)), answers
 
 
-def _item_cluster_indices(found: Sequence[EvaluatedCheckpoint], keys: Sequence[ItemKey]) -> NDArray[np.int64]:
-    return assign_cluster_indices(found[0].clusters.get(key, key) for key in keys)
+def _item_cluster_indices(checkpoints: Sequence[EvaluatedCheckpoint], keys: Sequence[ItemKey]) -> NDArray[np.int64]:
+    return assign_cluster_indices(checkpoints[0].clusters.get(key, key) for key in keys)
 
 
 def _mean_score_row(
-    found: Sequence[EvaluatedCheckpoint], score: ScoreKey, keys: list[ItemKey], merits_IC: Floats, units_I: Floats
+    checkpoints: Sequence[EvaluatedCheckpoint], score: ScoreKey, keys: list[ItemKey], merits_IC: Floats, units_I: Floats
 ) -> dict[str, Any]:
-    group_I = _item_cluster_indices(found, keys)
+    group_I = _item_cluster_indices(checkpoints, keys)
     count = int(group_I.max()) + 1
-    merits_GC, units_G = np.zeros((count, len(found))), np.zeros(count)
+    merits_GC, units_G = np.zeros((count, len(checkpoints))), np.zeros(count)
     np.add.at(merits_GC, group_I, merits_IC)
     np.add.at(units_G, group_I, units_I)
     sign = -1 if score[2] in (BITS, ANSWER_BITS) else 1
     values = [sign * float(value) for value in merits_IC.sum(axis=0) / units_I.sum()]
-    return _trend_row(found, score, values, len(keys), sign > 0, merits_GC, units_G)
+    return _trend_row(checkpoints, score, values, len(keys), sign > 0, merits_GC, units_G)
 
 
 def _trend_row(
-    found: Sequence[EvaluatedCheckpoint],
+    checkpoints: Sequence[EvaluatedCheckpoint],
     score: ScoreKey,
     values: list[float],
     items: int,
     higher: bool,
     *groups: Floats,
 ) -> dict[str, Any]:
-    steps = [one.step for one in found]
+    steps = [one.step for one in checkpoints]
     return {
-        **{"model": found[0].model, "suite": score[0], "task": score[1], "metric": score[2], "steps": steps},
+        **{"model": checkpoints[0].model, "suite": score[0], "task": score[1], "metric": score[2], "steps": steps},
         **{"values": values, "items": items, "higher_is_better": higher},
         **measure_trend(steps, *groups),
     }

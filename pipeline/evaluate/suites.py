@@ -205,12 +205,12 @@ def answer_suites(
         mirrors = MirrorFolders(given)
         sources = [(suite, find_task_sources(suite, given, Path(temporary))) for suite in settings.suites]
         for suite, of_suite in sources:
-            found = [_answer_source(settings, suite, source, model, mirrors, finished) for source in of_suite]
-            measured = {one.task: one for each in found for one in each.measured}
+            answers = [_answer_source(settings, suite, source, model, mirrors, finished) for source in of_suite]
+            measured = {one.task: one for each in answers for one in each.measured}
             collected.measured.extend(measured[name] for name in sorted(measured))
-            for each in found:
+            for each in answers:
                 collected.data_sets.update(each.data_sets)
-            failed = _merge_group_failures(of_suite, found)
+            failed = _merge_group_failures(of_suite, answers)
             collected.not_asked.extend(failed)
             examples = sum(len(one.items) for one in measured.values())
             if is_first:
@@ -222,10 +222,10 @@ def answer_suites(
     return collected
 
 
-def _merge_group_failures(sources: Sequence[TaskSource], found: Sequence[SuiteAnswers]) -> list[dict[str, Any]]:
+def _merge_group_failures(sources: Sequence[TaskSource], answers: Sequence[SuiteAnswers]) -> list[dict[str, Any]]:
     """Return the skipped tasks of a suite; a group whose tasks all fail for one reason is listed once."""
     entries: list[dict[str, Any]] = []
-    for _, pairs in groupby(zip(sources, found, strict=True), lambda pair: pair[0].group or pair[0].name):
+    for _, pairs in groupby(zip(sources, answers, strict=True), lambda pair: pair[0].group or pair[0].name):
         of_group = [*pairs]
         failed = [entry for _, each in of_group for entry in each.not_asked]
         reasons = [entry.get("reason", "").replace(entry["task"], of_group[0][0].group) for entry in failed]
@@ -279,14 +279,14 @@ def _answer_source(
         return SuiteAnswers([], [failed_task_entry(suite.name, source.name, error)], {})
     for name, task in tasks.items():
         try:
-            found = _run_in_all_processes(
+            answers = _run_in_all_processes(
                 name, "asking or scoring it", partial(_answer_task, settings, suite, name, task, model)
             )
         except InputError as error:
             collected.not_asked.append(failed_task_entry(suite.name, name, error))
             continue
-        collected.measured.extend(found.measured)
-        collected.not_asked.extend(found.not_asked)
+        collected.measured.extend(answers.measured)
+        collected.not_asked.extend(answers.not_asked)
     if key and not collected.not_asked:
         finished.write(key, encode_answers(collected))
     return collected
@@ -356,13 +356,13 @@ def write_results(path: Path, model: str, step: int | None, collected: SuiteAnsw
     content = {
         "model": model,
         "step": step,
-        "tasks": [row for found in collected.measured for row in found.rows],
+        "tasks": [row for task in collected.measured for row in task.rows],
         "not_asked": collected.not_asked,
         "lm_eval_version": lm_eval.__version__,
         "data_sets": collected.data_sets,
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {"tasks": len(collected.measured), "examples": sum(len(found.items) for found in collected.measured)}
+    return {"tasks": len(collected.measured), "examples": sum(len(task.items) for task in collected.measured)}
 
 
 WORKER = "pipeline.evaluate.evaluation_worker"
@@ -386,8 +386,8 @@ def run_processes(launch: str, given: dict[str, Any], results: Path) -> dict[str
     # The next start removes files with this name after a kill.
     prefix, suffix = f".partial-{os.getpid()}.", f"-{results.name.rpartition('-')[2]}"
     with tempfile.TemporaryDirectory(dir=results.parent, prefix=prefix, suffix=suffix) as folder:
-        file, outcome = Path(folder, "arguments.json"), Path(folder, "outcome.json")
-        arguments = {"given": given, "outcome": str(outcome.absolute()), "launcher": launcher_name(launch)}
+        file, outcome_file = Path(folder, "arguments.json"), Path(folder, "outcome.json")
+        arguments = {"given": given, "outcome": str(outcome_file.absolute()), "launcher": launcher_name(launch)}
         file.write_text(json.dumps(arguments), encoding="utf-8")
         words = build_command(launch, WORKER, [str(file.absolute())])
         try:
@@ -395,9 +395,9 @@ def run_processes(launch: str, given: dict[str, Any], results: Path) -> dict[str
         except OSError as error:
             problem = f"launch: {words[0]} cannot be started ({error.strerror}): install it or correct it"
             raise InputError(problem) from None
-        if not outcome.exists():
+        if not outcome_file.exists():
             raise RuntimeError(f"the evaluation ended with exit code {ended.returncode} before it was done")
-        found: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
-    if "refused" in found:
-        raise InputError(found["refused"])
-    return found
+        outcome: dict[str, Any] = json.loads(outcome_file.read_text(encoding="utf-8"))
+    if "refused" in outcome:
+        raise InputError(outcome["refused"])
+    return outcome

@@ -114,19 +114,19 @@ def find_searched_fields(path: Path, configuration: dict[str, Any]) -> tuple[tup
         if not isinstance(named, list) or not named or not all(isinstance(name, str) for name in named):
             raise InputError(f"task file {path}: metadata.searched is no list of fields: write `searched: [question]`")
         return tuple(sorted(set(named))), True
-    found: set[str] = set()
+    fields: set[str] = set()
     for key in ("doc_to_text", "doc_to_choice", "doc_to_target"):
         value = configuration.get(key)
         for template in value if isinstance(value, list) else [value]:
             if not isinstance(template, str):
                 continue
             try:
-                found |= meta.find_undeclared_variables(Environment(autoescape=True).parse(template))
+                fields |= meta.find_undeclared_variables(Environment(autoescape=True).parse(template))
             except TemplateSyntaxError as error:
                 raise InputError(f"task file {path}: {key} is no Jinja template: {error}; correct it") from None
         if isinstance(value, str) and re.fullmatch(r"\w+", value):  # lm-eval takes a plain word for a field
-            found.add(value)
-    return tuple(sorted(found)) or None, False
+            fields.add(value)
+    return tuple(sorted(fields)) or None, False
 
 
 def find_data_file(path: Path, name: str, given: Sequence[Path]) -> Path:
@@ -136,11 +136,11 @@ def find_data_file(path: Path, name: str, given: Sequence[Path]) -> Path:
         InputError: when there is none, or more than one.
     """
     own = path.parent / name
-    found = [own] if own in given else sorted({file for file in given if file.as_posix().endswith(f"/{name}")})
-    if len(found) != 1:
-        problem = "is not among the inputs" if not found else f"may be any of {', '.join(map(str, found))}"
+    matches = [own] if own in given else sorted({file for file in given if file.as_posix().endswith(f"/{name}")})
+    if len(matches) != 1:
+        problem = "is not among the inputs" if not matches else f"may be any of {', '.join(map(str, matches))}"
         raise InputError(f"task file {path}: its data file {name} {problem}; give it once, with --input tasks")
-    return found[0]
+    return matches[0]
 
 
 def read_data_rows(path: Path) -> list[dict[str, Any]]:
@@ -196,18 +196,18 @@ def list_suite_files(suite: Suite) -> list[Path]:
                 "of its tasks there with `polder mirror`"
             )
         return files
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for task in list_suite_task_files(suite, suite.folder):
-        found |= {task, *_find_local_data(suite, task, read_task_config(task)), *find_includes(task)}
-    return sorted(found)
+        paths |= {task, *_find_local_data(suite, task, read_task_config(task)), *find_includes(task)}
+    return sorted(paths)
 
 
 def _list_text_files(suite: Suite) -> list[tuple[str, Path]]:
-    found = [(name, Path(text.path)) for name, text in sorted(suite.texts.items())]
-    for name, path in found:
+    text_files = [(name, Path(text.path)) for name, text in sorted(suite.texts.items())]
+    for name, path in text_files:
         if not path.is_file():
             raise InputError(f"evaluation.texts.{name}: there is no file {path}; write {{text: …}} a line")
-    return found
+    return text_files
 
 
 def format_mirror_command_arguments(suite: Suite | SuiteSettings) -> str:
@@ -242,7 +242,7 @@ def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) ->
             )
         listed = [path for path in [mirror / MIRROR_LIST] if path.is_file()]
         return listed + sorted(path for path in (mirror / data_set).rglob("*") if path.is_file())
-    found = []
+    files = []
     for name in (read_data_file_name(task, configuration), read_fewshot_file_name(task, configuration)):
         if name is None:
             continue
@@ -252,8 +252,8 @@ def _find_local_data(suite: Suite, task: Path, configuration: dict[str, Any]) ->
             raise InputError(
                 f"task file {task}: its data file {name} is in neither {task.parent} nor {in_folder.parent}"
             )
-        found.append(data)
-    return found
+        files.append(data)
+    return files
 
 
 @dataclass(frozen=True)
@@ -280,19 +280,19 @@ def list_item_files(suite: Suite) -> list[ItemFile]:
     if suite.folder is not None:
         read = [(task, read_task_config(task)) for task in list_suite_task_files(suite, suite.folder)]
         names = ("{}", "{}: examples")
-        found = [
+        item_files = [
             ItemFile(name.format(content["task"]), data, *find_searched_fields(task, content))
             for task, content in read
             if read_data_set_name(content) is None
             for name, data in zip(names, _find_local_data(suite, task, content), strict=False)
         ]
     else:
-        found = []
-    found += [
+        item_files = []
+    item_files += [
         ItemFile(f"{card.parent.parent.name}/{card.parent.name}", path)
         for card in list_suite_files(suite)
         if card.name == CARD
         for path in card.parent.rglob("*")
         if path.is_file() and path.name.removesuffix(".gz").endswith(ITEM_FORMATS) and path.name != METADATA_FILE
     ]
-    return sorted(found, key=lambda file: (file.task, file.path))
+    return sorted(item_files, key=lambda file: (file.task, file.path))

@@ -193,7 +193,7 @@ def load_file_task(path: Path, configuration: dict[str, Any], given: Sequence[Pa
             raise InputError(f"task file {path}: {examples}, line {repeated[0]}, is one of the items; write another")
     # Reading the rows here, not with the datasets library, names a bad line and caches nothing on disk.
     try:
-        splits = {name: Dataset.from_list(found) for name, found in rows.items()}
+        splits = {name: Dataset.from_list(split_rows) for name, split_rows in rows.items()}
         local: dict[str, Any] = {"dataset_kwargs": None, "custom_dataset": lambda **_: splits}
         task = _make_task(path, {"test_split": "test", **configuration}, local, rows["test"], data.name)
         _check_fewshot_examples(path, task, examples)

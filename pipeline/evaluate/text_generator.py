@@ -52,13 +52,13 @@ class TextGenerator:
 
         named, filler = self.model.generation_config.eos_token_id, self.encoder.pad_token_id
         ends = {self.encoder.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
-        found: list[list[int]] = []
+        continuations: list[list[int]] = []
         for first in range(0, len(prompts), batch_size):
             batch = prompts[first : first + batch_size]
             longest = max(map(len, batch))
             most = self.model.config.max_position_embeddings - longest
             if most < 1:
-                found += [[] for _ in batch]
+                continuations += [[] for _ in batch]
                 continue
             given = [[filler or 0] * (longest - len(prompt)) + prompt for prompt in batch]
             seen = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in batch]
@@ -71,5 +71,7 @@ class TextGenerator:
                     eos_token_id=sorted(ends) or None,
                     pad_token_id=filler,
                 )
-            found += [list(takewhile(lambda token: token not in ends, row)) for row in written[:, longest:].tolist()]
-        return found
+            continuations += [
+                list(takewhile(lambda token: token not in ends, row)) for row in written[:, longest:].tolist()
+            ]
+        return continuations

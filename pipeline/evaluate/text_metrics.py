@@ -43,8 +43,8 @@ def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def _mean(shares: Iterable[float]) -> float:
-    found = [*shares]
-    return sum(found) / len(found) if found else 0.0
+    values = [*shares]
+    return sum(values) / len(values) if values else 0.0
 
 
 def _f1(precision: float, recall: float) -> float:
@@ -257,43 +257,43 @@ def rename_fields(fields: Fields, metadata: Fields) -> Fields:
 
     A name may have a part after a dot, as in `answers.text`; a single text for `references` or `answers` is a list.
     """
-    found = dict(fields)
+    renamed_fields = dict(fields)
     for name, place in (metadata.get("fields") or {}).items():
         value: Any = fields
         for part in str(place).split("."):
             value = value[part]
-        found[name] = [value] if name in ("references", "answers") and isinstance(value, str) else value
-    return found
+        renamed_fields[name] = [value] if name in ("references", "answers") and isinstance(value, str) else value
+    return renamed_fields
 
 
 def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fields) -> dict[str, Any]:
     """Return the values of a task's metrics for a text that answers an item."""
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for metric in metrics:
         if metric in READABILITY:
-            found[metric] = READABILITY[metric](text)
+            scores[metric] = READABILITY[metric](text)
         elif metric == "sari":
-            found[metric] = sari(fields["source"], text, fields["references"])
+            scores[metric] = sari(fields["source"], text, fields["references"])
         elif metric == "rouge_l":
-            found[metric] = rouge_l(text, fields["references"])
+            scores[metric] = rouge_l(text, fields["references"])
         elif metric in ("squad_em", "squad_f1"):
-            found[metric] = score_squad(text, fields["answers"])[metric == "squad_f1"]
+            scores[metric] = score_squad(text, fields["answers"])[metric == "squad_f1"]
         elif metric == "answers_found":
-            found[metric] = answers_found(text, fields["answers"])
+            scores[metric] = answers_found(text, fields["answers"])
         elif metric in CORPUS_LEVEL:
-            found[metric] = (fields["references"], text)
+            scores[metric] = (fields["references"], text)
         elif metric in ENTITY_METRICS:
-            found[metric] = count_entities(text, fields, metadata["entities"], ENTITY_METRICS[metric])
+            scores[metric] = count_entities(text, fields, metadata["entities"], ENTITY_METRICS[metric])
         elif metric == EXECUTED:
-            found[metric] = float(passes_tests(render_program(text, fields, metadata["program"])))
+            scores[metric] = float(passes_tests(render_program(text, fields, metadata["program"])))
         elif metric in FOLLOWED_METRICS:
-            found[metric] = check_instructions(text, fields["instruction_id_list"], fields["kwargs"])[metric]
+            scores[metric] = check_instructions(text, fields["instruction_id_list"], fields["kwargs"])[metric]
         elif metric == CLAIMS:
             passages = fields["passages"] if "passages" in fields else [fields["text"]]
-            found[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
+            scores[metric] = supported_claims_share(text, passages, metadata.get("abstention"))
         else:
-            found[metric] = _score_cited_answer(text, fields, metadata["abstention"])[metric]
-    return found
+            scores[metric] = _score_cited_answer(text, fields, metadata["abstention"])[metric]
+    return scores
 
 
 def render_program(text: str, fields: Fields, template: str) -> str:

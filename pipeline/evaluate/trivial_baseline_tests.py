@@ -71,10 +71,10 @@ def baseline_credits(
         models: return the log-probabilities of the choices of an item, by name.
         others: the credits of earlier baselines by name; NaN for items that they did not answer.
     """
-    found: dict[str, Floats] = {}
+    credits_by_baseline: dict[str, Floats] = {}
     if all(item.choices for item in items):
         lengths = [[len(normalize_nfc(choice)) for choice in item.choices] for item in items]
-        found = {
+        credits_by_baseline = {
             "chance": np.array([len(item.right) / len(item.choices) for item in items]),
             "majority answer": majority_credits(items),
             "longest answer": np.array(
@@ -88,13 +88,13 @@ def baseline_credits(
             ),
         }
         for name, model in models.items():
-            found[name] = np.array(
+            credits_by_baseline[name] = np.array(
                 [
                     tie_averaged_credit(item, normalize_choice_scores_by_length(item, metric, model(item)))
                     for item in items
                 ]
             )
-    return found | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
+    return credits_by_baseline | {name: credits for name, credits in others.items() if not np.isnan(credits).all()}
 
 
 def chance_p_value(right: Floats, chance: Floats) -> float:
@@ -158,11 +158,11 @@ def _permutation_p_value(units: int, permuted_leads: Callable[[NDArray[np.int8]]
 
     def count_extreme_permutations(flips: int) -> int:
         """Count the permutations with at least the observed lead."""
-        found = 0
+        count = 0
         for rounds in np.array_split(np.arange(flips), max(1, flips * units // 10**7)):
             signs_RK = random.integers(0, 2, (len(rounds), units), dtype=np.int8) * 2 - 1
-            found += int((permuted_leads(signs_RK) >= lead - TIE_TOLERANCE).sum())
-        return found
+            count += int((permuted_leads(signs_RK) >= lead - TIE_TOLERANCE).sum())
+        return count
 
     flips, at_least = PERMUTATIONS, count_extreme_permutations(PERMUTATIONS)
     if at_least < FEW_EXTREMES:  # or no lead could be real among hundreds of comparisons
@@ -175,11 +175,11 @@ def _permutation_p_value(units: int, permuted_leads: Callable[[NDArray[np.int8]]
 
 def holm_correction(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple tests (Holm, Scand. J. Stat. 6, 1979)."""
-    found, least = [1.0] * len(p_values), 0.0
+    corrected, least = [1.0] * len(p_values), 0.0
     for place, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
         least = max(least, min(1.0, (len(p_values) - place) * p_values[number]))
-        found[number] = least
-    return found
+        corrected[number] = least
+    return corrected
 
 
 def compare_with_baselines(

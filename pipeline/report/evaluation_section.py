@@ -220,14 +220,14 @@ def compare_contaminated_items(reader: RunReader, corpora: Mapping[str, str]) ->
     for model, path in sorted(last.items()):
         corpus = corpora.get(model, "")
         # Items of a data set of several files are named after their file, and no task goes by its name.
-        found_items = {
+        contaminated_items = {
             task: {int(name) - 1 for name in counts.get("found_items", []) if name.isdecimal()}
             for task, counts in (later.get(corpus, {}) | counted.get(corpus, {})).items()
         }
         trained_on = later.get(corpus, {}).keys() - counted.get(corpus, {}).keys()
         rows = [
             row | {"trained_on": row["task"] in trained_on}
-            for row in compare_contaminated_with_clean(read_item_answers(path), found_items)
+            for row in compare_contaminated_with_clean(read_item_answers(path), contaminated_items)
         ]
         step = int(path.parent.name)
         of_main = [row for row in rows if (model, step, *score_key(row)) in main]
@@ -321,9 +321,9 @@ def summarize_evaluations(reader: RunReader, account: EnergyAccounting) -> list[
             "tasks": sorted(results.content["tasks"], key=lambda task: (task["suite"], task["task"])),
             "not_asked": results.content.get("not_asked", []),
             "protocols": {
-                task: found
+                task: protocol
                 for task, rows in group_by_task(results.content["tasks"]).items()
-                if (found := rows[0].get("protocol"))
+                if (protocol := rows[0].get("protocol"))
             },
             "lm_eval_version": results.content.get("lm_eval_version"),
         }

@@ -26,19 +26,19 @@ class Items(HTMLParser):
 
     def __init__(self, page: Path) -> None:
         super().__init__()
-        self.found: list[tuple[str, str]] = []
+        self.articles: list[tuple[str, str]] = []
         self.tags: set[str] = set()
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         if tag == "article":
-            self.found.append((str(dict(attrs)["class"]), ""))
+            self.articles.append((str(dict(attrs)["class"]), ""))
 
     def handle_data(self, data: str) -> None:
-        if self.found:
-            kind, text = self.found.pop()
-            self.found.append((kind, f"{text} {' '.join(data.split())}"))
+        if self.articles:
+            kind, text = self.articles.pop()
+            self.articles.append((kind, f"{text} {' '.join(data.split())}"))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_prompts_and_answers_are_shown_as_text(milestone: Path, suite: Suite, tm
     assert browsed(suite, tmp_path / "x.parquet", page) == {"shown": 9, "altered": 0}
     items = Items(page)
     assert "script" not in items.tags and "<script>" not in page.read_text(encoding="utf-8")
-    questions = [(kind, text) for kind, text in items.found if HOSTILE in text]
+    questions = [(kind, text) for kind, text in items.articles if HOSTILE in text]
     assert len(questions) == 3
     value = next(row["value"] for row in rows if (row["task"], row["metric"]) == ("polder_nl_kennis", "acc"))
     assert sum(kind == "right" for kind, _ in questions) == pytest.approx(3 * value)
@@ -80,8 +80,8 @@ def test_prompts_and_answers_are_shown_as_text(milestone: Path, suite: Suite, tm
         kinds = {choice: text.split(f" {choice} ")[1].split(" een ")[0].split(" twee ")[0] for choice in (right, other)}
         assert "right" in kinds[right].split()[:5] and f"Item {number + 1}:" in text
         assert ("taken" in kinds[right].split()[:6]) == (kind == "right")
-    assert sum("Zij loopt" in text and "Zij lopen loopt" in text for _, text in items.found) == 3
-    assert sum("The model wrote" in text and "Expected" in text for _, text in items.found) == 3
+    assert sum("Zij loopt" in text and "Zij lopen loopt" in text for _, text in items.articles) == 3
+    assert sum("The model wrote" in text and "Expected" in text for _, text in items.articles) == 3
 
 
 def test_edited_item_is_named_and_not_shown(milestone: Path, suite: Suite, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_command_reads_the_files_named_in_the_record(
     words = ["items", str(finished.results), "base", str(steps[-1]), "--output", str(tmp_path / "items.html")]
     assert main(words) == 0
     assert "0 with another text than what was asked" in capsys.readouterr().out
-    assert len(Items(tmp_path / "items.html").found) > 10
+    assert len(Items(tmp_path / "items.html").articles) > 10
     assert main(["items", str(finished.results), "base", "7777"]) == 2
     assert f"no evaluation of base 7777: base {steps[0]}" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)

@@ -152,11 +152,11 @@ def row(names: list[str], arguments: list[dict[str, Any]], prompt: str = "Do it.
 
 def assert_equal_scores(theirs: Any, item: dict[str, Any], text: str) -> None:
     expected = theirs.process_results(item, [text])
-    found = check_instructions(text, item["instruction_id_list"], item["kwargs"])
+    scores = check_instructions(text, item["instruction_id_list"], item["kwargs"])
     for kind in ("strict", "loose"):
         followed = expected[f"inst_level_{kind}_acc"]
-        assert found[f"inst_level_{kind}_acc"] == (sum(followed), len(followed)), (kind, item, text)
-        assert found[f"prompt_level_{kind}_acc"] == expected[f"prompt_level_{kind}_acc"], (kind, item, text)
+        assert scores[f"inst_level_{kind}_acc"] == (sum(followed), len(followed)), (kind, item, text)
+        assert scores[f"prompt_level_{kind}_acc"] == expected[f"prompt_level_{kind}_acc"], (kind, item, text)
 
 
 def test_checks_equal_those_of_lm_eval(lm_eval_scores: Any) -> None:

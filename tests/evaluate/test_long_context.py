@@ -27,8 +27,8 @@ ITEMS = 25  # of each length
 NOISE_WORDS, NEEDLE_WORDS = 19, 10  # of a line
 FIRST_NUMBER, NUMBERS, NUMBER_STEP = 1_000_000, 9_000_000, 5_915_587
 WORDS = [
-    found.split()
-    for found in re.findall("'([a-z\\s]+)'.split", (FOLDER / "ruler_niah_multikey_2.yaml").read_text(encoding="utf-8"))
+    words.split()
+    for words in re.findall("'([a-z\\s]+)'.split", (FOLDER / "ruler_niah_multikey_2.yaml").read_text(encoding="utf-8"))
 ]
 """Adjectives and nouns of the template."""
 
@@ -83,8 +83,8 @@ def prompt_of(task: Task, doc: dict[str, Any]) -> str:
 def test_items_are_made_by_the_names_of_their_tasks(tasks: dict[str, Task]) -> None:
     assert {*tasks} == {"ruler_niah_single_1", "ruler_niah_multikey_2", "ruler_vt"}
     for name in tasks:
-        found = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").open(encoding="utf-8")]
-        assert found == make_items(name), f"write {name}.jsonl again: python -m tests.evaluate.test_long_context"
+        items = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").open(encoding="utf-8")]
+        assert items == make_items(name), f"write {name}.jsonl again: python -m tests.evaluate.test_long_context"
 
 
 def test_answer_is_once_in_the_text(tasks: dict[str, Task]) -> None:
@@ -200,13 +200,13 @@ def test_scores_equal_those_of_lm_eval(ruler: Any) -> None:
 def test_rules_without_understanding_find_little(tasks: dict[str, Task]) -> None:
     from pipeline.evaluate.checkpoint_and_baseline_answers import score_rule_baselines
 
-    found = {
+    scores = {
         name: {rule: one.scores["answers_found"] for rule, one in score_rule_baselines(task, [*task.eval_docs]).items()}
         for name, task in tasks.items()
     }
-    assert found["ruler_niah_single_1"] == {"nothing": 0.0}
-    assert found["ruler_vt"] == {"the first variable": pytest.approx(0.2)}
-    assert 0 <= found["ruler_niah_multikey_2"]["the first number"] < 0.1
+    assert scores["ruler_niah_single_1"] == {"nothing": 0.0}
+    assert scores["ruler_vt"] == {"the first variable": pytest.approx(0.2)}
+    assert 0 <= scores["ruler_niah_multikey_2"]["the first number"] < 0.1
     assert all(re.fullmatch(r"\d{5}", doc["words"]) for task in tasks.values() for doc in task.eval_docs)
 
 
