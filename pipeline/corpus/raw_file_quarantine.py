@@ -143,17 +143,17 @@ def sum_unit_reports(units: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {**totals, "quarantined_bytes": sum(listed.values()), "quarantined": rows}
 
 
-def check_damaged_share(source: str, found: dict[str, Any], share: float) -> None:
+def check_damaged_share(source: str, totals: dict[str, Any], share: float) -> None:
     """Raise InputError if more than a share of the bytes of a source is in damaged files.
 
     Args:
-        found: the result of `sum_unit_reports` for its units.
+        totals: the result of `sum_unit_reports` for its units.
     """
-    rows, size = found["quarantined"], found["raw_bytes"]
-    if found["quarantined_bytes"] > share * size:
+    rows, size = totals["quarantined"], totals["raw_bytes"]
+    if totals["quarantined_bytes"] > share * size:
         listed = ", ".join(f"{row['file']} ({row['damage']})" for row in rows[:SHOWN_FILES])
         more = f" and {len(rows) - SHOWN_FILES} more" if len(rows) > SHOWN_FILES else ""
         raise InputError(
-            f"source {source}: {found['quarantined_bytes'] / size:.2%} of its {size} bytes are in damaged files, "
+            f"source {source}: {totals['quarantined_bytes'] / size:.2%} of its {size} bytes are in damaged files, "
             f"{listed}{more}: fetch or repair the files, or raise damaged_share of the source above {share}"
         )

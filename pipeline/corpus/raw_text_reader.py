@@ -61,32 +61,32 @@ class RawTextReader(PipelineStep):  # type: ignore[misc]
                 "broken_records",
             )
 
-    def _make_document(self, found: RawDocument, name: str) -> Document:
+    def _make_document(self, raw_document: RawDocument, name: str) -> Document:
         return Document(
-            text=str(found.text),
-            id=found.id,
+            text=str(raw_document.text),
+            id=raw_document.id,
             metadata={
                 "source": self.raw.source,
                 "license": None,
-                "url": found.url,
-                "title": found.title,
-                "date": found.date,
-                "holder": found.holder,
-                "own_license": found.license,
-                "own_language": found.language,
-                "reservation": found.reservation,
-                "original_id": found.original_id,
-                "withheld_id": f"{self.raw.source}/{name}/{WITHHELD_ID}-{found.number}",
-                "bytes": found.size,
+                "url": raw_document.url,
+                "title": raw_document.title,
+                "date": raw_document.date,
+                "holder": raw_document.holder,
+                "own_license": raw_document.license,
+                "own_language": raw_document.language,
+                "reservation": raw_document.reservation,
+                "original_id": raw_document.original_id,
+                "withheld_id": f"{self.raw.source}/{name}/{WITHHELD_ID}-{raw_document.number}",
+                "bytes": raw_document.size,
             },
         )
 
-    def _remove_record(self, found: RawDocument, name: str) -> None:
-        self.stat_update(f"dropped_{found.reason}")
-        if found.reason in BROKEN_REASONS:
+    def _remove_record(self, raw_document: RawDocument, name: str) -> None:
+        self.stat_update(f"dropped_{raw_document.reason}")
+        if raw_document.reason in BROKEN_REASONS:
             self.broken += 1
             if not self.first_broken:
-                self.first_broken = f"{name} line {found.number} ({found.reason})"
-        value = found.value or f"line {found.number}, {found.size} bytes"
-        metadata = {"filter_reason": found.reason, "filter_value": value, "bytes": found.size}
-        self.removed.write(Document(text="", id=found.id, metadata=metadata))
+                self.first_broken = f"{name} line {raw_document.number} ({raw_document.reason})"
+        value = raw_document.value or f"line {raw_document.number}, {raw_document.size} bytes"
+        metadata = {"filter_reason": raw_document.reason, "filter_value": value, "bytes": raw_document.size}
+        self.removed.write(Document(text="", id=raw_document.id, metadata=metadata))

@@ -107,7 +107,7 @@ class RemovedTexts:
 
     def samples(self) -> list[dict[str, Any]]:
         """Return the samples, sorted by reason."""
-        return [sample for _, found in sorted((self._samples or {}).items()) for _, _, sample in found]
+        return [sample for _, entries in sorted((self._samples or {}).items()) for _, _, sample in entries]
 
 
 def create_removed_text_writer(settings: DeduplicateSettings, private: Path | None) -> RemovedTexts | None:

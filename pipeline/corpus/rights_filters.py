@@ -52,17 +52,19 @@ class LicenseFilter(BaseFilter):  # type: ignore[misc]
 
     def filter(self, document: Document) -> bool | tuple[bool, str]:
         written = document.metadata["own_license"]
-        found = self.settings.license_names.get("") if written is None else self._read(written)
+        spdx_license = self.settings.license_names.get("") if written is None else self._read(written)
         if self.settings.license_key is None:
             if written is not None and self.source_license is None:
                 raise RuntimeError(f"{document.id} states a license, and its unit was read as one without")
-            is_same = written is None or (found is not None and are_equivalent(found, str(self.source_license)))
+            is_same = written is None or (
+                spdx_license is not None and are_equivalent(spdx_license, str(self.source_license))
+            )
             reason = None if is_same else LICENSE_DIFFERS
-        elif found is None:
+        elif spdx_license is None:
             reason = LICENSE_NOT_STATED if written is None else LICENSE_NOT_UNDERSTOOD
         else:
-            reason = None if is_allowed(found, self.settings.allowed_licenses) else LICENSE_NOT_ALLOWED
-            document.metadata["license"] = found
+            reason = None if is_allowed(spdx_license, self.settings.allowed_licenses) else LICENSE_NOT_ALLOWED
+            document.metadata["license"] = spdx_license
         if reason is None:
             return True
         document.metadata["filter_value"] = written and written[:SHOWN_CHARACTERS]

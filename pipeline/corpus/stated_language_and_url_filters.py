@@ -127,13 +127,13 @@ def read_url_list(path: Path, sha256: str) -> UrlList:
     """
     if hash_file(path) != sha256:
         raise InputError(f"{path} changed after the run was planned: run snakemake again")
-    found = UrlList(path)
-    if found.invalid:
+    url_list = UrlList(path)
+    if url_list.invalid:
         print(
-            f"{path}: {len(found.invalid)} lines are no domain and no address, first line {found.invalid[0]}",
+            f"{path}: {len(url_list.invalid)} lines are no domain and no address, first line {url_list.invalid[0]}",
             flush=True,
         )
-    return found
+    return url_list
 
 
 SHOWN_CHARACTERS = 40

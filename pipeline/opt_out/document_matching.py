@@ -43,10 +43,10 @@ class OptedOutSignatures:
             if known["rows"]:
                 table = pq.read_table(path, columns=["id", *keys])
                 ids.append(hash_ids(table["id"]))
-                for name, found in keys.items():
-                    found.append(table[name].to_numpy())
+                for name, columns in keys.items():
+                    columns.append(table[name].to_numpy())
         self.ids = union_hashes(ids)
-        self.hashes = {name: union_hashes(found) for name, found in keys.items()}
+        self.hashes = {name: union_hashes(columns) for name, columns in keys.items()}
 
     def match_signatures(self, table: pa.Table, columns: Iterable[str]) -> BooleanArray:
         """Return for each row of signatures whether a column matches a reserved document.
@@ -56,8 +56,8 @@ class OptedOutSignatures:
         """
         matches = np.zeros(len(table), dtype=bool)
         for name in columns:
-            found = table[name].to_numpy()
-            matches |= (found != 0) & hash_membership_mask(self.hashes[name], found)
+            keys = table[name].to_numpy()
+            matches |= (keys != 0) & hash_membership_mask(self.hashes[name], keys)
         return matches
 
 

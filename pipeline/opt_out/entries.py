@@ -124,7 +124,7 @@ def hash_unit_identities(
     Raises:
         InputError: a file cannot be read.
     """
-    found = np.empty(0, dtype=np.uint64)
+    hashes = np.empty(0, dtype=np.uint64)
     waiting: set[int] = set()
     for name, path in files:
         waiting.update(_hash_values("id", [f"{source}/{name}/{WITHHELD_ID}"]))
@@ -141,8 +141,8 @@ def hash_unit_identities(
                 if holder is not None:
                     waiting.update(_hash_values("holder", [holder]))
                 if len(waiting) >= HASHES_IN_MEMORY:
-                    found, waiting = np.union1d(found, np.array([*waiting], dtype=np.uint64)), set()
-    return np.union1d(found, np.array([*waiting], dtype=np.uint64))
+                    hashes, waiting = np.union1d(hashes, np.array([*waiting], dtype=np.uint64)), set()
+    return np.union1d(hashes, np.array([*waiting], dtype=np.uint64))
 
 
 def write_identity_hashes(path: Path, entries: HashIndex) -> None:
@@ -230,6 +230,6 @@ def run(settings: EntriesSettings, *, listing: Path, files: list[Path], entries:
     is_part = any(entry["part"] is not None for entry in listed)
     named = zip((entry["name"] for entry in listed), files, strict=True)
     keys = FieldNames(id=settings.id_key, url=settings.url_key, holder=settings.holder_key)
-    found = hash_unit_identities(settings.source, named, keys, settings.document_bytes, is_part=is_part)
-    write_identity_hashes(entries, found)
-    return {"files": len(files), "entries": len(found)}
+    hashes = hash_unit_identities(settings.source, named, keys, settings.document_bytes, is_part=is_part)
+    write_identity_hashes(entries, hashes)
+    return {"files": len(files), "entries": len(hashes)}

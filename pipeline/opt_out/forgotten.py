@@ -53,13 +53,13 @@ def _summarize_list(opt_out: dict[str, Any], hits: Counter[str]) -> dict[str, An
 
 def _count_removed(removed: list[Path]) -> Counter[str]:
     """Return by source how many documents the filter removed for the lists."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in removed:
         known = read_file_metadata(path)
         if known["stage"] == "filter":
             rows = pq.read_table(path, columns=["reason"], filters=[("reason", "==", OPT_OUT)])
-            found[known["source"]] += len(rows)
-    return found
+            counts[known["source"]] += len(rows)
+    return counts
 
 
 def _search_unit(
@@ -83,14 +83,14 @@ def _search_unit(
         raise InputError(f"{signatures} does not sign all documents of {final}: delete it and run corpus.signatures")
     opt_out = lists.get(known["source"], opt_out_list_from_manifest({}))
     by_holder = opt_out.get("holder") in opt_out["holders"]
-    for how, names, found in (
+    for how, names, mask in (
         ("is on the list, or was removed as a copy", table["id"], hash_membership_mask(ids, own)),
         ("is of a domain on the list", table["id"], match_domains(table["url"], set(opt_out["domains"]))),
         ("is of a holder on the list", table["id"], [by_holder] * len(table)),
         ("is a copy of a reserved document", signed["id"], reserved.match_signatures(signed, reserved.hashes)),
     ):
-        if any(found):
-            first = min(names.filter(pa.array(found, pa.bool_())).to_pylist())
+        if any(mask):
+            first = min(names.filter(pa.array(mask, pa.bool_())).to_pylist())
             raise InputError(f"{first} {how} and is in {final}: delete that unit's records and start again")
     return Counter(documents=len(table), bytes=known["bytes"], units=1)
 

@@ -63,17 +63,17 @@ def read_opt_out_list(path: Path) -> OptOut:
 
 
 def _parse_lines(content: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for line in map(str.strip, content.split("\n")):
         if not line or line.startswith("#"):
             continue
         kind, colon, value = line.partition(":")
         if colon and kind.strip() == "date":
-            if "date" in found:
+            if "date" in fields:
                 raise ValueError("it has two dates: leave one of them out")
-            found["date"] = value.strip()
+            fields["date"] = value.strip()
         elif colon and f"{kind.strip()}s" in OPT_OUT_KINDS:
-            found.setdefault(f"{kind.strip()}s", []).append(value.strip())
+            fields.setdefault(f"{kind.strip()}s", []).append(value.strip())
         else:
-            found.setdefault("domains", []).append(line)
-    return found
+            fields.setdefault("domains", []).append(line)
+    return fields

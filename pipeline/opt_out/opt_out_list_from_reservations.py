@@ -257,8 +257,8 @@ def collect_reservations(
         )
     for one in listed.reservations:
         address, earlier = (one.host, *_address(one.url)[1:]), _HostReservation(_sortable_date(one.fetched), one)
-        found = latest.setdefault(address, earlier)
-        if found.date and found.date < earlier.date:
+        latest_answer = latest.setdefault(address, earlier)
+        if latest_answer.date and latest_answer.date < earlier.date:
             latest[address] = earlier
     dates = [answer.date[:10] for answer in latest.values()]
     made = sorted((answer for answer in latest.values() if answer.reservation), key=_order)

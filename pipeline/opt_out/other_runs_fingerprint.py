@@ -81,7 +81,7 @@ def hash_other_runs(results: Path, run: str) -> dict[str, str]:
 
     It is looked at once in a process, so that all jobs see the same.
     """
-    found = {}
+    hashes = {}
     for folder in list_runs(results):
         if folder.name == run:
             continue
@@ -91,7 +91,7 @@ def hash_other_runs(results: Path, run: str) -> dict[str, str]:
             _file_state(path) for path in run_private_folder(results, folder.name).rglob(f"{FINISHED_PATTERN}.parquet")
         ]
         lines += [_file_state(path) for _, path in list_weights_imported_by_run(folder)]
-        found[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+        hashes[folder.name] = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
     for path in find_archives(results):
-        found[path.relative_to(results).as_posix()] = hashlib.sha256(_file_state(path).encode()).hexdigest()[:16]
-    return found
+        hashes[path.relative_to(results).as_posix()] = hashlib.sha256(_file_state(path).encode()).hexdigest()[:16]
+    return hashes

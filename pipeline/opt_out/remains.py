@@ -56,9 +56,9 @@ def _search_shards(shards: list[Path], ids: Keys) -> int:
     """
     documents = 0
     for path in shards:
-        for found in read_shard_ids(path):
-            documents += len(found)
-            if hash_membership_mask(ids, found).any():
+        for batch_ids in read_shard_ids(path):
+            documents += len(batch_ids)
+            if hash_membership_mask(ids, batch_ids).any():
                 raise InputError(f"{path} holds a document that is to be forgotten: delete it and start again")
     return documents
 
@@ -120,7 +120,9 @@ def run(
     in_documents = [search.search_documents() for search in searches]
     judge_weights(searches, weights)
     places = [
-        place for search, found in zip(searches, in_documents, strict=True) for place in found + search.search_models()
+        place
+        for search, copies in zip(searches, in_documents, strict=True)
+        for place in copies + search.search_models()
     ]
     named = {place.path: place for search in searches for place in search.find_imported_model_copies()}
     places += [named[path] for path in sorted(named.keys() - {place.path for place in places})]
@@ -179,7 +181,7 @@ def search_archive(path: Path, shown: str, wanted: ForgottenDocuments, ids: Keys
         shown: the path of the archive below the results folder.
         ids: the hashed ids that were found in any run.
     """
-    found = searched = others = 0
+    matches = searched = others = 0
     run = shown.split("/")[0] if "/" in shown else ""
     try:
         with _open_members(path) as members:
@@ -191,12 +193,12 @@ def search_archive(path: Path, shown: str, wanted: ForgottenDocuments, ids: Keys
                     others += 1
                     continue
                 searched += 1
-                found += _count_matches(content.read(), documents[3].split(".")[-2:][0], wanted, ids)
+                matches += _count_matches(content.read(), documents[3].split(".")[-2:][0], wanted, ids)
     except (tarfile.TarError, zipfile.BadZipFile, pa.ArrowException, OSError, EOFError, ValueError) as error:
         why = f"it cannot be read as an archive ({' '.join(str(error).split())[:80]})"
         return RemainingCopy(run, "archive", shown, False, None, why)
-    if found:
-        return RemainingCopy(run, "archive", shown, True, found, f"{searched} files of documents in it were searched")
+    if matches:
+        return RemainingCopy(run, "archive", shown, True, matches, f"{searched} files of documents in it were searched")
     if others:
         why = f"it holds {others} files of runs, such as tokens and models, that were not searched"
         return RemainingCopy(run, "archive", shown, False, None, why)

@@ -54,12 +54,12 @@ class _OptedOutDocuments:
     def text_variants(self) -> Iterator[tuple[str, str, None]]:
         """Yield id and masked text of each reserved document, whole and as the rules on lines leave it, and no URL."""
         for document in self.reader.run():
-            found = list(self.filter.matching_entries(document))
-            if not found:
+            entries = list(self.filter.matching_entries(document))
+            if not entries:
                 continue
             self.documents += 1
             self.bytes += document.metadata["bytes"]
-            self.entries.update(_redact_entry(entry) for entry in found)
+            self.entries.update(_redact_entry(entry) for entry in entries)
             whole = self.normalise.format(document.text)
             shown_id = self.fields.mask_id(document)
             for text in dict.fromkeys([whole, *(_drop_lines(whole, rules) for rules in self.line_rules)]):
@@ -99,20 +99,20 @@ def run(settings: ReservedSettings, *, unit: Path, files: list[Path], reserved: 
         known = {"source": settings.source, "unit": content["unit"]}
 
         def compute_reserved_signatures(chosen: RawFiles) -> tuple[_OptedOutDocuments, pa.Table]:
-            found = _OptedOutDocuments(settings, chosen, content["opt_out"])
+            documents = _OptedOutDocuments(settings, chosen, content["opt_out"])
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "signed.parquet"
-                write_document_signatures(found.text_variants(), path, settings.signatures, known)
-                return found, pq.read_table(path)
+                write_document_signatures(documents.text_variants(), path, settings.signatures, known)
+                return documents, pq.read_table(path)
 
-        (found, table), _ = raw.run_undamaged(compute_reserved_signatures, quarantine=settings.quarantine)
+        (opted_out_documents, table), _ = raw.run_undamaged(compute_reserved_signatures, quarantine=settings.quarantine)
         for place, field in enumerate(schema):
             if field.type == KEY_LIST:
                 table = table.set_column(place, field, pa.array([[]] * len(table), KEY_LIST))
         counts = {
-            "documents": found.documents,
-            "bytes": found.bytes,
-            "entries": dict(sorted(found.entries.items())),
+            "documents": opted_out_documents.documents,
+            "bytes": opted_out_documents.bytes,
+            "entries": dict(sorted(opted_out_documents.entries.items())),
         }
     stored = {"source": settings.source, "unit": content["unit"], "paragraphs": 0, **counts}
     table = table.sort_by([("id", "ascending"), ("content_0", "ascending")]).cast(schema)

@@ -70,10 +70,10 @@ class ForgottenDocuments:
 
     def find_matching_ids(self, table: pa.Table, source: str, ids: Keys) -> Keys:
         """Return the hashed ids of those documents of a source, of columns `id` and `url`, that are looked for."""
-        found = hash_ids(table["id"])
+        hashed_ids = hash_ids(table["id"])
         urls = table["url"] if "url" in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.string())])
         return np.asarray(
-            found[hash_membership_mask(ids, found) | match_domains(urls, self.domains.get(source, set()))]
+            hashed_ids[hash_membership_mask(ids, hashed_ids) | match_domains(urls, self.domains.get(source, set()))]
         )
 
 
@@ -136,8 +136,8 @@ class RunSearch:
 
     def search_models(self) -> list[RemainingCopy]:
         """Return every place with weights, then private texts and unread files, once all weights are judged."""
-        found = [*self._search_models(), *self._search_recovery_checkpoints()]
-        return [*found, *self._search_private_texts(), *self.unread]
+        copies = [*self._search_models(), *self._search_recovery_checkpoints()]
+        return [*copies, *self._search_private_texts(), *self.unread]
 
     def _remaining_copy(
         self, kind: str, path: Path | ArchivedOutput, documents: int | None, why: str, *, certain: bool = True
@@ -146,13 +146,13 @@ class RunSearch:
 
     def _read_files(self, kind: str, paths: Iterable[AnyOutput], read: Callable[[AnyOutput], Keys]) -> list[Keys]:
         """Return what is found in each finished file; one that cannot be read is a place of its own."""
-        found = []
+        keys = []
         for path in sorted((path for path in paths if not path.name.startswith(".")), key=str):
             try:
-                found.append(read(path))
+                keys.append(read(path))
             except (pa.ArrowException, OSError, KeyError, ValueError):
                 self.unread.append(self._remaining_copy(kind, path, None, "it cannot be read", certain=False))
-        return found
+        return keys
 
     def _match_signatures(self, corpus: Path) -> Iterator[Keys]:
         """Yield the ids of documents whose signatures are those of reserved ones, as far as they can be compared."""
@@ -196,34 +196,36 @@ class RunSearch:
                 if place == layout.FINAL_DOCUMENTS and corpus.name in self.proven_corpora:
                     continue
                 paths = place.glob(self.folder, corpus=corpus.name)
-                found = union_hashes(self._read_files(kind, paths, read))
-                self.ids = union_hashes([self.ids, found])
-                self.in_corpora += len(found)
-                if len(found):
-                    yield self._remaining_copy(kind, paths[0].parent, len(found), "searched")
+                matching_ids = union_hashes(self._read_files(kind, paths, read))
+                self.ids = union_hashes([self.ids, matching_ids])
+                self.in_corpora += len(matching_ids)
+                if len(matching_ids):
+                    yield self._remaining_copy(kind, paths[0].parent, len(matching_ids), "searched")
 
     def _search_file_parts(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
             return self.wanted.find_matching_ids(pq.read_table(path, columns=["id", "url"]), path.parts[-4], self.ids)
 
         for folder in layout.FILE_PARTS.glob(self.folder):
-            found = union_hashes(self._read_files("raw texts in parts", folder.glob("*.parquet"), read))
-            if len(found):
-                yield self._remaining_copy("raw texts in parts", folder, len(found), "searched")
+            matching_ids = union_hashes(self._read_files("raw texts in parts", folder.glob("*.parquet"), read))
+            if len(matching_ids):
+                yield self._remaining_copy("raw texts in parts", folder, len(matching_ids), "searched")
 
     def _search_tokens(self) -> Iterator[RemainingCopy]:
         def read(path: Path) -> Keys:
-            return union_hashes([found[hash_membership_mask(self.ids, found)] for found in read_shard_ids(path)])
+            return union_hashes(
+                [batch_ids[hash_membership_mask(self.ids, batch_ids)] for batch_ids in read_shard_ids(path)]
+            )
 
         for folder in layout.TOKEN_SET.glob(self.folder):
             if folder.name in self.proven:
                 continue
             splits = ("train", "validation")
             shards = [layout.TOKEN_SHARD.glob(self.folder, tokens=folder.name, split=split) for split in splits]
-            found = union_hashes(self._read_files("tokens", chain(*shards), read))
-            self.in_tokens[folder.name] = len(found)
-            if len(found):
-                yield self._remaining_copy("tokens", folder, len(found), "searched")
+            matching_ids = union_hashes(self._read_files("tokens", chain(*shards), read))
+            self.in_tokens[folder.name] = len(matching_ids)
+            if len(matching_ids):
+                yield self._remaining_copy("tokens", folder, len(matching_ids), "searched")
 
     @cached_property
     def _training_records(self) -> dict[tuple[str, int], Record]:
@@ -279,9 +281,9 @@ class RunSearch:
             or file.parent.name not in self.in_tokens
         ):
             return self._uncertain_verdict("the tokens that it was trained on are no longer there")
-        found = self.in_tokens[file.parent.name]
+        count = self.in_tokens[file.parent.name]
         why = f"trained on the tokens of {file.parent.name}, as its record says"
-        return Verdict(found, why, True) if found else None
+        return Verdict(count, why, True) if count else None
 
     def _judge_read_weights(self, record: Record) -> Iterator[Verdict]:
         """Yield a verdict for each file of weights that a training began with, if they may have learned a document."""
@@ -348,9 +350,9 @@ class RunSearch:
             return self.wanted.find_matching_ids(table.filter(table["text"].is_valid()), "", self.ids)
 
         for folder in layout.REMOVED_FOLDER.glob(run_private_folder(self.results, self.run)):
-            found = union_hashes(self._read_files("private texts", folder.glob("*.parquet"), read))
-            if len(found):
-                yield self._remaining_copy("private texts", folder, len(found), "searched")
+            matching_ids = union_hashes(self._read_files("private texts", folder.glob("*.parquet"), read))
+            if len(matching_ids):
+                yield self._remaining_copy("private texts", folder, len(matching_ids), "searched")
             elif any(folder.glob("*.parquet")):
                 why = "texts of documents that a filter removed were not compared with what is forgotten"
                 yield self._remaining_copy("private texts", folder, None, why, certain=False)

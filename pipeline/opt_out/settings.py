@@ -40,13 +40,13 @@ class ForgottenSettings(Settings):
 
 def collect_line_rules(sources: Iterable[Mapping[str, LanguageRules]]) -> list[LineRules]:
     """Return the different rules on lines that sources, language to rules, apply, in an order of their own."""
-    found = {}
+    entries = {}
     for languages in sources:
         for language, rules in languages.items():
             if rules.c4 is not None and rules.c4.drop_lines:
                 entry = LineRules(language=language, words=rules.words, c4=rules.c4)
-                found[entry.model_dump_json()] = entry
-    return [entry for _, entry in sorted(found.items())]
+                entries[entry.model_dump_json()] = entry
+    return [entry for _, entry in sorted(entries.items())]
 
 
 class RemainsSettings(Settings):

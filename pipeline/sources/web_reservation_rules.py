@@ -73,10 +73,10 @@ def robots_rules(body: str, agents: Iterable[str]) -> tuple[set[str], str]:
     named: set[str] = set()
     rules: list[str] = []
     is_kept = are_agents = False
-    for found in map(_ROBOTS_LINE.match, re.split(r"[\r\n]+", body.removeprefix("\ufeff"))):
-        if not found:
+    for match in map(_ROBOTS_LINE.match, re.split(r"[\r\n]+", body.removeprefix("\ufeff"))):
+        if not match:
             continue
-        field, value = found[1].capitalize(), found[2].strip()
+        field, value = match[1].capitalize(), match[2].strip()
         if field.startswith("User"):
             value = value.partition("/")[0].strip()  # GPTBot of GPTBot/1.1 (RFC 9309, section 2.2.1)
             is_listed = value.lower() in wanted
@@ -199,12 +199,12 @@ class WebReservations:
         decided_by: dict[str, list[str]] = defaultdict(list)  # by the file, of which a host may have several
         for reservation in self._by_host.get(parts.host, ()):
             if reservation.file != "tdmrep.json":
-                found = _refused_agents(reservation, path)
+                reasons = _refused_agents(reservation, path)
             elif is_tdm_stated:
-                found = []
+                reasons = []
             else:
-                found = _reserving_location(reservation, path)
-            decided_by[reservation.file] += found
+                reasons = _reserving_location(reservation, path)
+            decided_by[reservation.file] += reasons
         for file, deciding in decided_by.items():
             if deciding:
                 yield f"{file} {parts.host}: {', '.join(dict.fromkeys(deciding))}"

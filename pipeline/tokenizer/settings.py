@@ -114,13 +114,13 @@ class Tokenizer(VocabularySettings, SampleSettings, MeasurementSettings):
             ValueError: a combination is invalid.
         """
         written = {key: getattr(self, key) for key in self.model_fields_set - {"sweep"}}
-        values = {key: found for key in Sweep.model_fields if (found := getattr(self.sweep, key))}
-        found = {name: Tokenizer(**written)}
+        values = {key: choices for key in Sweep.model_fields if (choices := getattr(self.sweep, key))}
+        tokenizers = {name: Tokenizer(**written)}
         for combination in product(*values.values()):
             variant: dict[str, Any] = dict(zip(values, combination, strict=True))
             if any(getattr(self, key) != value for key, value in variant.items()):
-                found["-".join([name, *map(str, combination)])] = Tokenizer(**{**written, **variant})
-        return found
+                tokenizers["-".join([name, *map(str, combination)])] = Tokenizer(**{**written, **variant})
+        return tokenizers
 
 
 class TrainSettings(VocabularySettings, SampleSettings):

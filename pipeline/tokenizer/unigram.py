@@ -322,10 +322,10 @@ def _viterbi_counts(words: WordCounts, trie: _Trie, scores: Reals, lengths: Inte
 
 
 @cached_njit
-def _piece_losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, found: Reals) -> Reals:
+def _piece_losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, counts: Reals) -> Reals:
     """Return the loss of log-likelihood without each piece, if its best segmentation replaces it."""
     losses = np.empty(len(scores))
-    total = found.sum()
+    total = counts.sum()
     best = np.empty(len(letters) + 1)
     last = np.empty(len(letters) + 1, dtype=np.int64)
     for piece in range(len(scores)):
@@ -334,14 +334,14 @@ def _piece_losses(letters: Bytes, starts: Integers, trie: _Trie, scores: Reals, 
             losses[piece] = np.inf
             continue
         _viterbi(letters[begin:end], trie, scores, piece, best, last)
-        if found[piece] == 0 or best[end - begin] >= scores[piece]:
+        if counts[piece] == 0 or best[end - begin] >= scores[piece]:
             losses[piece] = _LOSS_OF_UNUSED
             continue
         place, parts, log_parts = end - begin, 0, 0.0
         while place > 0:
-            log_parts += np.log(found[last[place]] + found[piece])
+            log_parts += np.log(counts[last[place]] + counts[piece])
             parts += 1
             place -= starts[last[place] + 1] - starts[last[place]]
-        log_parts -= parts * np.log(total + found[piece] * (parts - 1))
-        losses[piece] = found[piece] / total * (np.log(found[piece]) - np.log(total) - log_parts)
+        log_parts -= parts * np.log(total + counts[piece] * (parts - 1))
+        losses[piece] = counts[piece] / total * (np.log(counts[piece]) - np.log(total) - log_parts)
     return losses

@@ -96,8 +96,8 @@ class StreamOrder:
         self._shares = [StreamShares(weights, min(batches.batch_sizes)) for _, weights in phases]
         self._before = [[0] * len(sizes)]
         for (start, end), shares in zip(pairwise(self._starts), self._shares, strict=False):
-            found = shares.count_sequences_by_stream(batches.count_sequences(end) - batches.count_sequences(start))
-            self._before.append([a + b for a, b in zip(self._before[-1], found, strict=True)])
+            counts = shares.count_sequences_by_stream(batches.count_sequences(end) - batches.count_sequences(start))
+            self._before.append([a + b for a, b in zip(self._before[-1], counts, strict=True)])
 
     def count_sequences_before(self, step: int) -> list[int]:
         """Return the number of sequences of each stream in the data steps before this one, (streams,)."""

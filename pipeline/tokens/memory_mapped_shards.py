@@ -71,8 +71,8 @@ class MappedShard:
 
     def view_tokens(self, position: int, length: int, dtype: np.dtype[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
         """Return `length` tokens from a byte position as a read-only view of the file."""
-        found = self._bytes[position : position + length * dtype.itemsize]
-        return found.view(dtype)
+        data = self._bytes[position : position + length * dtype.itemsize]
+        return data.view(dtype)
 
     def read_record_batches(self) -> list[tuple[BatchPlace, pa.RecordBatch]]:
         """Return all record batches with their places; reads one page of each.
@@ -114,8 +114,8 @@ def encode_batch_places(places: Sequence[BatchPlace]) -> str:
 
 def decode_batch_places(batches: str) -> Integers:
     """Return the places of record batches from the format of the index, (N, 3)."""
-    found: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
-    return found
+    places: Integers = np.frombuffer(base64.b64decode(batches), dtype="<i8").reshape(-1, len(BatchPlace._fields))
+    return places
 
 
 SPARE_BYTES = 2**24

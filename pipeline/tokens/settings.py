@@ -64,8 +64,8 @@ class Strata(Settings):
 
     def bin_bounds(self, name: str) -> list[float]:
         """Return the bounds of the bins of `cluster_size`, `quality` or `perplexity`."""
-        found: list[float] = getattr(self, name)
-        return found
+        bounds: list[float] = getattr(self, name)
+        return bounds
 
 
 class Tokens(Settings):

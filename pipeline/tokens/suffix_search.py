@@ -207,11 +207,11 @@ def find_longest_matches(shard: SuffixArray, text: Bytes, reach: Integers, minim
 
 @cached_njit
 def find_text_occurrences(
-    shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, found: Integers
+    shard: SuffixArray, text: Bytes, start: int, end: int, reach: Integers, positions: Integers
 ) -> int:
     """Return the number of occurrences of `text[start:end]` in the shard, except inside a single token.
 
-    Writes the position of the first token that begins in each to `found`, up to its length.
+    Writes the position of the first token that begins in each to `positions`, up to its length.
 
     Raises:
         ValueError: the suffix array does not fit its shard.
@@ -233,8 +233,8 @@ def find_text_occurrences(
                 ):
                     place = _token_place(shard, suffix)
                     if shard.tokens[place] == token:
-                        if count < len(found):
-                            found[count] = shard.order[suffix] + 1
+                        if count < len(positions):
+                            positions[count] = shard.order[suffix] + 1
                         count += 1
             continue
         for suffix in range(below, above):
@@ -243,15 +243,15 @@ def find_text_occurrences(
                 # A token that begins at the start of the text is found from there.
                 if before < at - start or size == at - start:
                     continue
-            if count < len(found):
-                found[count] = shard.order[suffix]
+            if count < len(positions):
+                positions[count] = shard.order[suffix]
             count += 1
     return count
 
 
 @cached_njit
-def find_single_token_occurrences(shard: SuffixArray, text: Bytes, token: int, found: Integers) -> int:
-    """Return the number of occurrences of a token with the bytes `text`; write positions to `found`.
+def find_single_token_occurrences(shard: SuffixArray, text: Bytes, token: int, positions: Integers) -> int:
+    """Return the number of occurrences of a token with the bytes `text`; write positions to `positions`.
 
     Raises:
         ValueError: the suffix array does not fit its shard.
@@ -260,7 +260,7 @@ def find_single_token_occurrences(shard: SuffixArray, text: Bytes, token: int, f
     last = _first_suffix(shard, text, 0, len(text), True)
     for suffix in range(_first_suffix(shard, text, 0, len(text), False), last):
         if shard.tokens[_token_place(shard, suffix)] == token:
-            if count < len(found):
-                found[count] = shard.order[suffix]
+            if count < len(positions):
+                positions[count] = shard.order[suffix]
             count += 1
     return count

@@ -69,8 +69,8 @@ def test_narrowed_list_decides_as_the_complete_one(
         writer.write(0, result)
     writer.finish(0)
     for path, is_part in ((file, False), (folder / part_name(0), True)):
-        found_entries = hash_unit_identities("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
-        narrowed = ListedEntries(opt_out, holder).entries_in_unit(found_entries)
+        unit_entries = hash_unit_identities("s", [("x.jsonl", path)], FieldNames(), 999, is_part=is_part)
+        narrowed = ListedEntries(opt_out, holder).entries_in_unit(unit_entries)
         expected = decided(documents, opt_out, holder)
         assert decided(documents, narrowed, holder) == expected
         listed = {f"{kind[:-1]} {value}" for kind in OPT_OUT_KINDS for value in getattr(narrowed, kind)}

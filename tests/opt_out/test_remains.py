@@ -166,7 +166,7 @@ class Runs:
             self.trained(folder, model, 8, weights=f"{run}.{model}.0")
         return file
 
-    def found(self) -> dict[str, tuple[str, bool, int | None]]:
+    def run_step(self) -> dict[str, tuple[str, bool, int | None]]:
         """Run the step; return kind, certainty and documents by path."""
         section = RemainsSettings(run="new", corpora={"main": SIGNED}, tokens={"main": "main"}, others={})
         (self.new / "report").mkdir(exist_ok=True)
@@ -194,29 +194,30 @@ def made(tmp_path: Path) -> Runs:
 
 def test_own_run_has_only_its_intermediate_copies(made: Runs) -> None:
     made.trained(made.new, "base", 4)
-    assert made.found() == OWN
+    assert made.run_step() == OWN
     assert made.content["tokens"] == {"main": {"documents": 1, "found": 0}}
     assert made.content["runs"] == ["new"] and made.content["archives"] == 0
 
 
 def test_record_that_names_a_document_is_not_an_intermediate_text(made: Runs) -> None:
     documents(made.new / "corpus/main/deduplicated/t.0.parquet", [COPY, OTHER])
-    assert made.found() == OWN | {"new/corpus/main/deduplicated": ("texts between steps", True, 1)}  # of an old version
+    old_version = {"new/corpus/main/deduplicated": ("texts between steps", True, 1)}
+    assert made.run_step() == OWN | old_version
     named = pq.read_table(made.new / "corpus/main/deduplicated/t.0.parquet", columns=["id"])
     pq.write_table(named, made.new / "corpus/main/deduplicated/t.0.parquet")
-    assert made.found() == OWN
+    assert made.run_step() == OWN
 
 
 def test_shard_with_a_forgotten_document_stops_the_step(made: Runs) -> None:
     shard(made.new / "tokens/main/validation/0.arrow", [OTHER, COPY])
     with pytest.raises(InputError, match=r"validation/0\.arrow holds a document that is to be forgotten"):
-        made.found()
+        made.run_step()
 
 
 def test_remains_in_an_earlier_run_are_listed_from_corpus_to_model(made: Runs) -> None:
     made.run("old", [GONE, COPY, "s/x.jsonl/2"])
     made.run("older", ["s/x.jsonl/2"])
-    assert made.found() == OWN | {
+    assert made.run_step() == OWN | {
         "old/corpus/main/final": ("corpus", True, 2),
         "old/tokens/main": ("tokens", True, 2),
         "old/models/base/milestones/8": ("milestone", True, 2),
@@ -229,10 +230,10 @@ def test_copy_under_another_name_is_found_by_its_signature_and_traced(made: Runs
     (old / "corpus/main/final/s.0.parquet").rename(old / "corpus/main/final/z.0.parquet")
     copies = {"z/a/1": (5, 0), "z/a/2": (1, 7), "z/a/3": (1, 8)}
     signatures(old / "corpus/main/signatures/z.0.parquet", copies)
-    assert made.found()["old/tokens/main"] == ("tokens", True, 1)
+    assert made.run_step()["old/tokens/main"] == ("tokens", True, 1)
     content = record_content("corpus.signatures", settings=SIGNED.model_dump())
     write_json(old / "provenance/records/corpus.signatures.main.z.0.json", content)
-    assert made.found()["old/tokens/main"] == ("tokens", True, 2)
+    assert made.run_step()["old/tokens/main"] == ("tokens", True, 2)
 
 
 def test_domain_is_searched_in_the_source_of_its_list(made: Runs) -> None:
@@ -240,18 +241,18 @@ def test_domain_is_searched_in_the_source_of_its_list(made: Runs) -> None:
     for source in "st":
         documents(made.results / f"old/corpus/main/final/{source}.0.parquet", [f"{source}/8", f"{source}/9"], **urls)
     write_json(made.results / "old/provenance/records/x.json", {})
-    assert made.found() == OWN | {"old/corpus/main/final": ("corpus", True, 1)}
+    assert made.run_step() == OWN | {"old/corpus/main/final": ("corpus", True, 1)}
 
 
 def test_unsearchable_files_are_suspected(made: Runs) -> None:
     old = made.run("old", [GONE])
     shutil.rmtree(old / "tokens")
-    assert made.found()["old/models/base/milestones/8"] == ("milestone", False, None)
+    assert made.run_step()["old/models/base/milestones/8"] == ("milestone", False, None)
     shutil.rmtree(old / "corpus")
-    assert made.found()["old/models/base/final"] == ("model", False, None)
+    assert made.run_step()["old/models/base/final"] == ("model", False, None)
     (old / "corpus/main/final").mkdir(parents=True)
     (old / "corpus/main/final/s.0.parquet").write_bytes(b"PAR1")
-    assert made.found()["old/corpus/main/final/s.0.parquet"] == ("corpus", False, None)
+    assert made.run_step()["old/corpus/main/final/s.0.parquet"] == ("corpus", False, None)
 
 
 def test_leftovers_of_the_own_run_are_suspected(made: Runs) -> None:
@@ -261,7 +262,7 @@ def test_leftovers_of_the_own_run_are_suspected(made: Runs) -> None:
     private = made.results.parent / "private/new/corpus/main/removed"
     documents(private / "filter.t.0.parquet", [COPY, OTHER])
     documents(made.new / "sources/s/parts/7/00000.parquet", [GONE])
-    assert made.found() == OWN | {
+    assert made.run_step() == OWN | {
         "new/sources/s/parts/7": ("raw texts in parts", True, 1),
         "new/models/base/milestones/2": ("milestone", False, None),
         "new/scratch/base/4/code/recovery/3": ("recovery checkpoint", False, None),
@@ -272,7 +273,7 @@ def test_leftovers_of_the_own_run_are_suspected(made: Runs) -> None:
 def test_milestone_trained_on_other_tokens_is_suspected(made: Runs) -> None:
     made.trained(made.new, "base", 4)
     write_json(made.new / "tokens/main/index.json", {"documents": "others"})
-    assert made.found() == OWN | {
+    assert made.run_step() == OWN | {
         "new/models/base/milestones/4": ("milestone", False, None),
         "new/models/base/final": ("model", False, None),
     }
@@ -285,7 +286,7 @@ def test_recovery_checkpoint_has_the_status_of_its_training(made: Runs, is_old: 
     made.trained(folder, "base", 8, first) if not is_old else None
     expected = training_identity(SEGMENT, folder / "tokens/main/index.json", None if is_old else first)
     write_json(folder / "scratch/base/8/code/recovery/6/state.json", {"identity": expected})
-    result = made.found()
+    result = made.run_step()
     assert result.get("old/scratch/base/8/code/recovery/6") == (("recovery checkpoint", True, 1) if is_old else None)
     assert is_old or result == OWN
 
@@ -301,14 +302,14 @@ def test_weights_are_followed_by_hash_into_other_runs_and_models(made: Runs) -> 
     changed.write_text("other weights in the same place")
     unfinished = made.results / "dutch/scratch/d/16/code/recovery/9"
     write_json(unfinished / "state.json", {"identity": "of what never finished"})
-    found = made.found()
+    places = made.run_step()
     paths = [
         *("dutch/models/d/milestones/0", "dutch/models/d/milestones/8", "dutch/models/d/final"),
         *("dutch/models/cooled/milestones/12", "dutch/models/cooled/final"),
         *("again/models/a/milestones/0", "again/models/a/milestones/8", "again/models/a/final"),
         *("third/models/t/milestones/0", "third/models/t/milestones/8", "third/models/t/final"),
     ]
-    assert {path: place for path, place in found.items() if path.split("/")[0] not in ("old", "new")} == {
+    assert {path: place for path, place in places.items() if path.split("/")[0] not in ("old", "new")} == {
         **{path: ("model" if path.endswith("final") else "milestone", True, 2) for path in paths},
         **{f"../data/{name}": ("imported model", True, 2) for name in ("dutch-d", "again-a", "asked-b")},
         "dutch/scratch/d/16/code/recovery/9": ("recovery checkpoint", False, None),
@@ -322,12 +323,12 @@ def test_weights_are_followed_by_hash_into_other_runs_and_models(made: Runs) -> 
 
     shutil.rmtree(copy.parent)
     shutil.rmtree(old)  # whoever deletes this one first still learns of what continues it
-    found = made.found()
-    assert {path for path in found if path.split("/")[0] != "new"} == {
+    places = made.run_step()
+    assert {path for path in places if path.split("/")[0] != "new"} == {
         *paths,
         *("../data/again-a", "dutch/scratch/d/16/code/recovery/9"),
     }
-    assert not any(found[path][1] for path in paths)
+    assert not any(places[path][1] for path in paths)
 
 
 def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
@@ -345,7 +346,7 @@ def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
     (old / inside / "model.safetensors").write_text("old.base.8")
     baseline = record_content("evaluate.baselines", inputs=[weights_entry("model", inside, "old.base.8")])
     write_json(old / "provenance/records/evaluate.baselines.own.json", baseline)
-    found = made.found()
+    places = made.run_step()
     expected = {f"{path}/milestones/{step}" for path in ("damaged/models/d", "after/models/a") for step in (0, 8)}
     expected |= {
         "damaged/models/d/final",
@@ -353,18 +354,18 @@ def test_verdict_on_weights_depends_on_no_order_and_grows(made: Runs) -> None:
         "mixed/models/m/milestones/8",
         "mixed/models/m/final",
     }
-    assert {path for path in found if path.split("/")[0] not in ("new", "old") and "models" in path} == expected
-    assert all(found[path][1] for path in expected)
-    assert found["old/models/base/final"] == ("model", True, 2) and "../data/after-a" in found
-    assert f"old/{inside}" not in found
+    assert {path for path in places if path.split("/")[0] not in ("new", "old") and "models" in path} == expected
+    assert all(places[path][1] for path in expected)
+    assert places["old/models/base/final"] == ("model", True, 2) and "../data/after-a" in places
+    assert f"old/{inside}" not in places
 
 
 def test_own_model_from_weights_of_a_run_with_the_document_is_listed(made: Runs) -> None:
     old = made.run("old", [GONE])
     write_json(made.new / "scratch/n/8/code/recovery/6/state.json", {"identity": "other"})
     made.imported("new", "n", made.exported(old, "base"))
-    found = made.found()
-    assert {path: found[path] for path in found if path.startswith(("new/models", "../"))} == {
+    places = made.run_step()
+    assert {path: places[path] for path in places if path.startswith(("new/models", "../"))} == {
         "new/models/n/milestones/0": ("milestone", True, 1),
         "new/models/n/milestones/8": ("milestone", True, 1),
         "new/models/n/final": ("model", True, 1),
@@ -397,7 +398,7 @@ def test_archives_are_searched(made: Runs, kind: str, tmp_path: Path) -> None:
                 tar.add(folder, name)
     (made.results / f"broken.{kind}").write_bytes(b"x" * 600)
     shutil.rmtree(kept)
-    assert made.found() == OWN | {
+    assert made.run_step() == OWN | {
         f"whole.{kind}": ("archive", True, 1),
         f"models.{kind}": ("archive", False, None),
         f"broken.{kind}": ("archive", False, None),

@@ -34,9 +34,9 @@ def load_classifier(settings: ClassifySettings, files: list[Path]) -> ScoreText:
         InputError: a file has another sha256 or is no such model, or the model lacks the label.
     """
     for file, expected in zip(files, settings.files, strict=True):
-        if (found := hash_file(file)) != expected.sha256:
+        if (sha256 := hash_file(file)) != expected.sha256:
             raise InputError(
-                f"the classifier {file} has the sha256 {found}: write that as its sha256, or give the file with "
+                f"the classifier {file} has the sha256 {sha256}: write that as its sha256, or give the file with "
                 f"{expected.sha256}"
             )
     return OnnxClassifier(settings, *files) if files[0].suffix == ".onnx" else _load_fasttext(files[0], settings.label)

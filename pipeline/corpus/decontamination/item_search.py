@@ -41,7 +41,7 @@ class ItemSearch:
         self._sieve[self._prefixes & self._mask] = True
 
     def _find_ngrams(self, words: Hashes, bounds: Places) -> Iterator[Numbers]:
-        """Yield (document, row, position) of all n-grams in documents, shape (found, 3).
+        """Yield (document, row, position) of all n-grams in documents, shape (matches, 3).
 
         Positions are filtered by the hash of the shortest n-gram; the hash then grows word by word to each length.
         """
@@ -64,9 +64,9 @@ class ItemSearch:
             columns = np.repeat(documents, sizes), np.repeat(first, sizes) + within, np.repeat(places, sizes)
             yield np.stack(columns, axis=1)
 
-    def _has_context(self, words: Hashes, bounds: Places, found: Numbers) -> npt.NDArray[np.bool_]:
-        near = np.zeros(len(found), dtype=bool)
-        for number, (document, row, place) in enumerate(found.tolist()):
+    def _has_context(self, words: Hashes, bounds: Places, ngram_hits: Numbers) -> npt.NDArray[np.bool_]:
+        near = np.zeros(len(ngram_hits), dtype=bool)
+        for number, (document, row, place) in enumerate(ngram_hits.tolist()):
             end = place + self._words[row]
             before = words[max(place - CONTEXT_WORDS, bounds[document]) : place]
             behind = words[end : min(end + CONTEXT_WORDS, bounds[document + 1])]
@@ -105,7 +105,7 @@ class ContaminationDecision:
         self._names = table.select(["task", "item"])
         self._documents = np.zeros(table.num_rows, dtype=np.int64)
         self._tasks: dict[str, dict[str, int]] = described["tasks"]
-        self._found: defaultdict[str, set[str]] = defaultdict(set)
+        self._contaminated_items: defaultdict[str, set[str]] = defaultdict(set)
         self._items_with_common_n_grams: defaultdict[str, set[str]] = defaultdict(set)
         self._by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._by_chance: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -177,7 +177,7 @@ class ContaminationDecision:
             return []
         self.note_items(source, matches)
         for _, task, item, *_ in hits:
-            self._found[task].add(item)
+            self._contaminated_items[task].add(item)
         for _, task in {hit[:2] for hit in hits}:
             self._by_source[task][source] += 1
         return hits
@@ -191,11 +191,13 @@ class ContaminationDecision:
         if not self._settings.cannot_hold_items:
             return None
         chance_bytes = {language: size for language, size in self._bytes[True].items() if size}
-        found_items = {language: len(self._by_chance[task, language]) for language in chance_bytes}
+        items_by_language = {language: len(self._by_chance[task, language]) for language in chance_bytes}
         elsewhere = self._bytes[False]
-        expected = sum(found_items[language] * elsewhere[language] / size for language, size in chance_bytes.items())
+        expected = sum(
+            items_by_language[language] * elsewhere[language] / size for language, size in chance_bytes.items()
+        )
         return {
-            "found": sum(found_items.values()),
+            "found": sum(items_by_language.values()),
             "bytes": sum(chance_bytes.values()),
             "expected": round(min(expected, searched), 2),
             "bytes_in_known_languages": sum(elsewhere[language] for language in chance_bytes),
@@ -210,9 +212,11 @@ class ContaminationDecision:
         return {
             task: {
                 **counts,
-                "found": len(self._found[task]),
-                "found_items": sorted(self._found[task], key=lambda name: (len(name), name)),
-                "items_with_common_n_grams": len(self._items_with_common_n_grams[task] - self._found[task]),
+                "found": len(self._contaminated_items[task]),
+                "found_items": sorted(self._contaminated_items[task], key=lambda name: (len(name), name)),
+                "items_with_common_n_grams": len(
+                    self._items_with_common_n_grams[task] - self._contaminated_items[task]
+                ),
                 "documents": self._by_source[task].total(),
                 "sources": dict(sorted(self._by_source[task].items())),
                 "by_chance": self._estimate_chance(task, counts["searched"]),

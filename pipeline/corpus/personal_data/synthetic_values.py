@@ -46,28 +46,28 @@ _SYNTHETIC_RANGES = {
 }
 
 
-def is_synthetic(found: PersonalDataSpan) -> bool:
+def is_synthetic(span: PersonalDataSpan) -> bool:
     """Return whether a value is in a synthetic range of this module."""
-    pattern = _SYNTHETIC_RANGES.get(found.kind)
-    return bool(pattern and pattern.fullmatch(found.value))
+    pattern = _SYNTHETIC_RANGES.get(span.kind)
+    return bool(pattern and pattern.fullmatch(span.value))
 
 
 def _random_digits(draw: random.Random, number: int) -> str:
     return "".join(draw.choices("0123456789", k=number))
 
 
-def _random_email(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_email(draw: random.Random, fake: Faker, span: PersonalDataSpan) -> str:
     name = unicodedata.normalize("NFD", f"{fake.first_name()}.{fake.last_name()}".lower())
     return re.sub(r"[^a-z.]", "", name) + f"{draw.randrange(100)}@persoon.example"
 
 
-def _random_ip(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
-    if ":" in found.value:
+def _random_ip(draw: random.Random, fake: Faker, span: PersonalDataSpan) -> str:
+    if ":" in span.value:
         return f"2001:db8:{draw.randrange(1, 2**16):x}::{draw.randrange(1, 2**16):x}"
     return f"{draw.choice(('192.0.2', '198.51.100', '203.0.113'))}.{draw.randrange(1, 255)}"
 
 
-def _random_bsn(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_bsn(draw: random.Random, fake: Faker, span: PersonalDataSpan) -> str:
     while True:
         body = "9999" + _random_digits(draw, 4)
         # The weight of the last digit is -1; no digit matches a remainder of 10.
@@ -76,12 +76,12 @@ def _random_bsn(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> st
             return body + str(last)
 
 
-def _random_iban(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_iban(draw: random.Random, fake: Faker, span: PersonalDataSpan) -> str:
     account = "TEST" + _random_digits(draw, 10)
     return f"NL{mod_97_10.calc_check_digits(account + 'NL')}{account}"
 
 
-def _random_card(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> str:
+def _random_card(draw: random.Random, fake: Faker, span: PersonalDataSpan) -> str:
     body = "400000" + _random_digits(draw, 9)
     return body + str(luhn.calc_check_digit(body))
 
@@ -89,23 +89,23 @@ def _random_card(draw: random.Random, fake: Faker, found: PersonalDataSpan) -> s
 _GENERATORS: dict[str, Callable[[random.Random, Faker, PersonalDataSpan], str]] = {
     "email": _random_email,
     "ip": _random_ip,
-    "telephone": lambda draw, fake, found: f"06-00{_random_digits(draw, 6)}",
+    "telephone": lambda draw, fake, span: f"06-00{_random_digits(draw, 6)}",
     "bsn": _random_bsn,
     "iban": _random_iban,
     "credit_card": _random_card,
-    "kvk": lambda draw, fake, found: f"00{_random_digits(draw, 6)}",
-    "passport": lambda draw, fake, found: f"SPECI{_random_digits(draw, 4)}",
-    "number_plate": lambda draw, fake, found: f"{_random_digits(draw, 2)}-AEA-{_random_digits(draw, 1)}",
-    "address": lambda draw, fake, found: (
+    "kvk": lambda draw, fake, span: f"00{_random_digits(draw, 6)}",
+    "passport": lambda draw, fake, span: f"SPECI{_random_digits(draw, 4)}",
+    "number_plate": lambda draw, fake, span: f"{_random_digits(draw, 2)}-AEA-{_random_digits(draw, 1)}",
+    "address": lambda draw, fake, span: (
         f"{fake.street_name()} {draw.randrange(1, 200)}, {draw.randrange(1000, 9999)} SS"
     ),
-    "name": lambda draw, fake, found: str(fake.name()),
+    "name": lambda draw, fake, span: str(fake.name()),
 }
 _FAKE = Faker("nl_NL")
 
 
-def synthetic_value(found: PersonalDataSpan, seed: bytes) -> str:
+def synthetic_value(span: PersonalDataSpan, seed: bytes) -> str:
     """Return the replacement of a value in the document with this seed; deterministic."""
-    drawn = hashlib.sha256(seed + f"{found.kind}\0{found.value}".encode("utf-8", "surrogatepass")).digest()
+    drawn = hashlib.sha256(seed + f"{span.kind}\0{span.value}".encode("utf-8", "surrogatepass")).digest()
     _FAKE.seed_instance(drawn)
-    return _GENERATORS[found.kind](random.Random(drawn), _FAKE, found)
+    return _GENERATORS[span.kind](random.Random(drawn), _FAKE, span)

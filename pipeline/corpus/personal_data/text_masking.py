@@ -216,12 +216,12 @@ class PublicContacts:
     def _is_listed(self, value: str) -> bool:
         return value in self.exact or bool(self.wild and self.wild.fullmatch(value))
 
-    def is_public_contact(self, found: PersonalDataSpan) -> bool:
+    def is_public_contact(self, span: PersonalDataSpan) -> bool:
         """Return whether a match belongs to a public body or a function."""
-        if found.kind != "email":
-            return self._is_listed(found.value) or self._is_listed(f"{found.kind}:{found.value}")
-        local, _, domain = found.value.rpartition("@")
-        if local in self.roles or found.value in self.exact:
+        if span.kind != "email":
+            return self._is_listed(span.value) or self._is_listed(f"{span.kind}:{span.value}")
+        local, _, domain = span.value.rpartition("@")
+        if local in self.roles or span.value in self.exact:
             return True
         if self.functions and is_function_mailbox(local, domain):
             return True

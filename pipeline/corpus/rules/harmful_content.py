@@ -102,11 +102,11 @@ class HarmfulContentFilter(BaseFilter):  # type: ignore[misc]
         return flags
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:
-        found = self._find_flags(doc.text, doc.metadata["language"])
-        doc.metadata["flags"] = [entry.name for entry, _ in found]
-        for entry, _ in found:
+        flags = self._find_flags(doc.text, doc.metadata["language"])
+        doc.metadata["flags"] = [entry.name for entry, _ in flags]
+        for entry, _ in flags:
             self.counts[entry.name]["flagged"] += 1
-        for entry, value in found:
+        for entry, value in flags:
             if entry.remove:
                 self.counts[entry.name]["removed"] += 1
                 doc.metadata["filter_value"] = value

@@ -70,8 +70,8 @@ def normalize_language(stated: str) -> str:
     word = first.split()[0]
     code = re.split("[-_]", word)[0]
     names = _codes_by_name()
-    found = None if len(code) <= 3 else names.get(first) or names.get(word)
-    return found or language_from_label(code)
+    language = None if len(code) <= 3 else names.get(first) or names.get(word)
+    return language or language_from_label(code)
 
 
 def advise_language(code: str) -> str | None:

@@ -69,7 +69,7 @@ Scores = npt.NDArray[np.float64]
 
 
 @cached_njit
-def _match_ngrams(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -> NGrams:
+def _match_ngrams(data: Bytes, following: NGrams, rows: NGrams, ngram_by_state: NGrams) -> NGrams:
     """Return the number of the n-gram that each byte of a text completes, or -1."""
     size = len(data)
     grams = np.empty(size, dtype=np.int32)
@@ -81,11 +81,11 @@ def _match_ngrams(data: Bytes, following: NGrams, rows: NGrams, found: NGrams) -
     for place in range(width):
         for lane in range(_LANES):
             states[lane] = following[rows[states[lane]] + data[lane * width + place]]
-            grams[lane * width + place] = found[states[lane]]
+            grams[lane * width + place] = ngram_by_state[states[lane]]
     state = states[_LANES - 1]
     for place in range(_LANES * width, size):
         state = following[rows[state] + data[place]]
-        grams[place] = found[state]
+        grams[place] = ngram_by_state[state]
     return grams
 
 
@@ -134,7 +134,7 @@ class BayesIdentifier:
         # The next state by row and byte, the start of each state's row, and its n-gram.
         self._following = np.array(model.tk_nextmove, dtype=np.int32)
         self._rows = np.asarray(model.tk_row, dtype=np.int32) << 8
-        self._found = np.array(model.tk_output, dtype=np.int32)
+        self._ngram_by_state = np.array(model.tk_output, dtype=np.int32)
 
     @staticmethod
     @cache
@@ -143,7 +143,7 @@ class BayesIdentifier:
 
     def match_ngrams(self, data: bytes) -> NGrams:
         """Return the number of the n-gram that each byte completes, or -1."""
-        return _match_ngrams(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._found)
+        return _match_ngrams(np.frombuffer(data, dtype=np.uint8), self._following, self._rows, self._ngram_by_state)
 
     def _scores(self, grams: NGrams) -> Scores:
         """Return the log-probability of each language up to a constant; 0 without n-grams."""

@@ -134,16 +134,16 @@ def _number_pretokens(
         number = -1
         while slots_S2[slot, 1]:
             if slots_S2[slot, 0] == signed and slots_S2[slot, 1] & 1 == longer:
-                found = (slots_S2[slot, 1] >> 1) - 1
+                candidate = (slots_S2[slot, 1] >> 1) - 1
                 if not longer:
-                    number = found
+                    number = candidate
                     break
-                at = known_K2[found, 1]
-                same = 0 if known_K2[found + 1, 1] - at == length + 1 else length + 1
+                at = known_K2[candidate, 1]
+                same = 0 if known_K2[candidate + 1, 1] - at == length + 1 else length + 1
                 while same < length and stored[at + same] == data[start + same]:
                     same += 1
                 if same == length:
-                    number = found
+                    number = candidate
                     break
             slot = (slot + 1) & (len(slots_S2) - 1)
         if number < 0:

@@ -113,13 +113,15 @@ class GenreEstimate(Settings):
     def explain_estimate(self, source: str) -> str:
         """Return a sentence for a user: the rules that the source gets, why, and the line to write."""
         if self.is_clear:
-            found = f"{self.genres[self.genre]} of {self.documents} sampled documents have the genre {self.genre}"
-            rules = f"source {source}: {found} ({'; '.join(self.reasons)}), so the rules of {self.genre} apply: "
+            evidence = f"{self.genres[self.genre]} of {self.documents} sampled documents have the genre {self.genre}"
+            rules = f"source {source}: {evidence} ({'; '.join(self.reasons)}), so the rules of {self.genre} apply: "
             return f"{rules}write `genre: {self.genre}` into the source to state it, or another genre"
         counts = ", ".join(f"{number} {genre}" for genre, number in self.genres.items())
-        found = f"{self.documents} sampled documents fit no genre clearly ({counts})" if counts else "no text to sample"
+        evidence = (
+            f"{self.documents} sampled documents fit no genre clearly ({counts})" if counts else "no text to sample"
+        )
         others = ", ".join(sorted({*get_args(Genre)} - {self.genre}))
-        rules = f"source {source}: {found}, so the gentlest rules apply, those of {self.genre}"
+        rules = f"source {source}: {evidence}, so the gentlest rules apply, those of {self.genre}"
         return f"{rules}: if it is {others}, write that as its `genre`"
 
 

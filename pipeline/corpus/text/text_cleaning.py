@@ -42,7 +42,7 @@ _CHARACTERS = "".join(map(chr, range(0x3000)))
 def _mark_characters(pattern: re.Pattern[str], bit: int) -> npt.NDArray[np.uint8]:
     """Return the bit of a pattern of one character for each of the characters, shape (0x3000,)."""
     bits = np.zeros(len(_CHARACTERS), np.uint8)
-    bits[[found.start() for found in pattern.finditer(_CHARACTERS)]] = bit
+    bits[[match.start() for match in pattern.finditer(_CHARACTERS)]] = bit
     return bits
 
 

@@ -55,7 +55,7 @@ def run_steps(
         collector.write(files[-1], {"source": source, "unit": unit, "stage": "filter"})
         of_signatures = section.model_dump(include=set(SignatureSettings.model_fields))
         signatures.run(SignatureSettings(**of_signatures), documents=files[-1], signatures=signed[-1])
-    found = FindDuplicatesSettings(deduplication=section)
+    duplicate_settings = FindDuplicatesSettings(deduplication=section)
     pairs = [folder / f"{share}.pairs" for share in range(jobs) if jobs > 1]
     for share, path in enumerate(pairs):
         keys_of_share = section.model_dump(include=set(KeyComparison.model_fields))
@@ -63,7 +63,7 @@ def run_steps(
             EqualKeysSettings(share=share, shares=jobs, **keys_of_share), signatures=signed, reserved=[], pairs=path
         )
     parts: dict[str, list[Path]] = {"signatures": signed, "documents": files, "reserved": [], "pairs": pairs}
-    counts = find_duplicates.run(found, **parts, duplicates=folder / "duplicates")
+    counts = find_duplicates.run(duplicate_settings, **parts, duplicates=folder / "duplicates")
     left: dict[str, str] = {}
     removed: dict[str, str] = {}
     rows: list[dict[str, Any]] = []

@@ -156,8 +156,8 @@ def test_windowed_repetition_does_not_grow_with_text_length() -> None:
     assert whole[1] > 4 * whole[0] and within_200[1] < 2 * within_200[0]
     paragraph = " ".join(chance.choices(vocabulary, k=150))
     for text, share in ((f"{paragraph}\n{paragraph}", 0.4), (paragraph, 0.0)):  # copied text is found as before
-        found_here = RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6)
-        assert found_here >= share and (share or found_here < 0.1)
+        repeated_share = RepetitionMeasures(text, rules, "plain", "nl").duplicate_n_gram_character_share(6)
+        assert repeated_share >= share and (share or repeated_share < 0.1)
 
 
 def test_disabled_rule_removes_nothing() -> None:
