@@ -81,7 +81,7 @@ def _check_packages(lock: str) -> Iterator[Finding]:
 
 
 def _check_gpus(lock: str) -> Iterator[Finding]:
-    found = False
+    has_gpu = False
     for kind, words in GPU_QUERIES.items():
         if shutil.which(words[0]) is None:
             continue
@@ -90,10 +90,10 @@ def _check_gpus(lock: str) -> Iterator[Finding]:
         except InputError as error:
             yield Finding("GPU", False, f"{words[0]} fails: {error}", "look at the driver, or ask the site")
             continue
-        found = True
+        has_gpu = True
         advice = "" if kind == lock else f"make install LOCK={kind}, and run.environment: {kind} in the configuration"
         yield Finding("GPU", not advice, f"{len(lines)} x {lines[0]}", advice)
-    if not found:
+    if not has_gpu:
         needs = lock in GPU_QUERIES
         advice = "log in to a node with GPUs, or look with polder platform check" if needs else ""
         yield Finding("GPU", False if needs else None, "none on this machine", advice)

@@ -107,8 +107,8 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
     if as_json:
         genres = {name: one.model_dump(mode="json") for name, one in config.estimated_genres().items()}
         peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
-        found = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
-        print_json(found)
+        content = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
+        print_json(content)
     elif not problems:
         print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
         more = [] if html else [f"All figures, formulas and advice: polder plan {shown} --html plan.html"]

@@ -16,10 +16,10 @@ def _list_suite_item_files(config: Config, corpus: str, names: list[str]) -> lis
     except InputError as error:
         raise InputError(f"{where}.suites: {str(error).removeprefix('evaluation.suites: ')}") from None
     fields = config.corpus[corpus].decontamination.fields
-    found = {file for suite in suites for file in config.item_files(suite)}
+    files = {file for suite in suites for file in config.item_files(suite)}
     named = [
         replace(file, fields=tuple(sorted(fields[file.task])), named=True) if file.task in fields else file
-        for file in found
+        for file in files
     ]
     return sorted(named, key=lambda file: (file.task, file.path, file.fields or (), file.named))
 

@@ -103,9 +103,9 @@ class NamedFiles(Sections):
         Raises:
             InputError: a file is missing, or a folder has neither `domains` nor `urls`.
         """
-        found: tuple[list[Path], list[Path]] = ([], [])
+        block_and_allow_files: tuple[list[Path], list[Path]] = ([], [])
         for what, lists in ((f"corpus.{corpus}", self.corpus[corpus]), (f"source {source}", self.source(source))):
-            for kind, files in zip(("block", "allow"), found, strict=True):
+            for kind, files in zip(("block", "allow"), block_and_allow_files, strict=True):
                 for written in getattr(lists.url_lists, kind):
                     path = Path(self.resolve_data_path(f"{what}: url_lists", written))
                     listed = [path / name for name in URL_LIST_NAMES] if path.is_dir() else [path]
@@ -116,7 +116,7 @@ class NamedFiles(Sections):
                             "a file nor a folder with a file `domains` or `urls`: correct its path"
                         )
                     files.extend(there)
-        return found
+        return block_and_allow_files
 
     def quality_training_files(self, corpus: str) -> list[Path]:
         """Return the files that a corpus's classifiers are trained on, by language, the good ones first.
@@ -124,12 +124,12 @@ class NamedFiles(Sections):
         Raises:
             InputError: a file is missing.
         """
-        found = []
+        files = []
         for language, seeds in sorted(self.corpus[corpus].quality.items()):
             for seed_set in [*seeds.good, *seeds.bad]:
                 key = f"corpus.{corpus}.quality.{language}"
-                found.append(_existing_file(key, Path(self.resolve_data_path(key, seed_set.path))))
-        return found
+                files.append(_existing_file(key, Path(self.resolve_data_path(key, seed_set.path))))
+        return files
 
     def classifier_files(self, corpus: str, name: str) -> list[Path]:
         """Return the files of a classifier of a corpus: one of fastText, or the model, the tokenizer and its labels.
@@ -156,13 +156,13 @@ class NamedFiles(Sections):
         Raises:
             InputError: there is no such source, or no such file.
         """
-        found = {}
+        hashes = {}
         for source, name in sorted(self.disclosure.license_evidence.items()):
             path = Path(self.resolve_data_path("disclosure.license_evidence", name))
             if source not in [known.name for known in self.sources]:
                 raise InputError(f"disclosure.license_evidence: there is no source {source!r}")
-            found[source] = hash_file(_existing_file(f"disclosure.license_evidence.{source}", path))
-        return found
+            hashes[source] = hash_file(_existing_file(f"disclosure.license_evidence.{source}", path))
+        return hashes
 
 
 def _existing_file(key: str, path: Path, which: str = "") -> Path:

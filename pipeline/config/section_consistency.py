@@ -122,9 +122,9 @@ def _check_perplexity(config: Sections) -> None:
             section = config.corpus[corpus].perplexity
             if section is not None and section.model in config.models:
                 tokens = config.tokens[config.models[section.model].tokens]
-                found = {tokens.corpus, config.tokenizer[tokens.tokenizer].corpus}
-                next_ones |= found - behind
-                behind |= found
+                corpora = {tokens.corpus, config.tokenizer[tokens.tokenizer].corpus}
+                next_ones |= corpora - behind
+                behind |= corpora
         if name in behind:
             raise ValueError(
                 f"{key}.model: {wanted.model} is trained on what corpus {name} is made for: name a model whose "

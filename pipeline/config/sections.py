@@ -109,16 +109,16 @@ class Sections(Settings):
     @classmethod
     def _expand_tokenizer_sweeps(cls, tokenizers: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
         """Make the tokenizers of each sweep ordinary ones of the run."""
-        found: dict[str, Tokenizer] = {}
+        all_tokenizers: dict[str, Tokenizer] = {}
         for name, section in tokenizers.items():
             try:
                 expanded = section.expand_sweep(name)
             except ValidationError as error:
                 raise ValueError(f"{name}.sweep: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
-            for other in expanded.keys() & (found.keys() | tokenizers.keys() - {name}):
+            for other in expanded.keys() & (all_tokenizers.keys() | tokenizers.keys() - {name}):
                 raise ValueError(f"{name}.sweep: there is another tokenizer {other}: give one of them another name")
-            found |= expanded
-        return found
+            all_tokenizers |= expanded
+        return all_tokenizers
 
     @property
     def run_directory(self) -> Path:

@@ -66,14 +66,14 @@ def mean_difference(lead_SC: Floats, units_C: Floats) -> SeedDifference:
 
 def collect_item_scores(checkpoint: EvaluatedCheckpoint) -> dict[ScoreKey, dict[ItemKey, tuple[float, float]]]:
     """Return the values and the units of each item for each score; units are items, or bytes for bits per byte."""
-    found: dict[ScoreKey, dict[ItemKey, tuple[float, float]]] = {}
+    scores: dict[ScoreKey, dict[ItemKey, tuple[float, float]]] = {}
     answered: dict[str, Mapping[ItemKey, float]] = {**checkpoint.right, **checkpoint.graded}
     for metric, values in answered.items():
         for key, value in values.items():
-            found.setdefault((key[0], key[1], metric), {})[key] = (float(value), 1.0)
+            scores.setdefault((key[0], key[1], metric), {})[key] = (float(value), 1.0)
     for key, (nats, size) in checkpoint.likely.get(BITS, {}).items():
-        found.setdefault((key[0], key[1], BITS), {})[key] = (-nats / math.log(2), float(size))
-    return found
+        scores.setdefault((key[0], key[1], BITS), {})[key] = (-nats / math.log(2), float(size))
+    return scores
 
 
 def read_validation_answers(path: Path, model: str, step: int) -> EvaluatedCheckpoint:
@@ -111,22 +111,22 @@ def compare_over_seeds(
     without any variance has the p-value 1.
     """
     sides = [[collect_item_scores(checkpoint) for checkpoint in side] for side in (one, other)]
-    every = [found for side in sides for found in side]
-    for score in sorted(set.intersection(*(set(found) for found in every))):
-        keys = sorted(set.intersection(*(set(found[score]) for found in every)))
+    every = [scores for side in sides for scores in side]
+    for score in sorted(set.intersection(*(set(scores) for scores in every))):
+        keys = sorted(set.intersection(*(set(scores[score]) for scores in every)))
         names: dict[ItemKey | str, int] = {}
         cluster_I = [names.setdefault(one[0].clusters.get(key, key), len(names)) for key in keys]
         if len(names) < 2:
             continue
         first_SC, second_SC = (
-            np.stack([_sum_clusters(found[score], keys, cluster_I)[0] for found in side]) for side in sides
+            np.stack([_sum_clusters(scores[score], keys, cluster_I)[0] for scores in side]) for side in sides
         )
         _, units_C = _sum_clusters(every[0][score], keys, cluster_I)
-        found = mean_difference(first_SC - second_SC, units_C)
+        difference = mean_difference(first_SC - second_SC, units_C)
         reach, probability = 0.0, 1.0
-        if found.error:
-            reach = float(stdtrit(found.freedom, (1 + CONFIDENCE_LEVEL) / 2)) * found.error
-            probability = 2 * float(stdtr(found.freedom, -abs(found.value) / found.error))
+        if difference.error:
+            reach = float(stdtrit(difference.freedom, (1 + CONFIDENCE_LEVEL) / 2)) * difference.error
+            probability = 2 * float(stdtr(difference.freedom, -abs(difference.value) / difference.error))
         most = 1.0 if score[2] in one[0].right else math.inf
         values = [float(side_SC.sum(axis=1).mean() / units_C.sum()) for side_SC in (first_SC, second_SC)]
         yield {
@@ -137,13 +137,13 @@ def compare_over_seeds(
             "higher_is_better": score[2] != BITS,
             "a": values[0],
             "b": values[1],
-            "difference": found.value,
-            "low": max(-most, found.value - reach),
-            "high": min(most, found.value + reach),
+            "difference": difference.value,
+            "low": max(-most, difference.value - reach),
+            "high": min(most, difference.value + reach),
             "p_value": probability,
-            "detectable_difference": found.error or None,
-            "error": found.error,
-            "freedom": found.freedom,
+            "detectable_difference": difference.error or None,
+            "error": difference.error,
+            "freedom": difference.freedom,
             "most": most,
         }
 

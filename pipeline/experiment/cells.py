@@ -54,17 +54,17 @@ def list_combinations(experiment: Experiment) -> list[Values]:
     problem = f"{every:,} cells are more than limit {experiment.limit}: vary less, exclude some, or raise limit"
     if every > 1000 * experiment.limit:  # too many for any list of exclusions
         raise ValueError(problem)
-    found = [
+    combinations = [
         values
         for each in product(*experiment.vary.values())
         if not _is_excluded(values := dict(zip(experiment.vary, each, strict=True)), experiment)
     ]
-    cells = len(found) * max(len(experiment.seeds), 1)
+    cells = len(combinations) * max(len(experiment.seeds), 1)
     if cells > experiment.limit:
         raise ValueError(problem.replace(f"{every:,}", f"{cells:,}", 1))
-    if not found:
+    if not combinations:
         raise ValueError("exclude leaves no cell: leave one of its entries out")
-    return found
+    return combinations
 
 
 def _is_excluded(values: Values, experiment: Experiment) -> bool:
@@ -223,13 +223,13 @@ def find_compared_combination(experiment: Experiment, base: Model, corpus: Setti
         corpus: that of the base.
     """
     written = base.model_dump(mode="json") | {"corpus": corpus.model_dump(mode="json")}
-    found: Values = {}
+    combination: Values = {}
     for key, values in experiment.vary.items():
         node: Any = written
         for word in key.split("."):
             node = node.get(word) if isinstance(node, dict) else None
-        found[key] = experiment.compare.to.get(key, node if node in values else values[0])
-    return found
+        combination[key] = experiment.compare.to.get(key, node if node in values else values[0])
+    return combination
 
 
 def make_experiment_page_settings(

@@ -72,8 +72,8 @@ def read_measurements(results: Path) -> Iterator[ScalingMeasurement]:
         folder = run_folder(results, name)
         for model, record in find_last_segments(folder).items():
             metrics = layout.METRICS.path(folder, model=model)
-            if found := _read_measurement(f"{name}/{model}", metrics, model, record, run):
-                yield found
+            if measurement := _read_measurement(f"{name}/{model}", metrics, model, record, run):
+                yield measurement
 
 
 def _read_measurement(
@@ -105,7 +105,7 @@ def _read_measurement(
     )
 
 
-def format_scaling(found: Sequence[ScalingMeasurement]) -> list[str]:
+def format_scaling(measurements: Sequence[ScalingMeasurement]) -> list[str]:
     """Format a table for each training, of strong and of weak scaling.
 
     Raises:
@@ -114,14 +114,14 @@ def format_scaling(found: Sequence[ScalingMeasurement]) -> list[str]:
     lines: list[str] = []
     for way in ("strong", "weak"):
         groups: dict[tuple[str, float], list[ScalingMeasurement]] = {}
-        for one in found:
+        for one in measurements:
             batch = one.batch_size if way == "strong" else one.batch_size / one.devices
             groups.setdefault((one.kind, batch), []).append(one)
         for (_, batch), group in groups.items():
             if len({one.devices for one in group}) > 1:
                 lines += [*_format_table(way, batch, sorted(group, key=lambda one: (one.devices, one.model))), ""]
     if not lines:
-        raise InputError(NO_SCALING.format(number=f"the {len(found)} that were timed"))
+        raise InputError(NO_SCALING.format(number=f"the {len(measurements)} that were timed"))
     return lines[:-1]
 
 

@@ -79,7 +79,7 @@ def _find_cells_of_other_tokens(rungs: Sequence[Rung]) -> dict[str, str]:
     Raises:
         InputError: models that are no cells were validated on different tokens.
     """
-    found = {}
+    reasons = {}
     first = min(rungs, key=lambda rung: rung.is_cell, default=None)
     for rung in rungs:
         if first is None or rung.index_sha256 == first.index_sha256:
@@ -89,8 +89,8 @@ def _find_cells_of_other_tokens(rungs: Sequence[Rung]) -> dict[str, str]:
                 f"{first.model} and {rung.model} were validated on different tokens, so that their losses are of no "
                 "one law: name a folder whose models share a token set"
             )
-        found[rung.model] = f"was validated on other tokens than {first.model}"
-    return found
+        reasons[rung.model] = f"was validated on other tokens than {first.model}"
+    return reasons
 
 
 def _find_worse_settings(rungs: Sequence[Rung]) -> dict[str, str]:
@@ -99,13 +99,13 @@ def _find_worse_settings(rungs: Sequence[Rung]) -> dict[str, str]:
     A law describes losses of well-chosen settings, so of several settings those with the lowest mean loss over their
     seeds count. A cell with the settings and the seed of another model is the same training.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     variants: dict[tuple[float, float], dict[str, list[Rung]]] = {}
     for rung in sorted(rungs, key=lambda rung: rung.is_cell):
         seeds = variants.setdefault(rung.point[:2], {}).setdefault(rung.variant, [])
         same = next((one.model for one in seeds if rung.is_cell and one.seed == rung.seed), None)
         if same:
-            found[rung.model] = f"is the same training as {same}"
+            reasons[rung.model] = f"is the same training as {same}"
         else:
             seeds.append(rung)
     for of_one_size in variants.values():
@@ -113,11 +113,11 @@ def _find_worse_settings(rungs: Sequence[Rung]) -> dict[str, str]:
         best = min(losses, key=losses.__getitem__)
         for variant in losses.keys() - {best}:
             for rung in of_one_size[variant]:
-                found[rung.model] = (
+                reasons[rung.model] = (
                     f"has the size and the tokens of {of_one_size[best][0].model}, whose settings give a lower loss "
                     f"({losses[best]:.4f} instead of {losses[variant]:.4f})"
                 )
-    return dict(sorted(found.items()))
+    return dict(sorted(reasons.items()))
 
 
 def _read_rung(name: str, model: str, record: Record, figures: Mapping[str, ReportFigure]) -> Rung:

@@ -215,8 +215,8 @@ def write_models(store: Path, name: str, models: Sequence[LoggedModel]) -> int:
 
 def _write_changed_models(client: Any, name: str, models: Sequence[LoggedModel]) -> int:
     written = 0
-    found = client.get_experiment_by_name(name)
-    experiment = found.experiment_id if found else client.create_experiment(name)
+    existing_experiment = client.get_experiment_by_name(name)
+    experiment = existing_experiment.experiment_id if existing_experiment else client.create_experiment(name)
     there = client.search_runs([experiment], max_results=MOST_RUNS)
     for model in models:
         content = json.dumps(model, sort_keys=True).encode()

@@ -136,11 +136,11 @@ def format_models(runs: Mapping[str, RunSummary]) -> list[str]:
             if match := MODEL_FIGURE.fullmatch(name):
                 model, key = match["model"] or match["trained"], match["key"] or match["energy"]
                 models.setdefault(model, {})[key] = figure
-        found = [
+        run_rows = [
             (run, min(_list_numbers([figures.get("validation_bits_per_byte")]), default=math.inf), model, figures)
             for model, figures in models.items()
         ]
-        rows += sorted(found, key=lambda row: row[1:3])
+        rows += sorted(run_rows, key=lambda row: row[1:3])
     if not rows:
         return []
     columns = {key: head for key, head in MODEL_COLUMNS.items() if any(key in figures for *_, figures in rows)}

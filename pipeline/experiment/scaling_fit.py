@@ -100,16 +100,16 @@ def fit_scaling_law(
     x_N, y_N, log_N = np.log(parameters_N) - centres[0], np.log(tokens_N) - centres[1], np.log(losses_N)
     generator = np.random.default_rng(seed)
     with threadpool_limits(limits=1):  # sums of a few numbers: threads would wait for one another
-        found = min((_search(start, x_N, y_N, log_N) for start in _search_starts(log_N)), key=lambda result: result[0])[
-            1
-        ]
-        fitted_N = _log_predicted_loss(found, x_N, y_N)[0]
+        coefficients_P = min(
+            (_search(start, x_N, y_N, log_N) for start in _search_starts(log_N)), key=lambda result: result[0]
+        )[1]
+        fitted_N = _log_predicted_loss(coefficients_P, x_N, y_N)[0]
         residuals_N = log_N - fitted_N
         freedom = len(points) - PARAMETER_COUNT
         scatter_R = np.sqrt((residuals_N**2).sum() / generator.chisquare(freedom, draws))
         drawn_RN = scatter_R[:, None] * generator.standard_normal((draws, len(points)))
-        drawn_RP = np.array([_search(found, x_N, y_N, fitted_N + drawn_N)[1] for drawn_N in drawn_RN])
-    E, A, B, alpha, beta = map(float, _uncenter(found[None], centres)[0])
+        drawn_RP = np.array([_search(coefficients_P, x_N, y_N, fitted_N + drawn_N)[1] for drawn_N in drawn_RN])
+    E, A, B, alpha, beta = map(float, _uncenter(coefficients_P[None], centres)[0])
     law = ScalingLaw(
         *(E, A, B, alpha, beta, unit),
         parameters=(float(parameters_N.min()), float(parameters_N.max())),
@@ -140,9 +140,9 @@ def _search_starts(log_N: Floats) -> list[Floats]:
     return [np.array([*log, *exponents]) for log in logs for exponents in product(EXPONENTS, EXPONENTS)]
 
 
-def _log_predicted_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats]:
+def _log_predicted_loss(coefficients_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floats, Floats]:
     """Return the log of the law's loss, (N,), by log-sum-exp, and each term's share of the loss, (3, N)."""
-    e, a, b, alpha, beta = found_P
+    e, a, b, alpha, beta = coefficients_P
     terms_3N = np.stack([np.full_like(x_N, e), a - alpha * x_N, b - beta * y_N])
     largest_N = terms_3N.max(axis=0)
     shares_3N = np.exp(terms_3N - largest_N)
@@ -150,9 +150,9 @@ def _log_predicted_loss(found_P: Floats, x_N: Floats, y_N: Floats) -> tuple[Floa
     return largest_N + np.log(sums_N), shares_3N / sums_N
 
 
-def _objective(found_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
+def _objective(coefficients_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[float, Floats]:
     """Return the sum of Huber's loss, in units of DELTA squared so that its falls are no roundings, and its slope."""
-    fitted_N, shares_3N = _log_predicted_loss(found_P, x_N, y_N)
+    fitted_N, shares_3N = _log_predicted_loss(coefficients_P, x_N, y_N)
     residuals_N = (log_N - fitted_N) / HUBER_DELTA
     sizes_N = np.abs(residuals_N)
     huber_N = np.where(sizes_N <= 1, residuals_N**2 / 2, sizes_N - 0.5)
@@ -177,12 +177,12 @@ def _search(start_P: Floats, x_N: Floats, y_N: Floats, log_N: Floats) -> tuple[f
     return float(result.fun), np.asarray(result.x)
 
 
-def _uncenter(found_RP: Floats, centres: tuple[float, float]) -> Floats:
+def _uncenter(coefficients_RP: Floats, centres: tuple[float, float]) -> Floats:
     """Return E, A, B, alpha, beta from rows of the search, with the logs of E and of both terms at the center."""
-    logs_R3 = found_RP[:, :3].copy()
-    logs_R3[:, 1] += found_RP[:, 3] * centres[0]
-    logs_R3[:, 2] += found_RP[:, 4] * centres[1]
-    return np.column_stack([np.exp(logs_R3), found_RP[:, 3:]])
+    logs_R3 = coefficients_RP[:, :3].copy()
+    logs_R3[:, 1] += coefficients_RP[:, 3] * centres[0]
+    logs_R3[:, 2] += coefficients_RP[:, 4] * centres[1]
+    return np.column_stack([np.exp(logs_R3), coefficients_RP[:, 3:]])
 
 
 def _interval(values_R: Floats) -> tuple[float, float]:

@@ -65,9 +65,9 @@ def _estimate_training_cost(
         return {"way": None, **dict.fromkeys(SIZE_KEYS)}
     t = best.training
     steps = math.ceil(tokens / (t.batch_size * t.sequence_length))
-    found = planned(best.model_copy(update={"training": t.model_copy(update={"steps": steps})}))
+    plan = planned(best.model_copy(update={"training": t.model_copy(update={"steps": steps})}))
     way = f"{t.strategy}, tensor {t.mesh.tensor}, micro-batch {t.micro_batch_size}, recomputation {t.recomputation}"
-    return {"way": way, **{key: found[key] for key in SIZE_KEYS}}
+    return {"way": way, **{key: plan[key] for key in SIZE_KEYS}}
 
 
 def _find_fastest(
@@ -140,12 +140,12 @@ def _round_up(number: int, unit: int) -> int:
 def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
     """Return advice on matrix sizes that are not a multiple of `TILE_ELEMENTS` on each device."""
     a, t = model.architecture, model.training.mesh.tensor
-    found = []
+    advice = []
 
     def advise_multiple(name: str, size: int, unit: int, remedy: str = "", gain: str = SHAPE_GAIN) -> None:
         if size % unit:
             words = f"the {name} is {size:,}; {_round_up(size, unit):,}{remedy} would be faster"
-            found.append(_make_advice(words, gain, SHAPE_SOURCE))
+            advice.append(_make_advice(words, gain, SHAPE_SOURCE))
 
     head = _round_up(a.head_dimension, TILE_ELEMENTS)
     number = a.width // head
@@ -162,7 +162,7 @@ def _advise_widths(model: ModelPlan) -> list[dict[str, str]]:
     share = 6 * a.width * model.vocabulary_size / each
     gain = f"of the output's matrix product, which takes {100 * share:.0f} % of the operations"
     advise_multiple("vocabulary size", model.vocabulary_size, TILE_ELEMENTS * t, gain=gain)
-    return found
+    return advice
 
 
 def _advise_heads(model: ModelPlan, platform: PlatformPlan) -> list[dict[str, str]]:
@@ -202,12 +202,12 @@ def _advise_pipeline(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str
     if p == 1:
         return []
     source = "Narayanan et al. 2021, arXiv 2104.04473, section 2.2"
-    found = []
+    advice = []
     waits = {layers: _stage_imbalance(model, layers) for layers in range(a.layers, a.layers + p + 1)}
     if waits[a.layers] > IMBALANCE_THRESHOLD:
         better = min(waits, key=waits.__getitem__)
         words = f"{a.layers} layers and the output make {p} unequal stages; {better} layers would be more equal"
-        found.append(_make_advice(words, f"the longest stage takes {waits[a.layers]:.1%} more than the mean", source))
+        advice.append(_make_advice(words, f"the longest stage takes {waits[a.layers]:.1%} more than the mean", source))
     data = max(planned["devices_used"] // (model.training.mesh.tensor * p * model.training.mesh.context), 1)
     m = max(model.training.batch_size // (data * model.training.micro_batch_size), 1)
     idle = (p - 1) / model.training.mesh.interleaving
@@ -215,5 +215,5 @@ def _advise_pipeline(model: ModelPlan, planned: dict[str, Any]) -> list[dict[str
     if m < 4 * p:
         words = f"{p} stages wait less with {4 * p} than with {m} micro-batches: raise batch_size or take fewer devices"
         gain = f"{100 * (now - then):.0f} % of the step, of which the bubble takes {100 * now:.0f} %"
-        found.append(_make_advice(words, gain, source))
-    return found
+        advice.append(_make_advice(words, gain, source))
+    return advice

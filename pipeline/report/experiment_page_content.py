@@ -72,7 +72,7 @@ def summarize_experiment(
         "of_scores": sorted(rows[len(by_document) :], key=lambda row: row["better"] is None),
         "has_all_pairs": len(combinations) <= MOST_PAIRED,
         "most_paired": MOST_PAIRED,
-        "without_document_losses": sorted(name for name, found in losses.items() if not found.likely),
+        "without_document_losses": sorted(name for name, checkpoint in losses.items() if not checkpoint.likely),
         "comparisons": len(rows),
         "real": sum(row["better"] is not None for row in rows),
         "one_seed": sorted(

@@ -174,8 +174,8 @@ def _common_counted_tasks(checkpoints: Sequence[ChartedScores]) -> set[tuple[str
 
 
 def _language_row(language: str, common: set[tuple[str, str]], checkpoint: ChartedScores) -> Json | None:
-    found = aggregate_by_language([task for task in checkpoint.tasks if score_key(task)[:2] in common])
-    return next((row._asdict() for row in found if row.language == language), None)
+    rows = aggregate_by_language([task for task in checkpoint.tasks if score_key(task)[:2] in common])
+    return next((row._asdict() for row in rows if row.language == language), None)
 
 
 def _find_score(key: ScoreKey, checkpoint: ChartedScores) -> Json | None:

@@ -243,10 +243,10 @@ def find_unclear_texts(points: dict[str, ScoredPoint], criteria: Criteria) -> It
         if file := FILE_NAME.search(text):
             yield name, f"{point.number} has the file name {file[0]}: say what it is"
         for words, pattern in list(unexplained.items()):
-            if found := pattern.search(text):
+            if match := pattern.search(text):
                 del unexplained[words]
-                if not re.match(EXPLAINED, text[found.end() :]):
-                    yield name, f"{point.number} does not explain {found[0]}: explain it in brackets behind it"
+                if not re.match(EXPLAINED, text[match.end() :]):
+                    yield name, f"{point.number} does not explain {match[0]}: explain it in brackets behind it"
 
 
 def _find_shortcoming(
