@@ -127,7 +127,7 @@ def main() -> int:
             archive(runs[what].folder, given.units, given.units_per_batch)
         results = {what: measure(one, target) for what, one in runs.items()}
     for name in ("files", "verify", "trace"):
-        print(f"{name}: {', '.join(f'{found[name]:,.1f} {what}' for what, found in results.items())}")
+        print(f"{name}: {', '.join(f'{figures[name]:,.1f} {what}' for what, figures in results.items())}")
     return 0
 
 

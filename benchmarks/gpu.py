@@ -173,12 +173,12 @@ class Session:
         """Append the outcome of a command to the results."""
         self._append(outcome=outcome)
 
-    def _append(self, **found: Any) -> None:
+    def _append(self, **fields: Any) -> None:
         options = {key: value for key, value in vars(self.options).items() if key not in ("results", "commit")}
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         model = {"parameters": parameter_count(self.architecture, self.vocabulary_size)}
         line = {"date": date, "commit": self.commit, "row": self.row, **self.machine, "options": options}
-        line |= {**model, **found}
+        line |= {**model, **fields}
         self.options.results.parent.mkdir(parents=True, exist_ok=True)
         with self.options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -58,9 +58,9 @@ def run_steps(folder: Path, files: list[Path], section: Deduplication) -> tuple[
         signatures.run(SignatureSettings(**keys), documents=file, signatures=signed[-1])
         seconds["signatures"] += time.process_time() - start
     start = time.process_time()
-    found = FindDuplicatesSettings(deduplication=section)
+    settings = FindDuplicatesSettings(deduplication=section)
     parts: dict[str, list[Path]] = {"signatures": signed, "documents": files, "reserved": [], "pairs": []}
-    find_duplicates.run(found, **parts, duplicates=out / "duplicates")
+    find_duplicates.run(settings, **parts, duplicates=out / "duplicates")
     seconds["find_duplicates"] += time.process_time() - start
     start = time.process_time()
     for file in files:

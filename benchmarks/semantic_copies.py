@@ -54,9 +54,9 @@ def find_copies(texts: dict[str, str]) -> dict[str, dict[str, Any]]:
             collector.add({**row, "license": None})
         collector.write(folder / "documents", {"source": "s", "unit": 0})
         signatures.run(SignatureSettings(), documents=folder / "documents", signatures=folder / "signatures")
-        found = FindDuplicatesSettings(deduplication=Deduplication())
+        settings = FindDuplicatesSettings(deduplication=Deduplication())
         parts: dict[str, list[Path]] = {"signatures": [folder / "signatures"], "reserved": [], "pairs": []}
-        find_duplicates.run(found, **parts, documents=[folder / "documents"], duplicates=folder / "duplicates")
+        find_duplicates.run(settings, **parts, documents=[folder / "documents"], duplicates=folder / "duplicates")
         return {row["id"]: row for row in pq.read_table(folder / "duplicates/s.0.parquet").to_pylist()}
 
 
@@ -114,17 +114,17 @@ def main() -> None:
         pairs = [*similar_pairs(compared[: len(names)], min(COSINES))]
         seconds[way] += time.process_time() - start
         for least in COSINES:
-            found = [(one, other) for one, other, cosine in pairs if cosine >= least]
+            close_pairs = [(one, other) for one, other, cosine in pairs if cosine >= least]
             same = [
                 float(np.asarray((compared[number_of[one]] @ compared[number_of[kept]].T).sum()))
                 for one, kept in removed.items()
             ]
-            chosen = random.Random(1).sample(found, min(len(found), 300))
+            chosen = random.Random(1).sample(close_pairs, min(len(close_pairs), 300))
             overlaps = sorted(jaccard(texts[names[one]], texts[names[other]]) for one, other in chosen)
             middle = f"{overlaps[len(overlaps) // 2]:.2f}" if overlaps else "none"
-            later = len({other for _, other in found})
+            later = len({other for _, other in close_pairs})
             print(
-                f"{way}, {least}: {len(found)} pairs, {later} documents with an earlier one, "
+                f"{way}, {least}: {len(close_pairs)} pairs, {later} documents with an earlier one, "
                 f"median Jaccard {middle}; of the near copies {sum(cosine >= least for cosine in same)} of {len(same)}"
             )
             for one, other in chosen[: options.sample]:

@@ -73,8 +73,8 @@ def test_newest_content_is_found_and_no_other_is_kept(actions: list) -> None:
                 output(run, unit).unlink(missing_ok=True)
                 OutputArchives(run).remove([output(run, unit).relative_to(run).as_posix()])
                 expected.pop(output(run, unit).name, None)
-            found = glob_outputs(run, layout.MATCHES, corpus="main", source="laws")
-            assert {file.name: file.read_bytes() for file in found} == expected
+            outputs = glob_outputs(run, layout.MATCHES, corpus="main", source="laws")
+            assert {file.name: file.read_bytes() for file in outputs} == expected
             for one in UNITS:
                 file, content = find_output(output(run, one)), expected.get(f"laws.{one}.parquet")
                 assert file.is_file() == (content is not None)
@@ -161,8 +161,8 @@ def test_outputs_are_removed_and_added_one_after_another(tmp_path: Path) -> None
     assert set(archives.archived) == {f"corpus/main/matches/laws.{unit}.parquet" for unit in UNITS[1:]}
     write(output(tmp_path, "1"), b"newer")
     archives.add(f"{PREFIX}0", [output(tmp_path, unit) for unit in UNITS])
-    found = glob_outputs(tmp_path, layout.MATCHES)
-    assert {file.name: file.read_bytes() for file in found} == {"laws.1.parquet": b"newer", "laws.2.parquet": b"x"}
+    outputs = glob_outputs(tmp_path, layout.MATCHES)
+    assert {file.name: file.read_bytes() for file in outputs} == {"laws.1.parquet": b"newer", "laws.2.parquet": b"x"}
     archives.remove(archives.archived)
     assert archives.archived == {} and zip_files(tmp_path) == []
 
@@ -201,15 +201,15 @@ def test_changed_archive_is_named_where_it_is_read(tmp_path: Path) -> None:
     for unit in UNITS:
         write(output(tmp_path, unit), unit.encode() * 5)
     archive(tmp_path)
-    found, (path,) = find_output(output(tmp_path, "1")), zip_files(tmp_path)
+    archived_output, (path,) = find_output(output(tmp_path, "1")), zip_files(tmp_path)
     whole = path.read_bytes()
     for changed in (whole.replace(b"11111", b"11121"), whole[: whole.index(b"11111")] + whole[whole.index(b"22222") :]):
         path.write_bytes(changed)
         with pytest.raises(OSError, match=r"its archive corpus/main/archives/.*\.zip is damaged"):
-            found.read_bytes()
+            archived_output.read_bytes()
     path.write_bytes(whole.replace(b"11111", b"11121"))
     with pytest.raises(OSError, match=r"its archive corpus/main/archives/.*\.zip is damaged"):
-        found.read_bytes()
+        archived_output.read_bytes()
     with pytest.raises(InputError, match="is damaged: put it back, or delete it, and its units run again"):
         OutputArchives(tmp_path).remove(["corpus/main/matches/laws.0.parquet"])
     assert path.is_file()

@@ -38,8 +38,8 @@ def paper(folder: Path, name: str, language: str = "en") -> dict[str, Any]:
 def answer(folder: Path, name: str, title: str, language: str = "en") -> dict[str, Any]:
     parts = paper(folder, name, language)["sections"]
     (result,) = [point for part in parts for point in part["points"] if point["title"] == title]
-    found_answer: dict[str, Any] = result["answer"]
-    return found_answer
+    computed_answer: dict[str, Any] = result["answer"]
+    return computed_answer
 
 
 def table(folder: Path, name: str, title: str) -> list[list[str]]:
