@@ -16,7 +16,7 @@ from pipeline.config.genre_estimation_from_samples import add_estimated_genres
 from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import Record, load_records
-from pipeline.core.output_archives import ArchivedOutput, find_output, glob_outputs, open_parquet_source
+from pipeline.core.output_archives import ArchivedOutput, find_output, get_parquet_source, glob_outputs
 from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, OPT_OUT, id_hash, is_validation_cluster
 from pipeline.corpus.removal_explanations import explain_removal
 from pipeline.corpus.settings import Deduplication
@@ -38,9 +38,9 @@ def _read_rows(
     """Return the rows of a file with one of the values in a column; none if there is no file."""
     if not path.is_file():
         return []
-    columns = [name for name in pq.read_schema(open_parquet_source(path)).names if name != leave_out]
+    columns = [name for name in pq.read_schema(get_parquet_source(path)).names if name != leave_out]
     rows: list[dict[str, Any]] = pq.read_table(
-        open_parquet_source(path), columns=columns, filters=[(column, "in", ids)]
+        get_parquet_source(path), columns=columns, filters=[(column, "in", ids)]
     ).to_pylist()
     return rows
 
@@ -99,7 +99,7 @@ class _DocumentLineage:
                 *self._unit_files(corpus, layout.FILTERED),
                 *self._unit_files(corpus, layout.REMOVED, step="filter"),
             ):
-                unique_ids.update(pq.read_table(open_parquet_source(path), columns=["id"])["id"].to_pylist())
+                unique_ids.update(pq.read_table(get_parquet_source(path), columns=["id"])["id"].to_pylist())
         ids = sorted(unique_ids)
         place = bisect(ids, self.id)
         return difflib.get_close_matches(
@@ -291,7 +291,7 @@ def _find_full_id(run_directory: Path, document_id: str) -> str:
         return document_id
     full_ids: set[str] = set()
     for path in (*layout.FILTERED.glob(run_directory), *glob_outputs(run_directory, layout.REMOVED, step="filter")):
-        ids = pq.read_table(open_parquet_source(path), columns=["id"])["id"]
+        ids = pq.read_table(get_parquet_source(path), columns=["id"])["id"]
         full_ids.update(ids.filter(pc.ends_with(ids, f"/{document_id}")).to_pylist())
     if len(full_ids) > 1:
         raise InputError(
@@ -324,7 +324,7 @@ def list_removed_documents(run_directory: Path) -> list[str]:
     for path in glob_outputs(run_directory, layout.REMOVED):
         name = path.path if isinstance(path, ArchivedOutput) else path.relative_to(run_directory).as_posix()
         part = layout.REMOVED.parse(name) or {}
-        for row in pq.read_table(open_parquet_source(path), columns=["id", "reason", "value"]).to_pylist():
+        for row in pq.read_table(get_parquet_source(path), columns=["id", "reason", "value"]).to_pylist():
             value = "" if row["value"] is None else f", value {row['value']}"
             rest = f"corpus {part['corpus']}, {part['step']}: {row['reason']}{value}"
             lines.append(f"{escape_to_one_line(row['id'])}\t{escape_to_one_line(rest)}")

@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import find_line, load_yaml
@@ -266,7 +265,7 @@ def format_validation_errors(
             problem is returned.
         files: of YAML, the one that counts most first.
     """
-    by_value: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
+    by_value: dict[tuple[str | int, ...], list[Any]] = {}
     for problem in error.errors():
         by_value.setdefault(_locate_value(problem, content), []).append(problem)
     # Of a value that may be one of several types, the deepest problem is that of the type which was meant.
@@ -292,11 +291,11 @@ def _is_type(part: str | int) -> bool:
     return part != "[key]" and re.search(r"[\[(]", str(part)) is not None
 
 
-def _strip_types(problem: ErrorDetails) -> tuple[str | int, ...]:
+def _strip_types(problem: Any) -> tuple[str | int, ...]:
     return tuple(part for part in problem["loc"] if not _is_type(part))
 
 
-def _locate_value(problem: ErrorDetails, content: Any) -> tuple[str | int, ...]:
+def _locate_value(problem: Any, content: Any) -> tuple[str | int, ...]:
     """Return the keys of the wrong value or of the missing key, up to where pydantic tried several types."""
     location = tuple(takewhile(lambda part: not _is_type(part), problem["loc"]))
     return location if content is not None else ()
@@ -308,9 +307,7 @@ def _suggest_key(model: type[BaseModel], location: tuple[str | int, ...]) -> str
     return next(iter(difflib.get_close_matches(str(location[-1]), known, n=1)), None)
 
 
-def _format_problem(
-    problem: ErrorDetails, model: type[BaseModel], what: str, content: Any, files: Sequence[Path]
-) -> str:
+def _format_problem(problem: Any, model: type[BaseModel], what: str, content: Any, files: Sequence[Path]) -> str:
     location = _strip_types(problem)
     path = _format_key_path(location, content)
     is_missing = problem["type"] == "missing"  # then its section is named

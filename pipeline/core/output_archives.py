@@ -150,7 +150,7 @@ def glob_outputs(run_directory: Path, place: PathTemplate, **values: object) -> 
     return [outputs[path] for path in sorted(outputs)]
 
 
-def open_parquet_source(file: Path | ArchivedOutput) -> Path | BytesIO:
+def get_parquet_source(file: Path | ArchivedOutput) -> Path | BytesIO:
     """Return what pyarrow reads a table from."""
     return file if isinstance(file, Path) else BytesIO(file.read_bytes())
 

@@ -12,7 +12,7 @@ ARCHITECTURES = {
     "qwen3": "pipeline.model.qwen3_shape",
     "qwen3_moe": "pipeline.model.qwen3_moe_shape",
 }
-"""By name, the module that declares its `SHAPE`."""
+"""By name, the module that declares its `FORMULAS`."""
 
 Precision = Literal["fp32", "bf16"]
 
@@ -34,7 +34,7 @@ class DeviceWork:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ArchitectureFormulas:
     """The declaration of an architecture for a plan."""
 
     presets: Mapping[str, Mapping[str, Any]]
@@ -47,8 +47,8 @@ class Shape:
     """The same for an architecture with experts; in others all parameters are active."""
 
 
-def get_architecture_formulas(name: str) -> Shape:
-    formulas: Shape = import_module(ARCHITECTURES[name]).SHAPE
+def get_architecture_formulas(name: str) -> ArchitectureFormulas:
+    formulas: ArchitectureFormulas = import_module(ARCHITECTURES[name]).FORMULAS
     return formulas
 
 

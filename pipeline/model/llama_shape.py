@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.model.architectures import DeviceWork, Shape
+from pipeline.model.architectures import ArchitectureFormulas, DeviceWork
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import replicated_key_value_heads
 
@@ -96,4 +96,4 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     return tokens * element * (blocks + 3 * a.width) + logits + weight_gradient
 
 
-SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes)
+FORMULAS = ArchitectureFormulas(PRESETS, parameter_count, flops_per_token, activation_bytes)

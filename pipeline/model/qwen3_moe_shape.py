@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.model import llama_shape, qwen3_shape
-from pipeline.model.architectures import DeviceWork, Shape
+from pipeline.model.architectures import ArchitectureFormulas, DeviceWork
 from pipeline.model.settings import Architecture
 
 _ALL = {"rope_theta": 1_000_000.0, "norm_epsilon": 1e-6, "experts": 128, "experts_per_token": 8}
@@ -78,4 +78,4 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     return dense + work.tokens * blocks * of_token
 
 
-SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes, active_parameter_count)
+FORMULAS = ArchitectureFormulas(PRESETS, parameter_count, flops_per_token, activation_bytes, active_parameter_count)

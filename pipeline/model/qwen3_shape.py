@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.model import llama_shape
-from pipeline.model.architectures import DeviceWork, Shape
+from pipeline.model.architectures import ArchitectureFormulas, DeviceWork
 from pipeline.model.llama_shape import flops_per_token
 from pipeline.model.settings import Architecture
 from pipeline.model.size_and_cost import replicated_key_value_heads
@@ -54,4 +54,4 @@ def activation_bytes(architecture: Architecture, vocabulary_size: int, work: Dev
     return llama_shape.activation_bytes(a, vocabulary_size, work) + before_norms
 
 
-SHAPE = Shape(PRESETS, parameter_count, flops_per_token, activation_bytes)
+FORMULAS = ArchitectureFormulas(PRESETS, parameter_count, flops_per_token, activation_bytes)

@@ -20,7 +20,7 @@ from pipeline import layout
 from pipeline.core.archived_run_files import FileStore
 from pipeline.core.hashing import hash_file
 from pipeline.core.job_records import SEGMENT_STEP, FileEntry, Record, read_job_files
-from pipeline.core.output_archives import ArchivedOutput, glob_outputs, open_parquet_source
+from pipeline.core.output_archives import ArchivedOutput, get_parquet_source, glob_outputs
 from pipeline.corpus.duplicates.signature_files import CONTENT, Keys, band_columns
 from pipeline.corpus.settings import SignatureSettings
 from pipeline.opt_out.document_matching import OptedOutSignatures, hash_ids, match_domains, union_hashes
@@ -162,7 +162,7 @@ class RunSearch:
         stored = records[0].settings if records else {}
 
         def read(path: Path | ArchivedOutput) -> Keys:
-            present = pq.read_schema(open_parquet_source(path)).names
+            present = pq.read_schema(get_parquet_source(path)).names
             parts = []
             for settings, reserved in self.wanted.reserved:
                 same = all(
@@ -170,7 +170,7 @@ class RunSearch:
                     for key, old in SIGNATURE_SETTINGS.items()
                 )
                 columns = [name for name in [CONTENT[0], *band_columns(settings) * same] if name in present]
-                table = pq.read_table(open_parquet_source(path), columns=["id", *columns])
+                table = pq.read_table(get_parquet_source(path), columns=["id", *columns])
                 parts.append(hash_ids(table["id"].filter(pa.array(reserved.match_signatures(table, columns)))))
             return union_hashes(parts)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pipeline.core.job_records import Record
 from pipeline.corpus.document_streams import format_source_licenses
 from pipeline.corpus.documents import SOURCE_LICENSE
-from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.run_reader import Artifact, Json, RunReader
 from pipeline.report.settings import PageSettings
 
 
@@ -93,7 +93,7 @@ def compare_tokenizers(reader: RunReader) -> list[Json]:
     their width.
     """
     rows = []
-    for fertility in sorted(reader.fertility, key=lambda artefact: artefact.name):
+    for fertility in sorted(reader.fertility, key=lambda artifact: artifact.name):
         record = next(iter(reader.records_of("tokenizer.train", tokenizer=fertility.name)), None)
         content, settings = fertility.content, record.settings if record else {}
         ratios = [one["bytes_per_token"] for one in content["languages"].values() if one["bytes_per_token"]]
@@ -123,7 +123,7 @@ def _tokenizer_training_data(record: Record | None) -> Json | None:
     )
 
 
-def _count_corpus_tokens(reader: RunReader, fertility: Artefact, record: Record | None) -> Json:
+def _count_corpus_tokens(reader: RunReader, fertility: Artifact, record: Record | None) -> Json:
     """Return the tokens of the tokenizer's corpus as estimated and as counted; None where that is not known."""
     inputs = record.inputs if record else ()
     read = {entry.path.split("/")[1] for entry in inputs if entry.name == "documents"}
@@ -157,7 +157,7 @@ def _embedding_sizes(reader: RunReader, vocabulary_size: int) -> list[tuple[str,
     ]
 
 
-def summarize_corpus(statistics: Artefact, later_suites: list[Artefact]) -> Json:
+def summarize_corpus(statistics: Artifact, later_suites: list[Artifact]) -> Json:
     """Return a corpus: its totals, its sources, and per source the reasons of removal of all steps.
 
     Items of suites that were added after decontamination follow those with removed documents.

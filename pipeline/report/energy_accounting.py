@@ -92,7 +92,7 @@ def _node_power_models(
 ) -> dict[str, PowerModel]:
     """Return the power model of each node: that of the partition of an attempt that was on it, else the wide one."""
     partitions = {attempt.name: (attempt.slurm or {}).get("slurm_job_partition") for attempt in reader.attempts}
-    models = dict.fromkeys((book.node for book in reader.external_readings), GENERIC)
+    models = dict.fromkeys((reading.node for reading in reader.external_readings), GENERIC)
     for job in jobs:
         for node in {interval.node for interval in job.intervals}:
             models[node] = power.get(str(partitions.get(job.name)), models.get(node, GENERIC))

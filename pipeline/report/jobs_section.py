@@ -13,7 +13,7 @@ from pipeline import layout
 from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record
 from pipeline.core.markup import format_bytes, format_number
 from pipeline.report.amount_formatting import format_duration
-from pipeline.report.run_reader import Artefact, Json, RunReader, link_job
+from pipeline.report.run_reader import Artifact, Json, RunReader, link_job
 from pipeline.report.training_section import known_values_by_step
 
 # A request was far off where less than this share was used and what was left over is worth asking for less.
@@ -58,7 +58,7 @@ class Efficiency:
 
     steps: list[StepUse]
     total: StepUse
-    troubled: list[Artefact]
+    troubled: list[Artifact]
     missing: int
 
 

@@ -18,7 +18,7 @@ from pipeline.core.markup import format_bytes, format_number, use_minus_sign
 from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, choose_energy_unit
 from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_total_checks
-from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.run_reader import Artifact, Json, RunReader
 
 ATTEMPTS, RECORDS, ENERGY = f"{layout.ATTEMPTS}/", f"{layout.RECORDS}/", layout.ENERGY_ACCOUNT
 ARCHIVES = f"{layout.BATCH_ARCHIVES}/"
@@ -72,10 +72,10 @@ class _FigureFactory:
         self.writers = {entry.path: record for record in records for entry in record.outputs}
 
     def make_figures(
-        self, artefact: Artefact | Record, rows: Iterable[tuple[str, str, Any, str, str]]
+        self, artifact: Artifact | Record, rows: Iterable[tuple[str, str, Any, str, str]]
     ) -> list[KeyFigure]:
         """Return a figure for each row (name, label, value, unit, how) whose value is known."""
-        path = artefact.file if isinstance(artefact, Record) else artefact.link.removeprefix("../")
+        path = artifact.file if isinstance(artifact, Record) else artifact.link.removeprefix("../")
         record = self.writers.get(path)
         paths = (path, record.file) if record else (path,)
         command = shlex.join(record.command) if record else ""
@@ -277,7 +277,7 @@ def _stage_checks(name: str, values: dict[str, str], part: Json, link: str) -> I
     yield _check_sum(name + ": documents out = kept by the last stage", values, link, part["documents_out"], before)
 
 
-def _corpus_checks(statistics: Artefact) -> Iterator[ConservationCheck]:
+def _corpus_checks(statistics: Artifact) -> Iterator[ConservationCheck]:
     content, link = statistics.content, statistics.link
     values, sources = {"corpus": content["corpus"]}, content["sources"]
     for source, part in sorted(sources.items()):
@@ -295,7 +295,7 @@ def _corpus_checks(statistics: Artefact) -> Iterator[ConservationCheck]:
         yield _check_sum(sentence, values, link, content["totals"][key], sum(part[key] for part in parts))
 
 
-def _source_checks(manifest: Artefact) -> Iterator[ConservationCheck]:
+def _source_checks(manifest: Artifact) -> Iterator[ConservationCheck]:
     content, values = manifest.content, {"source": manifest.name}
     files = [file for unit in content.get("units", {}).values() for file in unit["files"]]
     size = sum(file["bytes"] for file in files)
@@ -312,7 +312,7 @@ def _input_hash_check(reader: RunReader) -> ConservationCheck:
     return _check_sum(sentence, {}, f"../{layout.RECORDS}", same, len(read))
 
 
-def _token_checks(reader: RunReader, index: Artefact) -> Iterator[ConservationCheck]:
+def _token_checks(reader: RunReader, index: Artifact) -> Iterator[ConservationCheck]:
     values, content = {"tokens": index.name}, index.content
     for split in ("train", "validation"):
         for key in ("documents", "tokens"):
@@ -328,7 +328,7 @@ def _token_checks(reader: RunReader, index: Artefact) -> Iterator[ConservationCh
             yield _check_sum(sentence, values | {"corpus": corpus}, index.link, documents, out)
 
 
-def _opt_out_checks(reader: RunReader, proof: Artefact) -> Iterator[ConservationCheck]:
+def _opt_out_checks(reader: RunReader, proof: Artifact) -> Iterator[ConservationCheck]:
     """What the proof counts as there before must be what the steps removed, and nothing may be found after."""
     content, link, values = proof.content, proof.link, {"corpus": proof.content["corpus"]}
     for statistics in reader.statistics:

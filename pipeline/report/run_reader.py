@@ -24,7 +24,7 @@ JobFile = TypeVar("JobFile", bound=Record | Attempt)
 
 
 @dataclass(frozen=True)
-class Artefact:
+class Artifact:
     """The content of one file, the name it goes by and the link from the page to it."""
 
     name: str
@@ -77,27 +77,27 @@ class RunReader:
         self.accounting = self._read_evidence(
             self._list_folder(layout.ACCOUNTING), "job", "comment", "cause", "allocations", "total"
         )
-        self.statistics = self._read_artefacts(layout.STATISTICS, "corpus", "sources", "totals")
-        self.fertility = self._read_artefacts(layout.FERTILITY, "languages")
+        self.statistics = self._read_artifacts(layout.STATISTICS, "corpus", "sources", "totals")
+        self.fertility = self._read_artifacts(layout.FERTILITY, "languages")
         self.metrics = [
-            Artefact(path.parent.name, self._link(path), {}, read_json_lines(path))
+            Artifact(path.parent.name, self._link(path), {}, read_json_lines(path))
             for path in self._select_files(layout.METRICS)
         ]
         self.document_losses = {path.parent.name: path for path in self._select_files(layout.DOCUMENT_LOSSES)}
-        self.differences = self._read_artefacts(layout.DIFFERENCES, "comparisons")
+        self.differences = self._read_artifacts(layout.DIFFERENCES, "comparisons")
         self.evaluation = sorted(
-            self._read_artefacts(layout.RESULTS, "model", "step", "tasks"),
+            self._read_artifacts(layout.RESULTS, "model", "step", "tasks"),
             key=lambda results: (results.content["model"], int(results.content["step"])),
         )
         self.answers = self._select_files(layout.ANSWERS)
-        self.samples = self._read_artefacts(layout.SAMPLES, "model", "samples", "written", "held_out")
-        self.data_sets = self._read_artefacts(layout.DATASET, "corpus", "domains")
-        self.manifests = self._read_artefacts(layout.MANIFEST, "source", "files", "bytes")
-        self.indexes = self._read_artefacts(layout.TOKEN_INDEX, "train", "validation")
-        self.later_suites = self._read_artefacts(layout.LATER_SUITES, "corpus", "contamination")
-        self.forgotten = self._read_artefacts(layout.FORGOTTEN, "corpus", "before", "after", "searched")
-        self.remains = self._read_artefacts(layout.REMAINS, "tokens", "places")
-        self.plan = next(iter(self._read_artefacts(layout.PLAN)), Artefact("plan", "", {}))
+        self.samples = self._read_artifacts(layout.SAMPLES, "model", "samples", "written", "held_out")
+        self.data_sets = self._read_artifacts(layout.DATASET, "corpus", "domains")
+        self.manifests = self._read_artifacts(layout.MANIFEST, "source", "files", "bytes")
+        self.indexes = self._read_artifacts(layout.TOKEN_INDEX, "train", "validation")
+        self.later_suites = self._read_artifacts(layout.LATER_SUITES, "corpus", "contamination")
+        self.forgotten = self._read_artifacts(layout.FORGOTTEN, "corpus", "before", "after", "searched")
+        self.remains = self._read_artifacts(layout.REMAINS, "tokens", "places")
+        self.plan = next(iter(self._read_artifacts(layout.PLAN)), Artifact("plan", "", {}))
         self.readings = store.find_all(layout.READINGS.child("*.jsonl"))
         self.external_readings = collect_external_readings(folder)
         signers = [path for path in [layout.SIGNER.path(folder)] if path.is_file()]
@@ -115,7 +115,7 @@ class RunReader:
         """Return the records of the trainings' segments, in the order of their files' names."""
         return self.records_of(SEGMENT_STEP, **instance)
 
-    def find_token_index(self, segments: Iterable[Record]) -> Artefact | None:
+    def find_token_index(self, segments: Iterable[Record]) -> Artifact | None:
         """Return the index of the tokens that segments read; None where that is not known."""
         read = {entry.path for segment in segments for entry in segment.inputs}
         return next(
@@ -141,20 +141,20 @@ class RunReader:
     def _link(self, path: Path) -> str:
         return Path(os.path.relpath(path.absolute(), self._linked_from)).as_posix()
 
-    def _read_artefacts(self, place: PathTemplate, *keys: str) -> list[Artefact]:
-        artefacts = [
-            Artefact(path.parent.name, self._link(path), _read_object(path, keys)) for path in self._select_files(place)
+    def _read_artifacts(self, place: PathTemplate, *keys: str) -> list[Artifact]:
+        artifacts = [
+            Artifact(path.parent.name, self._link(path), _read_object(path, keys)) for path in self._select_files(place)
         ]
-        return sorted(artefacts, key=lambda artefact: artefact.link)
+        return sorted(artifacts, key=lambda artifact: artifact.link)
 
-    def _read_evidence(self, paths: Iterable[Path], *keys: str) -> list[Artefact]:
-        artefacts = []
+    def _read_evidence(self, paths: Iterable[Path], *keys: str) -> list[Artifact]:
+        artifacts = []
         for path in paths:
             try:
-                artefacts.append(Artefact(path.stem, self._link(path), _read_object(path, keys)))
+                artifacts.append(Artifact(path.stem, self._link(path), _read_object(path, keys)))
             except InputError as error:
                 self.unreadable.append(UnreadableFile(self._link(path), anonymize_paths(str(error))))
-        return artefacts
+        return artifacts
 
     def _read_jobs(self, kind: type[JobFile], files: Iterable[StoredFile]) -> list[JobFile]:
         jobs, problems = read_job_files(kind, files)

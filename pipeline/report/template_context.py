@@ -41,7 +41,7 @@ from pipeline.report.jobs_section import (
     summarize_slurm_jobs,
 )
 from pipeline.report.key_figures import list_conservation_checks
-from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.run_reader import Artifact, Json, RunReader
 from pipeline.report.settings import PageSettings
 from pipeline.report.training_section import compare_with_plan
 from pipeline.tokens.data_order import tabulate_epochs
@@ -56,7 +56,7 @@ def _median(values: list[float]) -> float | None:
 
 
 def summarize_model(
-    reader: RunReader, metrics: Artefact, account: EnergyAccounting, gettext: Callable[[str], str]
+    reader: RunReader, metrics: Artifact, account: EnergyAccounting, gettext: Callable[[str], str]
 ) -> Json:
     """Return a model: its settings and segments from records, its curves from metrics, its joules from the account."""
     segments = reader.segments(model=metrics.name)

@@ -72,7 +72,7 @@ def summarize_job_cost(
     cluster: str | None, job: sacct.AccountedJob, cost: job_energy.JobEnergy, whole_nodes: bool | None
 ) -> dict[str, Any]:
     """Return the accounting of a job: its allocations, their sums, and the energy that Slurm and EAR measured."""
-    ear_readings = [book for book in cost.readings if any(reading.meter == METER for reading in book.readings)]
+    ear_readings = [reading for reading in cost.readings if any(one.meter == METER for one in reading.readings)]
     nodes = job_energy.node_energies_from_readings(ear_readings) or None
     allocations = job.allocations
     measured = [allocation.energy_joules for allocation in allocations if allocation.energy_joules is not None]

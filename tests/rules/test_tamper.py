@@ -22,7 +22,7 @@ from tests.conftest import Project
 @pytest.mark.slow
 def test_finished_run_verifies_and_any_flipped_byte_is_named(project: Project) -> None:
     assert verify_run(project.results).problems == []
-    artefacts = sorted(
+    artifacts = sorted(
         path
         for path in project.results.rglob("*")
         if path.is_file()
@@ -33,7 +33,7 @@ def test_finished_run_verifies_and_any_flipped_byte_is_named(project: Project) -
         and path.name not in ("ro-crate-metadata.json", "provenance.crate.json", "attestations.intoto.jsonl")
     )
     chosen = random.Random(11)
-    for path in chosen.sample(artefacts, min(50, len(artefacts))):
+    for path in chosen.sample(artifacts, min(50, len(artifacts))):
         original = path.read_bytes()
         place = chosen.randrange(len(original))
         path.write_bytes(original[:place] + bytes([original[place] ^ 1]) + original[place + 1 :])

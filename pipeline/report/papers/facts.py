@@ -14,7 +14,7 @@ from pipeline.core.markup import safe_url
 from pipeline.energy.run_energy_report_reader import ENERGY_UNITS, EnergyFigure
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.jobs_section import format_machine_gpus, format_processor
-from pipeline.report.run_reader import Artefact, Json, RunReader
+from pipeline.report.run_reader import Artifact, Json, RunReader
 from pipeline.report.settings import Category
 from pipeline.report.translator import Translator
 from pipeline.tokens.data_order import tabulate_epochs
@@ -234,7 +234,7 @@ def split_by_size(sources: list[SourceFacts]) -> tuple[list[SourceFacts], list[S
 
 
 def rank_domains(
-    data_sets: list[Artefact], crawled: set[str], *, small: bool
+    data_sets: list[Artifact], crawled: set[str], *, small: bool
 ) -> tuple[int, list[tuple[str, int, int]]]:
     """Return how many domains the crawled sources have, and the largest as the template asks: name, documents, bytes.
 
@@ -270,7 +270,7 @@ def _format_hardware(segments: list[Record]) -> tuple[str, ...]:
     return tuple(layouts)
 
 
-def _source_epochs(index: Artefact | None, training: Json, steps: int) -> dict[str, float]:
+def _source_epochs(index: Artifact | None, training: Json, steps: int) -> dict[str, float]:
     rows = tabulate_epochs(index.content, training, steps) if index else []
     return {row["name"]: row["times"] for row in rows if row["column"] == "source"}
 
