@@ -32,18 +32,14 @@ from pipeline.provenance.crate_graph import (
     references,
 )
 from pipeline.provenance.inventory import list_artifacts
-from pipeline.provenance.prov_document import build_prov_document
 from pipeline.provenance.settings import CrateSettings
 
-# What is written together with the crate, and is listed in it.
-WRITTEN_WITH_CRATE = (layout.RUN_README, layout.PROV)
 README_TEXT = """# {name}
 
 {description}
 
 This folder is an RO-Crate: `{metadata}` lists every file with its sha256, and every job with what it read, wrote and
-cost. The workflow that made it is in `{workflow}`, the same provenance as PROV-JSON in `{prov}`, and each job's own
-record in `{records}`. Open `{page}` first.
+cost. The workflow that made it is in `{workflow}`, and each job's own record in `{records}`. Open `{page}` first.
 """
 
 
@@ -201,7 +197,7 @@ def _build_metadata(
     paths = [
         path
         for path in list_artifacts(run_directory)
-        if path not in WRITTEN_WITH_CRATE and not path.startswith(f"{layout.WORKFLOW_FILES}/")
+        if path != layout.RUN_README and not path.startswith(f"{layout.WORKFLOW_FILES}/")
     ]
     graph = CrateGraph()
     files = CrateFiles(graph, run_directory, paths, records)
@@ -268,7 +264,6 @@ def run(
     workflow: list[Path],
     crate: Path,
     readme: Path,
-    prov: Path,
     kept: Path,
 ) -> dict[str, Any]:
     """Write the RO-Crate metadata of the run whose folder is that of `crate`, and return counts.
@@ -276,9 +271,10 @@ def run(
     The jobs of the run are the records among `files` (all records of the folder if there is none among them);
     other files in the folder are listed without a job. Joules are those of `report/energy.json`.
     `workflow` is the Snakefile and what it includes; they are copied to the folder `kept`. `readme` explains the
-    folder to a person, `prov` has the same provenance as PROV-JSON. Prints the sha256 of the metadata.
+    folder to a person. Prints the sha256 of the metadata.
     """
     run_directory = crate.parent
+    (run_directory / layout.FORMER_PROV).unlink(missing_ok=True)
     planned = {file.name for file in select_record_files(FileStore(run_directory), files)}
     records = [
         record
@@ -296,23 +292,17 @@ def run(
         description=settings.description,
         metadata=layout.CRATE,
         workflow=layout.WORKFLOW_FILES,
-        prov=layout.PROV,
         records=layout.RECORDS,
         page=layout.REPORT_PAGE,
     )
     copies = read_workflow_files(workflow)
-    written = {
-        **copies,
-        layout.RUN_README: readme_text.encode(),
-        layout.PROV: build_prov_document(settings.run, records, lost, settings.provider).encode(),
-    }
+    written = {**copies, layout.RUN_README: readme_text.encode()}
     text, listed = _build_metadata(settings, run_directory, records, lost, starts, written)
     for path, content in copies.items():
         target = kept / Path(path).relative_to(layout.WORKFLOW_FILES)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
     readme.write_bytes(written[layout.RUN_README])
-    prov.write_bytes(written[layout.PROV])
     crate.write_text(text, encoding="utf-8")
     print(f"crate sha256: {hash_file(crate)}", flush=True)
     return {

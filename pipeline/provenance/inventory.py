@@ -59,7 +59,7 @@ FILE_KINDS = (
         FileKind(f"{name}/**", CRATE_VOUCHER)
         for name in ("baselines", "evaluation", "plan", layout.REPORT, layout.WORKFLOW_FILES)
     ),
-    FileKind(layout.PROV, CRATE_VOUCHER),
+    FileKind(layout.FORMER_PROV, CRATE_VOUCHER),
     FileKind(layout.CRATE_RECORD, JOB_VOUCHER),  # written after the crate, so the crate cannot hold it
     FileKind(layout.RECORD.glob_pattern(), CRATE_VOUCHER),
     FileKind(layout.ATTESTATION_LOG, READER_VOUCHER),

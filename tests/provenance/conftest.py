@@ -57,11 +57,7 @@ def describe(folder: Path, files: list[Path], crate: Path | None = None, **setti
     crate = crate or folder / layout.CRATE
     workflow = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
     workflow += sorted((ROOT / "pipeline/workflow/steps").glob("*.py"))
-    written = {
-        "readme": folder / layout.RUN_README,
-        "prov": folder / layout.PROV,
-        "kept": folder / layout.WORKFLOW_FILES,
-    }
+    written = {"readme": folder / layout.RUN_README, "kept": folder / layout.WORKFLOW_FILES}
     return write_crate(CrateSettings(run="test", **settings), files=files, workflow=workflow, crate=crate, **written)
 
 

@@ -16,7 +16,7 @@ from rocrate.rocrate import ROCrate
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.provenance.inventory import list_artifacts
+from pipeline.provenance.inventory import CRATE_VOUCHER, find_file_kind, list_artifacts
 from tests.provenance.conftest import describe
 
 
@@ -41,6 +41,15 @@ def test_attempts_logs_scratch_and_unfinished_files_are_excluded(finished: Path)
     assert not [
         path for path in list_artifacts(finished) if path.split("/")[0] in ("logs", "scratch") or "attempts" in path
     ]
+
+
+def test_prov_of_an_earlier_version_is_verified_until_the_crate_is_made_again(finished: Path) -> None:
+    (finished / layout.FORMER_PROV).write_text("{}")
+    kind = find_file_kind(layout.FORMER_PROV)
+    assert kind is not None and kind.voucher == CRATE_VOUCHER
+    describe(finished, [])
+    assert not (finished / layout.FORMER_PROV).exists()
+    assert layout.FORMER_PROV not in (finished / layout.CRATE).read_text()
 
 
 def test_source_named_scratch_is_included(finished: Path) -> None:

@@ -237,7 +237,6 @@ STEPS = (
         outputs=(
             Output("crate", layout.CRATE, is_target=True),
             Output("readme", layout.RUN_README),
-            Output("prov", layout.PROV),
             Output("kept", layout.WORKFLOW_FILES, is_folder=True),
         ),
         need=ResourceNeeds(minutes=60, memory_megabytes=4000),
