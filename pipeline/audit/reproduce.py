@@ -174,7 +174,7 @@ class StepRerun:
         for option, values in self.options:
             if option in (*BATCH_OPTIONS, *MACHINE_OPTIONS) or (option == "--launch" and not self.record.launch):
                 continue
-            if option == "--raw" and self.raw is not None:
+            if option == "--raw" and self.raw is not None and values[0].startswith((OUTSIDE_PREFIX, "/")):
                 values = [str(self.raw)]
             elif option in ("--input", "--output"):
                 values = [*values[:1], *map(self.relocate_paths, values[1:])]

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,9 @@ import pytest
 
 from pipeline.audit.document_lineage import trace_document
 from pipeline.cli.entry_point import main
+from pipeline.core import output_archives
 from pipeline.core.errors import InputError
+from pipeline.core.output_archives import OutputArchives
 from pipeline.corpus.documents import id_hash, is_validation_cluster, write_removed
 from pipeline.corpus.settings import Corpus, FindDuplicatesSettings
 from tests.corpus.conftest import TEXTS, Chain, json_lines
@@ -214,6 +217,19 @@ def test_lineage_lists_removed_documents_with_step_reason_and_value(
     assert main(["corpus", "removed", str(tmp_path)]) == 0
     shown = f"No corpus in {tmp_path} removed a document (steps that have run: filter, deduplicate).\n"
     assert capsys.readouterr().out == shown
+
+
+def test_removed_documents_are_listed_from_files_and_archives(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(run_directory, tmp_path / "run")
+    assert main(["corpus", "removed", str(run)]) == 0
+    from_files = capsys.readouterr().out
+    removed = run / "corpus/main/removed/filter.s.0.parquet"
+    with mock.patch.object(output_archives, "FEWEST_FILES", 1):
+        OutputArchives(run, "corpus/main").add("corpus.filter.main.s.0", [removed])
+    assert not removed.exists() and main(["corpus", "removed", str(run)]) == 0
+    assert capsys.readouterr().out == from_files
 
 
 def test_unknown_document_id_error_suggests_similar_ids(

@@ -151,6 +151,27 @@ def test_missing_or_changed_input_is_refused_by_name(project: Project, again: Ag
     assert code == 2 and "its input tokens/main/train/0.arrow has other bytes" in printed, "the index names it"
 
 
+@pytest.mark.slow
+def test_raw_file_outside_the_project_is_found_below_the_given_folder(
+    project: Project, again: Again, tmp_path: Path
+) -> None:
+    name, raw = "sources.fingerprint.nl_gids.0", project.path("config/corpus/nl_gids.jsonl")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    assert again(project, name, "--raw", str(elsewhere))[0] == 0, "its raw file is in the project"
+    record = read_record(project.results, name)
+    record["command"] = [word.replace("--raw=config/corpus", "--raw=/gone") for word in record["command"]]
+    record["inputs"][-1]["path"] = f"data:{raw.name}"  # as of a file outside the project
+    edit_record(project.results, name, **record)
+    raw.rename(elsewhere / raw.name)
+    code, printed = again(project, name)
+    assert code == 2 and "nl_gids.jsonl is missing" in printed
+    code, printed = again(project, name, "--raw", str(elsewhere))
+    assert code == 0 and ": identical" in printed
+    (elsewhere / raw.name).write_bytes((elsewhere / raw.name).read_bytes() + b"\n")
+    code, printed = again(project, name, "--raw", str(elsewhere))
+    assert code == 2 and "nl_gids.jsonl has other bytes than it read" in printed
+
+
 def test_changed_code_warns_and_missing_launcher_is_refused(project: Project, again: Again) -> None:
     edit_record(project.results, "sources.listing.nl_gids", code_version="0123456789abcdef")
     code, printed = again(project, "sources.listing.nl_gids")

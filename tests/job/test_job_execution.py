@@ -23,6 +23,7 @@ from pipeline.energy.readings import read_intervals
 from pipeline.job import job_entry_point as job
 from pipeline.job import job_execution as stage
 from pipeline.job import reuse_under_another_name, versions
+from pipeline.sources.settings import FingerprintSettings
 from pipeline.workflow.steps import step_settings
 
 STEP = ("sources", "fingerprint")
@@ -251,3 +252,15 @@ def test_outputs_of_an_identical_job_are_reused_if_their_bytes_match(tmp_path: P
     assert second.read_bytes() == true
     record = json.loads((run / "provenance/records/sources.fingerprint.b.0.json").read_text())
     assert (record["taken_over_from"] is None) == altered
+
+
+def test_step_that_keeps_private_texts_reuses_no_outputs(
+    tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "results/test"
+    job.main(of_corpus("a", run, raw))
+    reuse_under_another_name.index_records.cache_clear()
+    monkeypatch.setattr(FingerprintSettings, "keep_removed", True, raising=False)
+    job.main(of_corpus("b", run, raw))
+    record = json.loads((run / "provenance/records/sources.fingerprint.b.0.json").read_text())
+    assert record["taken_over_from"] is None and (run / "corpus/b/0.json").is_file()
