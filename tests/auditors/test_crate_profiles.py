@@ -1,4 +1,4 @@
-"""The crate of a run in third-party tools: rocrate-validator, runcrate's report, a converter to records of Zenodo."""
+"""The crate of a run in third-party tools: rocrate-validator and runcrate's report."""
 
 from __future__ import annotations
 
@@ -96,13 +96,3 @@ def test_runcrate_report_lists_every_job_with_its_step(described: Path, auditor:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("action: #run")
     assert "action: #job/corpus.filter.main.laws.0\n  step: #step/corpus.filter\n" in done.stdout
-
-
-def test_crate_converts_to_a_record_of_zenodo(described: Path, auditor: Run, tmp_path: Path) -> None:
-    done = auditor("rocrate_inveniordm", "--no-upload", described, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "datacite-out.json").read_text())["metadata"]
-    assert record["resource_type"] == {"id": "workflow"} and record["publication_date"]
-    assert [creator["person_or_org"]["name"] for creator in record["creators"]] == ["Institute"]
-    (rights,) = record["rights"]
-    assert rights["title"]["en"].startswith("each text as its source says") and "link" not in rights, "no address"
