@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,15 @@ def test_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilder, k
     assert ["REQUIRE", "models/own/final/a[1].safetensors"] in inspection["expected_materials"]
     assert ["DISALLOW", "models/*/final/*"] in inspection["expected_materials"]
     assert content["expires"].startswith("2036-01-")  # ten years after the last job of the example
+
+
+def test_links_list_files_and_not_the_commit(run: RunBuilder, key: Path, tmp_path: Path) -> None:
+    export_attestations(run.folder, tmp_path / "out", key)
+    links = [payload(path) for path in (tmp_path / "out").glob("*.link")]
+    files = {name: digest["sha256"] for link in links for name, digest in link["materials"].items()}
+    read = {entry.name for line in attestation_log.read_log(run.folder) for entry in line.statement.dependencies}
+    assert {*files} == read - {"code"} and "code" in read
+    assert all(re.fullmatch("[0-9a-f]{64}", sha256) for sha256 in files.values())
 
 
 def test_removed_model_is_not_required(run: RunBuilder, key: Path, tmp_path: Path) -> None:

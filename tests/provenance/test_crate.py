@@ -92,6 +92,21 @@ def test_sources_have_license_and_rights(finished: Path) -> None:
     assert raw["name"] == "laws/0.jsonl"
 
 
+def test_parameter_is_a_file_a_collection_or_both_by_where_its_values_are(build_run: Callable[..., Any]) -> None:
+    run, path = build_run("run"), "corpus/main/statistics.json"
+    run.written[path]["name"] = "files"
+    outside = {"items.jsonl": b"items"}  # of the same name in the record
+    run.job("corpus.ngrams", {"corpus": "main"}, [path], {"corpus/main/ngrams.parquet": b"x"}, raw=outside)
+    run.crate()
+    by_name = entities(run.folder)
+    kinds = {
+        "corpus.filter/input/files": "Collection",
+        "corpus.filter/input/output": "File",
+        "corpus.ngrams/input/files": ["File", "Collection"],
+    }
+    assert {name: by_name[f"#parameter/{name}"]["additionalType"] for name in kinds} == kinds
+
+
 def test_every_reference_resolves_in_the_crate(finished: Path) -> None:
     graph = entities(finished)
 

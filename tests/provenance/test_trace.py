@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
-from pipeline.provenance.trace import RunTracer
+from pipeline.provenance.trace import SHOWN_PATHS, RunTracer
+from tests.provenance.conftest import ENVIRONMENT
 
 
 def test_milestone_is_traced_to_sources_and_licenses(finished: Path) -> None:
@@ -24,6 +26,8 @@ def test_milestone_is_traced_to_sources_and_licenses(finished: Path) -> None:
     assert "read data:wiki/0.jsonl" in text
     assert "license CC-BY-SA-4.0" in text
     assert "command: python -m pipeline tokens shard" in text
+    code = hashlib.sha256(b"tokens.shard").hexdigest()[:16]
+    assert f"code: {code}, environment: {ENVIRONMENT}\n" in text
     assert "energy: 100 J (90.5 to 110; 80 % measured, 20 % estimated)" in text
     assert "behind it: 6 jobs, energy: 603 J (543 to 663; 80 % measured, 20 % estimated)" in text
     assert lines[-2:] == [
@@ -152,7 +156,8 @@ def test_lost_attempts_are_shown_with_their_joules(finished: Path) -> None:
     accounting["jobs"][name] = {**finished_job, "joules": 40.0, "low_joules": 40.0, "high_joules": 40.0, "fate": "lost"}
     path.write_text(json.dumps(accounting))
     text = "\n".join(RunTracer(finished).trace_file("tokens/main/train/0.arrow"))
-    assert f"lost attempt provenance/attempts/{name}.json: failed after 12 s: OSError: the disk is gone" in text
+    failed = f"lost attempt provenance/attempts/{name}.json: failed after 12 s: OSError: the disk is gone"
+    assert f"{failed}; energy: 40.0 J" in text
     assert "lost on the way: 1 attempt, energy: 40.0 J" in text and "behind it: 5 jobs, energy: 502 J" in text
     assert "lost" not in "\n".join(RunTracer(finished).trace_file("corpus/main/filtered/laws.0.parquet"))
 
@@ -232,3 +237,14 @@ def test_source_is_traced_to_all_results_that_contain_it(finished: Path, capsys:
     assert lines[1] == "  license CC0-1.0, language nl"
     assert lines[2].startswith("  basis: ") and lines[3].startswith("  holder: ") and lines[4].startswith("  url: ")
     assert lines[5].startswith("  raw file data:") and "laws" in lines[5]
+
+
+def test_further_raw_files_of_a_source_are_counted(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    many = {f"laws/{number:02}.jsonl": b"text" for number in range(25)}
+    run.job(
+        "sources.fingerprint", {"source": "laws", "unit": "1"}, [], {"sources/laws/fingerprints/1.json": b"{}"}, many
+    )
+    lines = RunTracer(run.folder).trace("laws")
+    listed = [line for line in lines if line.startswith("  raw file ")]
+    assert len(listed) == SHOWN_PATHS and f"  and {26 - SHOWN_PATHS} more raw files" in lines, "one more by its filter"

@@ -73,15 +73,17 @@ def test_none_is_an_answer_and_an_empty_value_is_not(run_folder: Run) -> None:
 
 
 def test_complete_answers_leave_nothing_open(run_folder: Run) -> None:
-    everything = {**{name: "stated" for name in TEXTS}, **OTHERS, "license_evidence": {"laws": "letter.pdf"}}
+    everything = {**{name: "stated" for name in TEXTS}, **OTHERS}
+    everything["license_evidence"] = {"laws": "letter.pdf", "tales": "b.pdf"}
     described = {"content": "texts", "collected": "not known"}
     everything["source_descriptions"] = {"laws": described, "tales": described}
     stated = Disclosure.model_validate(everything)
-    changes = {"provider": "P", "contact": "C", "disclosure": stated, "license_evidence_sha256": {"laws": "f" * 64}}
+    hashes = {"tales": "e" * 64, "laws": "f" * 64}
+    changes = {"provider": "P", "contact": "C", "disclosure": stated, "license_evidence_sha256": hashes}
     text = papers(run_folder, **changes)
     assert "`disclosure." not in text and count_missing_answers(text) == []
     assert text.count("answers that the provider alone can give are stated.") == 1
-    assert f"laws: letter.pdf, sha256 {'f' * 64}" in text
+    assert f"laws: letter.pdf, sha256 {'f' * 64}; tales: b.pdf, sha256 {'e' * 64}" in text
 
 
 def test_stated_text_is_not_interpreted_as_markup(run_folder: Run) -> None:

@@ -101,6 +101,8 @@ def test_model_component_has_texts_hashes_energy_and_license(stated: Run) -> Non
     assert energy["activityEnergyCost"]["value"] == pytest.approx(float(properties["spdx:energyQuantity"]), abs=1e-8)
     accounting = stated.read("report/energy.json")
     assert 0 < energy["activityEnergyCost"]["value"] * 3.6e6 < accounting["total"]["joules"]
+    metrics = model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    assert {"type": "grammar (nl), acc", "value": "0.55"} in metrics
     assert "6ND, 2048000 tokens" in properties["spdx:informationAboutTraining"]
     assert model["modelCard"]["modelParameters"]["datasets"] == [{"ref": "corpus/main"}]
     depends = {one["ref"]: one["dependsOn"] for one in content["dependencies"]}

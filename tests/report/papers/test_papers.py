@@ -366,3 +366,10 @@ def test_source_has_its_version_or_reading_date(run_folder: Run) -> None:
     manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": "a" * 40}
     run_folder.write("sources/laws/manifest.json", manifest)
     assert table(written(run_folder), "training-content-summary", title)[0][6] == "a" * 40
+
+
+def test_day_of_the_last_reading_is_that_of_the_latest_source(run_folder: Run) -> None:
+    name = "provenance/records/sources.fingerprint.laws.0.json"
+    run_folder.write(name, {**run_folder.read(name), "ended": "2026-04-02T08:00:00.000+00:00"})
+    title = "Day on which the files were read last"
+    assert answer(written(run_folder), "training-content-summary", title)["text"] == "2026-04-02"
