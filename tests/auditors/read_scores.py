@@ -18,10 +18,15 @@ import typing_extensions
 
 
 def validate_document(file: Path) -> Any:
-    """Return the errors of Every Eval Ever's validator, except those about a location in its repository."""
+    """Return the errors of Every Eval Ever's validator, except those about a location in its repository.
+
+    The validator accepts any version of the schema.
+    """
     validation = importlib.import_module("every_eval_ever.validator.validation_core")
     document = json.loads(file.read_text(encoding="utf-8"))
     wrong = [*validation.check_score_metadata(document), *validation.check_model_deployment(document)]
+    if document["schema_version"] != importlib.import_module("every_eval_ever.schema").get_schema_version():
+        wrong.append("the version is not that of the schema")
     return [*validation.validate_aggregate(file).errors, *wrong]
 
 

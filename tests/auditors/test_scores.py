@@ -79,7 +79,8 @@ def test_every_eval_ever_reads_the_lm_eval_file(finished: Project, tmp_path: Pat
 
 @pytest.mark.slow
 def test_euroeval_reads_the_exported_score_lines(finished: Project, tmp_path: Path, read: Read) -> None:
-    result = read("euroeval", export(finished, "euroeval", tmp_path / "lines.jsonl"))
+    file = export(finished, "euroeval", tmp_path / "lines.jsonl")
+    result = read("euroeval", file)
     totals = {one["result"]["dataset"]: one["result"]["results"]["total"] for one in result}
     left = {data_set: {**total} for data_set, total in totals.items()}
     for row in scores_of(finished):
@@ -93,8 +94,9 @@ def test_euroeval_reads_the_exported_score_lines(finished: Project, tmp_path: Pa
     assert (first["num_model_parameters"], first["vocabulary_size"], first["max_sequence_length"]) == (69280, 600, 64)
     assert (first["languages"], first["generative_type"], first["few_shot"]) == (["nl"], "base", False)
     assert first["euroeval_version"] is None
-    again = result[0]["written"]["evaluation_results"][0]
-    assert again["score_details"]["score"] == first["results"]["total"]["test_accuracy"]
+    again = result[0]["written"]
+    assert again["evaluation_results"][0]["score_details"]["score"] == first["results"]["total"]["test_accuracy"]
+    assert {json.loads(line)["schema_version"] for line in file.open()} == {again["schema_version"]}
 
 
 def test_prompts_and_examples_equal_those_of_euroeval(

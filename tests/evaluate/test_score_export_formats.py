@@ -158,6 +158,7 @@ def test_units_and_bounds_follow_the_metric() -> None:
         ("points", 100.0, False),
     ]
     lines, _ = format_euroeval(checkpoint(ROW, BITS, SARI))
+    assert (document["schema_version"], lines[0]["schema_version"]) == ("0.3.0", "0.2.1"), "of both tools: see auditors"
     results = [result for line in lines for result in line["evaluation_results"]]
     assert [(one["evaluation_name"], one["score_details"]["score"]) for one in results] == [
         ("test_accuracy", 25.0),
@@ -199,7 +200,7 @@ def test_equal_task_names_of_two_suites_are_distinguished() -> None:
         "simple": None,
     }
     assert lm_eval["n-shot"] == {"arc@public": 5, "arc@own": 0, "simple": 5}
-    assert lm_eval["configs"]["arc@own"]["task"] == "arc@own"
+    assert (lm_eval["configs"]["arc@own"]["task"], lm_eval["configs"]["arc@own"]["num_fewshot"]) == ("arc@own", 0)
     (index,) = format_model_index("me/base", scores.content)
     assert [result["metrics"][0]["name"].partition(":")[0] for result in index["results"]] == [
         "arc@public",
