@@ -308,7 +308,10 @@ def test_missing_named_example_is_reported(tmp_path: Path) -> None:
     )
     suite = Suite(name="olmes", language="en", folder=str(tmp_path), data=str(tmp_path / "mirror"))
     (source,) = find_task_sources(suite, [path.absolute() for path in list_suite_files(suite)], tmp_path / "scratch")
-    with pytest.raises(InputError, match="olmes_arc_easy_mc: its data have no few-shot example of id MCAS_2007_8_5189"):
+    missing = (
+        "olmes_arc_easy_mc: its data have no few-shot example of id MCAS_2007_8_5189: mirror the revision of the data"
+    )
+    with pytest.raises(InputError, match=missing):
         source.load()
 
 

@@ -17,8 +17,9 @@ from pipeline.config.configuration import parse_configuration
 from pipeline.config.evaluation_item_paths import list_decontamination_item_files
 from pipeline.core.errors import InputError
 from pipeline.evaluate import baselines, suites
+from pipeline.evaluate.bits_per_byte_tasks import make_text_task
 from pipeline.evaluate.item_results import TaskItem
-from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings
+from pipeline.evaluate.settings import BaselineSettings, Evaluation, SuitesSettings, TextSettings
 from pipeline.evaluate.task_file_reader import ItemFile, list_item_files, list_suite_files
 from pipeline.evaluate.trivial_baseline_tests import (
     add_verdicts,
@@ -93,6 +94,14 @@ def test_other_model_is_a_baseline_on_the_same_texts(evaluation: Evaluation, mil
     )
     (row,) = measured(evaluation, milestone, tmp_path, files)
     assert row["baselines"]["itself"] == pytest.approx(row["value"]) and row["p_value"] == 1.0
+
+
+def test_text_with_a_name_of_two_files_is_refused(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "tales.jsonl" for folder in ("a", "b")]
+    with pytest.raises(
+        InputError, match=r"evaluation\.texts\.tales: its file tales\.jsonl may be any of .*/a/.*, .*/b/"
+    ):
+        make_text_task("tales", TextSettings(language="nl", path="tales.jsonl"), files)
 
 
 def rolling(number: int, nats: float) -> TaskItem:
