@@ -108,6 +108,7 @@ def test_lm_eval_file_separates_counts_protocol_and_intervals() -> None:
     assert text["higher_is_better"]["bias"] == {"acc": None}
     assert text["date"] == 1795995373.466
     assert text["model_name_sanitized"] == "me__base"
+    assert (text["config"]["batch_size"], text["config"]["fewshot_seed"]) == ("16", 42), "as lm-eval does"
 
 
 def test_huggingface_hub_round_trips_a_card_with_scores() -> None:
