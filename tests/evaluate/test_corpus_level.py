@@ -285,3 +285,6 @@ def test_cluster_contributions_have_the_mean_and_error_of_the_metric() -> None:
     draw = np.random.default_rng(1)
     scores = [CORPUS_METRICS["chrf"].score(rows[draw.integers(200, size=200)].sum(axis=0)) for _ in range(800)]
     assert merits.std(ddof=1) / np.sqrt(200) == pytest.approx(np.std(scores), rel=0.1)
+    few = score_intervals.jackknife_pseudovalues(CORPUS_METRICS["chrf"], rows[:4])
+    without = [CORPUS_METRICS["chrf"].score(np.delete(rows[:4], one, axis=0).sum(axis=0)) for one in range(4)]
+    assert few.std(ddof=1) / 2 == pytest.approx(np.sqrt(3 / 4 * np.var(without) * 4)), "the jackknife's standard error"

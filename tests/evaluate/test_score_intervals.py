@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lm_eval.api import metrics
 from scipy import stats
 
-from pipeline.core.confidence_intervals import proportion_interval, ratio_interval
+from pipeline.core.confidence_intervals import proportion_interval, ratio_interval, simulated_coverage
 from pipeline.evaluate.score_intervals import is_binary_metric, score_interval
 from pipeline.evaluate.text_metrics import BOUNDS
 
@@ -48,6 +48,14 @@ def test_few_or_constant_values_have_no_interval(aggregation: Any) -> None:
     values = [3.5, math.nan, 7.25, math.nan]
     assert score_interval(values, range(4), metrics.nanmean, 5.375) == (5.375, None, None, None)
     assert score_interval([("a", "a")] * 9, range(9), metrics.chrf, 100.0) == (100.0, None, None, None)
+
+
+def test_coverage_is_that_of_the_effective_number_of_clusters() -> None:
+    """One cluster of 30 items and twenty of one item count as 2.7 of equal size."""
+    values, clusters = [0.25, 0.5, 0.75, 0.1, 0.9] * 10, [*[0] * 30, *range(1, 21)]
+    interval = score_interval(values, clusters, metrics.mean, 0.5)
+    coverage = simulated_coverage("mean", 50**2 / (30**2 + 20))
+    assert interval.simulated_coverage == coverage != simulated_coverage("mean", 21)
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=40))

@@ -12,10 +12,17 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from pipeline.core.errors import InputError
 from pipeline.evaluate.checkpoint_and_baseline_answers import read_checkpoint_answers
 from pipeline.evaluate.item_results import ANSWER_BITS, TaskItem
-from pipeline.evaluate.settings import KNOWN_SUITES, Suite
-from pipeline.evaluate.task_file_reader import read_data_rows, read_fewshot_file_name, read_task_config
+from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
+from pipeline.evaluate.task_file_reader import (
+    list_suite_files,
+    read_data_rows,
+    read_fewshot_file_name,
+    read_task_config,
+)
+from pipeline.evaluate.task_loader import check_items, find_task_sources
 from pipeline.evaluate.text_metrics import lix, normalize_answer, rouge_l
 from pipeline.evaluate.trivial_baseline_tests import baseline_credits
 from tests.evaluate.test_suites import evaluate
@@ -229,3 +236,15 @@ def test_target_is_between_zero_and_one(milestone: Path, tmp_path: Path) -> None
     file.write_text(file.read_text(encoding="utf-8").replace("aim: 50", "cluster: nobody"), encoding="utf-8")
     (left_out,) = evaluate(milestone, tmp_path / "x.json", suite)["not_asked"]
     assert "metadata.cluster names the field 'nobody', which its data lack" in left_out["reason"]
+
+
+@pytest.mark.parametrize(("kind", "key"), [("cluster", "aim"), ("parts", "parts")])
+def test_missing_metadata_field_is_found_before_the_model_is_asked(kind: str, key: str, tmp_path: Path) -> None:
+    file = shutil.copytree(TASKS / "safety", tmp_path / "safety") / "polder_en_bias.yaml"
+    text = re.sub(rf"\b{key}: [\w.]+", f"{kind}: nobody", file.read_text(encoding="utf-8"))
+    file.write_text(text, encoding="utf-8")
+    suite = Suite(name="safety", language="nl", folder=str(file.parent))
+    sources = find_task_sources(SuiteSettings.model_validate(suite), list_suite_files(suite), tmp_path)
+    (task,) = next(source for source in sources if source.name == "polder_en_bias").load().values()
+    with pytest.raises(InputError, match=f"metadata.{kind} names the field 'nobody'"):
+        check_items(task, [0])
