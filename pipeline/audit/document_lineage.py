@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pipeline import layout
 from pipeline.config.genre_estimation_from_samples import add_estimated_genres
 from pipeline.core.display_text import escape_to_one_line
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, suggest_name
 from pipeline.core.job_records import Record, load_records
 from pipeline.core.output_archives import ArchivedOutput, find_output, get_parquet_source, glob_outputs
 from pipeline.corpus.documents import DUPLICATE_PARAGRAPHS, OPT_OUT, id_hash, is_validation_cluster
@@ -48,8 +48,9 @@ def _read_rows(
 class _DocumentLineage:
     """Describes a document from the files of a run."""
 
-    def __init__(self, run_directory: Path, document_id: str) -> None:
+    def __init__(self, run_directory: Path, document_id: str, raw: Path | None) -> None:
         self.run_directory = run_directory
+        self.raw = raw
         self.id = document_id
         self.source, _, rest = document_id.partition("/")
         self.records: dict[tuple[str, ...], Record] = {
@@ -64,10 +65,9 @@ class _DocumentLineage:
         path = layout.MANIFEST.path(self.run_directory, source=self.source)
         if not path.is_file():
             names = [entry.parent.name for entry in layout.MANIFEST.glob(self.run_directory)]
-            near = difflib.get_close_matches(self.source, names, n=NEAR_IDS, cutoff=0.3)
             raise InputError(
-                f"there is no source {self.source!r} in {self.run_directory}: an id is SOURCE/FILE/NUMBER, "
-                f"and the sources are {', '.join(near or names[:10])}"
+                f"there is no source {self.source!r} in {self.run_directory}, and an id is SOURCE/FILE/ID: "
+                f"{suggest_name(self.source, names)}"
             )
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return content
@@ -121,7 +121,7 @@ class _DocumentLineage:
         known = [self._describe_corpus(corpus) for corpus in self.corpora]
         if not any(known):
             near = self.find_similar_ids()
-            advice = f"did you mean {' or '.join(near)}?" if near else "ids are SOURCE/FILE/NUMBER"
+            advice = f"did you mean {' or '.join(near)}?" if near else "ids are SOURCE/FILE/ID"
             raise InputError(f"no corpus in {self.run_directory} read a document {self.id}: {advice}")
         return self.lines
 
@@ -201,9 +201,9 @@ class _DocumentLineage:
         path = layout.FILTERED.path(self.run_directory, corpus=corpus, source=self.source, unit=unit)
         text = next((row.get("text") for row in _read_rows(path, [self.id], leave_out="")), None)
         if record is not None and self.file and text is not None:
-            self.lines.append(
-                f"    {describe_masked_personal_data(self.run_directory, record, self.id, self.file['name'], text)}"
-            )
+            name, license = self.file["name"], self.manifest["source"]["license"]
+            masked = describe_masked_personal_data(self.run_directory, record, self.id, name, text, license, self.raw)
+            self.lines.append(f"    {masked}")
 
     def _read_configuration(self, record: Record) -> Any:
         """Return the configuration in the snapshot of a job, with genres by samples; None if there is none."""
@@ -301,16 +301,17 @@ def _find_full_id(run_directory: Path, document_id: str) -> str:
     return full_ids.pop() if full_ids else document_id
 
 
-def trace_document(run_directory: Path, document_id: str) -> list[str]:
+def trace_document(run_directory: Path, document_id: str, raw: Path | None = None) -> list[str]:
     """Return the lineage of one document as lines.
 
     Args:
         document_id: SOURCE/FILE/ID, or the ID alone if it is that of one document.
+        raw: a folder with raw files that are not where they were read.
 
     Raises:
         InputError: the run has no records, or no document of that id, or several.
     """
-    return _DocumentLineage(run_directory, _find_full_id(run_directory, document_id)).describe()
+    return _DocumentLineage(run_directory, _find_full_id(run_directory, document_id), raw).describe()
 
 
 def list_removed_documents(run_directory: Path) -> list[str]:

@@ -66,7 +66,7 @@ def compare_raw_files(records: list[Record], raw: Path | None) -> EvidenceCompar
 
 def check_recorded_code_versions(records: list[Record]) -> EvidenceComparison:
     """Compare the code versions of records with the trees of their commits."""
-    compared = EvidenceComparison("Code of the steps by the commits that their records name")
+    compared = EvidenceComparison("Code of the steps, against the commits in their records")
     steps: dict[str, dict[str, dict[str, str]]] = {}
     for record in records:
         if commit := recorded_commit(record):

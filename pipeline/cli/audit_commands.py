@@ -140,11 +140,12 @@ def reproduce(
 def lineage(
     run: RunFolder,
     document: Annotated[str, typer.Argument(metavar="DOCUMENT", help="SOURCE/FILE/ID, or the ID alone.")],
+    raw: RawFolder = None,
 ) -> None:
     """Print what every step of the corpus decided about one document, and where it is now."""
     from pipeline.audit.document_lineage import trace_document
 
-    print("\n".join(trace_document(run, document)))
+    print("\n".join(trace_document(run, document, raw)))
 
 
 @command(corpus, PANEL, "Removed documents", "polder corpus removed results/demo")

@@ -104,6 +104,7 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
         write_plan_page(
             html, config.run.name, estimated, {name: one.model_dump() for name, one in memory.traced.items()}, corpus
         )
+        print(f"wrote {html}", file=sys.stderr)
     if as_json:
         genres = {name: one.model_dump(mode="json") for name, one in config.estimated_genres().items()}
         peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
@@ -157,7 +158,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     if unknown:
         missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
         lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")
-        lines += ["polder platform measure, in a job on a node, measures the rates"] * ("matrix_flops" in missing)
+        lines += ["measure the rates: run `polder platform measure` in a job on a node"] * ("matrix_flops" in missing)
     return lines
 
 

@@ -20,6 +20,19 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def format_duration(seconds: float | None) -> str:
+    """Return a stretch of time in its two largest units."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min"
+
+
 def is_invisible(character: str) -> bool:
     """Return whether a character is invisible or changes how others are drawn; spaces, \\n and \\t are visible.
 

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.display_text import format_duration
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import command_option
 from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record
@@ -30,7 +31,7 @@ Lines = list[dict[str, Any]]
 def list_models(run_directory: Path) -> list[str]:
     """Return the models of a run whose training has begun; an InputError says where there is no run."""
     if not layout.PROVENANCE.path(run_directory).is_dir():
-        raise InputError(f"{run_directory} is no run that was started: name a folder such as results/NAME")
+        raise InputError(f"{run_directory} is not a run that was started: name a folder such as results/NAME")
     begun = [*layout.SEGMENT_STARTS.glob(run_directory), *layout.MILESTONE.glob(run_directory)]
     return sorted({path.relative_to(run_directory).parts[1] for path in begun})
 
@@ -134,12 +135,12 @@ def format_training_progress(
         f"MFU {utilization:.1%}" if (utilization := line.get("model_flops_utilization")) else "",
         f"{memory / 2**30:.1f} GiB" if memory else "",
         power,
-        f"{pace * (last - line['step']) / 3600:.1f} hours of steps left" if pace and last else "",
+        f"{format_duration(pace * (last - line['step']))} of steps left" if pace and last else "",
         f"started {starts} times" if starts > 1 else "",
     ]
     probed = next((one for one in reversed(steps) if "slowest_process_ratio" in one), {})
     if probed.get("slowest_process_ratio", 0.0) >= SLOW_RATIO:
-        parts.append(f"process {probed['slowest_process']} {probed['slowest_process_ratio']:.2f} times as slow")
+        parts.append(f"process {probed['slowest_process']} takes {probed['slowest_process_ratio']:.2f} × the median")
     ended = line.get("ended_unix_seconds")
     if now and ended and pace and line["step"] != last and now - ended > max(QUIET_STEPS * pace, QUIET_SECONDS):
         parts.append(f"no step for {(now - ended) / 60:.0f} minutes")

@@ -13,19 +13,6 @@ VOLUMES = (EnergyUnit("m³", 1e3), EnergyUnit("liters", 1.0))
 MONEY = (EnergyUnit("euros", 1.0),)
 
 
-def format_duration(seconds: float | None) -> str:
-    """Return a stretch of time in its two largest units."""
-    if seconds is None:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02d} min"
-
-
 def format_period(started: float, ended: float) -> str:
     """Return a stretch between two moments of Unix time, to the minute in UTC."""
     first, last = (f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M}" for moment in (started, ended))

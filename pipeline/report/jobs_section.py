@@ -10,9 +10,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from pipeline import layout
+from pipeline.core.display_text import format_duration
 from pipeline.core.job_records import SEGMENT_STEP, Attempt, Record
 from pipeline.core.markup import format_bytes, format_number
-from pipeline.report.amount_formatting import format_duration
 from pipeline.report.run_reader import Artifact, Json, RunReader, link_job
 from pipeline.report.training_section import known_values_by_step
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline import layout
+from pipeline.core.display_text import format_duration
 from pipeline.core.job_records import Record
 from pipeline.core.markup import format_bytes, format_number, use_minus_sign
 from pipeline.energy.run_energy_report_reader import EnergyAccounting, EnergyFigure, choose_energy_unit
-from pipeline.report import amount_formatting
 from pipeline.report.footprint import Footprint, list_energy_total_checks
 from pipeline.report.run_reader import Artifact, Json, RunReader
 
@@ -198,7 +198,7 @@ def _resource_figures(energy: Footprint, models: Sequence[Json], evidence: tuple
         ("time.wall", f"time in jobs, {COUNTED_ATTEMPTS}", energy.use.wall_seconds),
         ("time.processor", f"processor time, {COUNTED_ATTEMPTS}", energy.use.cpu_seconds),
     ):
-        text = amount_formatting.format_duration(seconds)
+        text = format_duration(seconds)
         figures.append(KeyFigure(name, label, text, seconds, "s", "measured", evidence, REPORT_COMMAND))
     return figures
 

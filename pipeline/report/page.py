@@ -19,6 +19,7 @@ import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
+from pipeline.core.display_text import format_duration
 from pipeline.energy.run_energy_report_reader import validate_accounting
 from pipeline.evaluate.score_export_formats import format_model_index
 from pipeline.evaluate.trivial_baseline_tests import has_mostly_truncated_prompts
@@ -82,7 +83,7 @@ FILTERS: dict[str, Any] = {
     "brief": training_section.format_duration_below_minute,
     "command": lambda words: shlex.join(words) if words else "not recorded",
     "link_job": link_job,
-    "duration": amount_formatting.format_duration,
+    "duration": format_duration,
     "joules": lambda value: f"{value:,.0f} J" if value >= 1000 or value == 0 else f"{value:,.1f} J",
     "kwh": amount_formatting.format_kwh,
     "mass": amount_formatting.format_mass,

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import yaml
 
+from pipeline.config.configuration import Config
 from pipeline.core.archived_run_files import FileStore
-from pipeline.core.display_text import align_columns, pluralize
+from pipeline.core.display_text import align_columns, format_duration, pluralize
 from pipeline.core.errors import InputError
 from pipeline.core.job_records import BatchRecord, Record, select_record_files
 from pipeline.core.settings import flatten_settings
-from pipeline.layout import ENERGY_ACCOUNT, SOURCE_UNITS, UNIT_RECORDS
-from pipeline.report.amount_formatting import format_duration
+from pipeline.layout import ENERGY_ACCOUNT, PLAN, SOURCE_UNITS, UNIT_RECORDS
 from pipeline.sources.settings import Source
 from pipeline.workflow import preflight
 from pipeline.workflow.job_parameters import Dag
@@ -81,12 +81,17 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int, times: JobTimes)
     rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
     head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
     notes = ["Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."]
-    notes += [_calibration_hint(dag.config.run_directory)] * bool(unknown)
+    notes += [_calibration_hint(dag.config)] * bool(unknown)
     return [head, "", *align_columns(rows), "", *notes]
 
 
-def _calibration_hint(run_directory: Path) -> str:
-    """Return the key that lets a run be forecast, with the newest finished runs next to it."""
+def _calibration_hint(config: Config) -> str:
+    """Return what is missing for a forecast: the key with the newest finished runs, the stage plan, or other runs."""
+    run_directory = config.run_directory
+    if config.emission_settings.calibration:
+        if not PLAN.path(run_directory).is_file():
+            return "The stage plan reads the runs of energy.calibration: run the target plan, then times are known."
+        return "The runs of energy.calibration lack some steps or sizes: add one of these steps on more or less text."
     reports = sorted(run_directory.parent.glob(f"*/{ENERGY_ACCOUNT}"), key=lambda report: report.stat().st_mtime)
     finished = [str(path) for path in (report.parents[1] for report in reports) if path != run_directory]
     key = {"calibration": finished[-NAMED_RUNS:] or ["results/NAME"]}

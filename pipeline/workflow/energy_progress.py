@@ -153,7 +153,7 @@ def _forecast_step(
             CostRange(forecast[key], forecast[f"low_{key}"], forecast[f"high_{key}"]) for key in ("joules", "seconds")
         )
         return joules, whole, "the plan's forecast"
-    return None, None, "nothing yet: no job is done, and the plan has no forecast"
+    return None, None, "nothing yet: no job of this step is done, and the plan has no forecast"
 
 
 def format_progress_table(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
@@ -166,7 +166,8 @@ def format_progress_table(steps: list[StepProgress], account: EnergyAccounting) 
         rows.append([step.name, f"{step.done} of {step.jobs}", step.so_far.text(), *remaining, step.basis])
     unknown = [step.name for step in steps if step.joules is None]
     table = align_columns(rows)
-    table += ["", f"so far, all readings: {account.total.text()}"]
+    between = f"Snakemake {account.snakemake.text()}, idle nodes {account.idle.text()}"
+    table += ["", f"so far, all readings, also between jobs ({between}): {account.total.text()}"]
     if unknown:
         table.append(f"remaining: {NOT_KNOWN}, because there is no estimate of {', '.join(unknown)}")
     elif all(step.done == step.jobs for step in steps):

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.amount_formatting import format_duration
+from pipeline.core.display_text import format_duration
 from pipeline.workflow.run_progress_file import RunProgress, read_trainings
 
 SHOWN = 6  # running jobs, and other lists

@@ -19,8 +19,7 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from pipeline.config.configuration import Config
-from pipeline.core.display_text import pluralize
-from pipeline.report.amount_formatting import format_duration
+from pipeline.core.display_text import format_duration, pluralize
 from pipeline.workflow.job_time_estimates import JobTimes
 from pipeline.workflow.run_progress_file import (
     FailedJob,

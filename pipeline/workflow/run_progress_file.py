@@ -13,11 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipeline.core import atomic_files
-from pipeline.core.display_text import pluralize
+from pipeline.core.display_text import format_duration, pluralize
 from pipeline.core.errors import InputError
 from pipeline.layout import METRICS_FILE, PROGRESS
 from pipeline.pretrain.training_follower import find_latest_segment
-from pipeline.report.amount_formatting import format_duration
 
 SILENT_SECONDS = 120.0  # without a new file, after which the writing process counts as silent
 TAIL_BYTES = 1 << 18  # of a training's metrics: its last steps, behind which losses of documents may come

@@ -240,7 +240,7 @@ def test_unknown_document_id_error_suggests_similar_ids(
     assert trace_document(run_directory, "nl_water") == trace_document(run_directory, "s/x.jsonl/nl_water")
     with pytest.raises(InputError, match=r"there is no source 'water' "):
         trace_document(run_directory, "water")
-    with pytest.raises(InputError, match=r"there is no source 'q' .* the sources are s$"):
+    with pytest.raises(InputError, match=r"there is no source 'q' .* choose one of s$"):
         trace_document(run_directory, "q/x.jsonl/nl_water")
     assert main(["corpus", "lineage", str(run_directory / "none"), "s/x/1"]) == 2
     assert "holds no records" in capsys.readouterr().err

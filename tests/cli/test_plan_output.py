@@ -30,7 +30,7 @@ def test_plan_output_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None
     assert rows(lines) <= 24 and printed.err == ""
     assert lines[0].split() == ["model", "(estimated)", "base"] and ["parameters", "69,280"] in map(str.split, lines)
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
-    assert any(line.startswith("polder platform measure") for line in lines)
+    assert any("run `polder platform measure`" in line for line in lines)
     assert any(line.startswith("main ") and " 169 " in line for line in lines)
     assert any(line.startswith("evaluation by finished runs: unknown; ") and "polder run" in line for line in lines)
     assert lines[-1] == "All figures, formulas and advice: polder plan config/micro.yaml --html plan.html"

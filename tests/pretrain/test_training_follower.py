@@ -138,7 +138,7 @@ def test_progress_line_shows_loss_throughput_memory_and_power(run: Path, capsys:
     assert main(["follow", str(run), "--once"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         "base: step 200 of 2000  loss 3.0000  1,000 tokens/s  MFU 41.2%  3.0 GiB  "
-        "0.60 kW (devices; 1 node)  2.0 hours of steps left  started 3 times"
+        "0.60 kW (devices; 1 node)  2 h 00 min of steps left  started 3 times"
     )
 
 
@@ -153,4 +153,4 @@ def test_stalled_training_is_reported(quiet: float, told_so: bool) -> None:
 
 def test_folder_without_a_started_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["follow", str(tmp_path / "none"), "--once"]) == 2
-    assert "is no run that was started: name a folder such as results/NAME" in capsys.readouterr().err
+    assert "is not a run that was started: name a folder such as results/NAME" in capsys.readouterr().err

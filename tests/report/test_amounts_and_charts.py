@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.display_text import format_duration
 from pipeline.core.markup import escape_markdown, format_bytes, format_number, format_percent, safe_url
-from pipeline.report.amount_formatting import format_duration, format_kwh, format_mass, format_period
+from pipeline.report.amount_formatting import format_kwh, format_mass, format_period
 from pipeline.report.charts import (
     BOTTOM,
     HEIGHT,

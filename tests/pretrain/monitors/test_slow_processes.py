@@ -44,6 +44,6 @@ def test_slow_process_is_named_with_its_node() -> None:
 def test_follower_shows_a_slow_process_until_the_next_probe_is_better() -> None:
     lines = [{"step": step, "loss": 2.0, "seconds": 1.0} for step in range(1, 5)]
     lines[1] |= summarize_probes([0.01, 0.01, 0.02])
-    assert "process 2 2.00 times as slow" in followed("base", lines)
+    assert "process 2 takes 2.00 × the median" in followed("base", lines)
     lines[3] |= summarize_probes([0.01, 0.01, 0.0101])
-    assert "times as slow" not in followed("base", lines)
+    assert "the median" not in followed("base", lines)
