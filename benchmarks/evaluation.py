@@ -2,10 +2,11 @@
 
     python benchmarks/evaluation.py FOLDER DATA [EXAMPLES]
 
-FOLDER is a milestone's `huggingface`; DATA holds `eval/*.jsonl.gz` and perhaps `mirror`. Both sides answer the requests
-of all shipped suites that have their data there, loaded once. They take turns, and the shortest time of each counts. It
-prints a line per kind of request with the distance of both from the same model in 64 bits, how many questions with
-choices have another answer, and the overall ratio.
+FOLDER is a milestone's `huggingface`; DATA holds `eval/*.jsonl.gz` and perhaps `mirror`. The requests are those of all
+shipped suites that have their data there, loaded once. Polder, lm-eval with the same batch size, and lm-eval with
+`batch_size: auto`, as oellm-eval starts it, answer them in turns, and the shortest time of each counts. It prints for
+each kind of request the distance of each from the same model in 64 bits, and how many questions with choices have
+another answer; at the end the overall ratios.
 """
 
 from __future__ import annotations
@@ -79,22 +80,24 @@ def main(folder: str, data: str, examples: str = "200") -> int:
     ours = load_model(Path(folder), BATCH_SIZE)
     shared = {"tokenizer": ours.tokenizer, "backend": "causal", "batch_size": BATCH_SIZE}
     plain = HFLM(ours.model, softmax_dtype="float32", **shared)
+    automatic = HFLM(ours.model, softmax_dtype="float32", **{**shared, "batch_size": "auto"})
+    sides = {"lm-eval": plain, "lm-eval auto": automatic, "ours": ours}
     exact = HFLM(copy.deepcopy(ours.model).double(), softmax_dtype="float64", **shared)
     where = (
         f"{torch.cuda.get_device_name()}" if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     )
     print(f"{sum(one.numel() for one in ours.model.parameters()):,} parameters, {where}, batch size {BATCH_SIZE}")
-    total = {"ours": 0.0, "lm-eval": 0.0}
+    total = dict.fromkeys(sides, 0.0)
     for kind, all_asked in sorted(requests(data, int(examples)).items()):
         asked = [one for one in all_asked if len(ours.tok_encode(one.args[0])) + 128 < ours.max_length]
         best: dict[str, float] = {}
         answers: dict[str, list[Any]] = {}
         for _ in range(ROUNDS):
-            for side, model in (("lm-eval", plain), ("ours", ours)):
+            for side, model in sides.items():
                 taken, answers[side] = seconds(model, kind, asked)
                 best[side] = min(taken, best.get(side, taken))
         if kind == "generate_until":
-            same = sum(a == b for a, b in zip(answers["ours"], answers["lm-eval"], strict=True))
+            same = sum(len({*texts}) == 1 for texts in zip(*answers.values(), strict=True))
             message = f"{same} of {len(asked)} texts are the same"
         else:
             drawn = random.Random(1).sample(range(len(asked)), min(CHECKED, len(asked)))
@@ -103,14 +106,17 @@ def main(folder: str, data: str, examples: str = "200") -> int:
                 side: max(abs(given[n][0] - one[0]) for n, one in zip(drawn, right, strict=True))
                 for side, given in answers.items()
             }
-            message = f"at most {far['ours']:.1e} nats from 64 bits, lm-eval {far['lm-eval']:.1e}"
+            message = f"nats from 64 bits, at most: {', '.join(f'{side} {one:.1e}' for side, one in far.items())}"
             if kind == "loglikelihood":
-                chosen, plainly = (predictions(asked, answers[side]) for side in ("ours", "lm-eval"))
-                changed = sum(chosen[key] != plainly[key] for key in chosen)
-                message += f"; {changed} of {len(chosen):,} predictions are others"
-        print(f"{kind}: {len(asked):,} requests, {best['ours']:.2f} s, lm-eval {best['lm-eval']:.2f} s; {message}")
+                chosen = {side: predictions(asked, given) for side, given in answers.items()}
+                for side in ("ours", "lm-eval auto"):
+                    changed = sum(chosen[side][key] != choice for key, choice in chosen["lm-eval"].items())
+                    message += f"; {changed} of {len(chosen[side]):,} predictions of {side} are not lm-eval's"
+        times = ", ".join(f"{side} {taken:.2f} s" for side, taken in best.items())
+        print(f"{kind}: {len(asked):,} requests, {times}; {message}")
         total = {side: total[side] + best[side] for side in total}
-    print(f"in all: {total['lm-eval'] / total['ours']:.2f} times as fast as lm-eval's own batching")
+    for side in ("lm-eval", "lm-eval auto"):
+        print(f"in all: {total[side] / total['ours']:.2f} times as fast as {side}")
     return 0
 
 
