@@ -34,7 +34,7 @@ def format_quantity(key: str, value: Any) -> str:
         symbol, size = next((entry for entry in UNITS[unit] if value >= entry[1]), UNITS[unit][-1])
         return f"{_format_number(value / size)} {symbol}"
     if "share" in words:
-        return "below 0.01 %" if 0 < value < 1e-4 else f"{100 * value:.3g} %"
+        return "below 0.01 %" if 0 < value < 1e-4 else f"{_format_number(100 * value)} %"
     return _format_number(value)
 
 

@@ -36,7 +36,7 @@ REASONS = {
     "incomplete output files": "an earlier try did not finish",
     "set of input files has changed since last execution": "other input files",
     "updated input files": "newer input files",
-    "input files updated by another job": "after the jobs above",
+    "input files updated by another job": "after other listed jobs",
 }
 SHOWN_KEYS = 3  # settings that a row names
 NAMED_RUNS = 3  # finished runs that the hint on forecasts names
@@ -80,8 +80,8 @@ def plan_lines(dag: Dag, jobs: list[PlannedJob], finished: int, times: JobTimes)
     total = f"at least {format_duration(known)}" if unknown else format_duration(known)
     rows.append(["total", str(len(jobs)), total if known >= 1 or not unknown else "not known", ""])
     head = f"{pluralize(len(jobs), 'job')} of {len(jobs) + finished} would run; {finished} have valid results."
-    notes = ["Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."]
-    notes += [_calibration_hint(dag.config)] * bool(unknown)
+    by = "Times are sums over jobs, by earlier jobs of each step or the plan's forecast; parallel jobs take less."
+    notes = [by] * (known > 0) + [_calibration_hint(dag.config)] * bool(unknown)
     return [head, "", *align_columns(rows), "", *notes]
 
 

@@ -153,21 +153,26 @@ def _forecast_step(
             CostRange(forecast[key], forecast[f"low_{key}"], forecast[f"high_{key}"]) for key in ("joules", "seconds")
         )
         return joules, whole, "the plan's forecast"
-    return None, None, "nothing yet: no job of this step is done, and the plan has no forecast"
+    return None, None, "nothing, as none of its jobs is done and the plan has no forecast"
 
 
 def format_progress_table(steps: list[StepProgress], account: EnergyAccounting) -> list[str]:
-    """Return the table as lines; everything that remains is estimated."""
-    rows = [
-        ["step", "jobs done", "so far", "remaining", "95 % interval", "time of jobs", "95 % interval", "estimated by"]
-    ]
+    """Return the table as lines; everything that remains is estimated, and only sums have intervals."""
+    labels = {step.so_far.label for step in steps if step.so_far.is_known}
+    shared = labels.pop() if len(labels) == 1 else ""
+    rows = [["step", "jobs done", f"so far ({shared})" if shared else "so far", "remaining", "time of jobs"]]
+    bases: dict[str, list[str]] = {}
     for step in steps:
-        remaining = [*_format_range("joules", step.joules), *_format_range("seconds", step.seconds)]
-        rows.append([step.name, f"{step.done} of {step.jobs}", step.so_far.text(), *remaining, step.basis])
+        energy = step.so_far.value if shared or not step.so_far.is_known else f"{step.so_far.value} {step.so_far.label}"
+        remaining, time = (_format_range(key, getattr(step, key))[0] for key in ("joules", "seconds"))
+        rows.append([step.name, f"{step.done} of {step.jobs}", energy, remaining, time])
+        if step.done < step.jobs:
+            bases.setdefault(step.basis, []).append(step.name)
+    table = [*align_columns(rows), ""]
+    table += [f"remaining, estimated by {basis}: {', '.join(names)}" for basis, names in bases.items()]
+    between = f"Snakemake {account.snakemake.value}, idle nodes {account.idle.value}"
+    table.append(f"so far, all readings: {account.total.text()}; between jobs {between}")
     unknown = [step.name for step in steps if step.joules is None]
-    table = align_columns(rows)
-    between = f"Snakemake {account.snakemake.text()}, idle nodes {account.idle.text()}"
-    table += ["", f"so far, all readings, also between jobs ({between}): {account.total.text()}"]
     if unknown:
         table.append(f"remaining: {NOT_KNOWN}, because there is no estimate of {', '.join(unknown)}")
     elif all(step.done == step.jobs for step in steps):

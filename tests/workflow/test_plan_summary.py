@@ -44,9 +44,9 @@ def test_changed_settings_are_named_with_times_of_earlier_jobs(
     jobs = [PlannedJob("report_page", {}, [AFTER]), *segments]
     first, second, total = rows(Dag(other), jobs)
     assert first.startswith("pretrain.segment 2 ") and first.endswith(
-        "s settings changed (training.learning_rate), after the jobs above"
+        "s settings changed (training.learning_rate), after other listed jobs"
     )
-    assert second.startswith("report.page 1 ") and second.endswith("s after the jobs above")
+    assert second.startswith("report.page 1 ") and second.endswith("s after other listed jobs")
     assert total.startswith("total 3 ") and "not known" not in total
     assert plan_lines(dag, jobs, 40, JobTimes(dag.config))[0] == "3 jobs of 43 would run; 40 have valid results."
 
