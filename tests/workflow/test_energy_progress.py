@@ -100,7 +100,7 @@ def test_steps_without_finished_jobs_use_the_forecast_or_nothing(run: Path) -> N
     assert "remaining: not known, because there is no estimate of sources.listing" in text and "not measured" in text
     progress = "\n".join(format_progress_table([steps["corpus.filter"]], accounting))
     assert "remaining, estimated by the plan's forecast: corpus.filter" in progress
-    assert "between jobs Snakemake 0.000278 Wh, idle nodes 0.000278 Wh" in progress, "1 J each"
+    assert "between jobs Snakemake 0.278 mWh, idle nodes 0.278 mWh" in progress, "1 J each"
     assert "remaining, estimated: 0.0250 Wh (0.0222 to 0.0278 Wh; ends" in progress and "9 s (8 s to 10 s)" in progress
 
 

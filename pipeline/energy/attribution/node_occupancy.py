@@ -239,7 +239,7 @@ class NodeOccupancy:
         names = {self.jobs[number].name for number in np.unique(self.job[mine])}
         if names:
             problems.add(
-                f"node {node}: others worked on it during {format_names(names)}: the run's share is then an estimate by the "
-                "power model, not a part of the node's energy",
+                f"node {node}: others worked on it during {format_names(names)}: the run's share is then an estimate "
+                "by the power model, not a part of the node's energy",
                 float(seconds[-1]),
             )
