@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Literal
 
+from babel.dates import format_date
 from markupsafe import Markup
 from pydantic import Field
 
@@ -41,6 +42,7 @@ class Generator(Settings):
 class SourceDescription(Settings):
     """The texts of a source, as their provider describes them to people who are no engineers."""
 
+    title: str | None = Field(default=None, min_length=1, description="the name of the data set at its address")
     content: Text = Field(description="the kind of texts, and which part of them was selected")
     collected: Text = Field(description="from when to when the texts were collected, or that it is not known")
 
@@ -110,6 +112,11 @@ def text_in_language(text: Text, language: Language) -> str | None:
     return text if isinstance(text, str) else text.get(language) or next(iter(text.values()), None)
 
 
+def format_day(day: datetime.date, language: Language) -> str:
+    """Return a day as DD/MM/YYYY, as the template's months are MM/YYYY, and with the month in words."""
+    return format_date(day, "dd/MM/yyyy (d MMMM yyyy)", locale=language)
+
+
 NOT_IN_PAPERS = (
     "license_evidence",
     "data_categories",
@@ -137,6 +144,8 @@ class ProviderStatements:
             return "; ".join(map(_format_entry, value))
         if name == "latest_data" and value is not None:
             return f"{value:%m/%Y}"  # as the template asks
+        if isinstance(value, datetime.date):
+            return format_day(value, language)
         return None if value is None or value == "" else str(value)
 
     def __call__(self, name: str) -> str:

@@ -5,6 +5,7 @@ Templates and modules hold the English. What comes from records is shown as it i
 
 from __future__ import annotations
 
+import datetime
 import re
 from functools import cache
 from gettext import GNUTranslations, NullTranslations
@@ -16,7 +17,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from pipeline.core.markup import format_number
-from pipeline.report.settings import Language
+from pipeline.report.settings import Language, format_day
 
 CATALOGUES = {"nl": "nl.po"}  # English needs none
 _AMOUNT_WORDS = re.compile(r"\b(?:not measured|not known|measured|estimated|stated|to)\b")
@@ -72,6 +73,10 @@ class Translator:
         known = _LANGUAGES_NOT_IN_CLDR.get(code, {}).get(self.language)
         name = known or Locale(self.language).languages.get(code)
         return f"{name} ({code})" if name else code
+
+    def day(self, day: str) -> str:
+        """Return a day of ISO 8601 as DD/MM/YYYY and in words."""
+        return format_day(datetime.date.fromisoformat(day), self.language)
 
     def localize_marks(self, text: str) -> str:
         """Return a text in which the decimal and thousands marks of numbers are those of the language."""

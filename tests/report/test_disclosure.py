@@ -60,8 +60,12 @@ def test_stated_answers_are_shown_and_not_requested_again(run_folder: Run, name:
         missing - 1 for _, missing in count_missing_answers(before)
     ]
     shown = {"languages": "nl; en", "crawlers": "Spin, 05/2026 to 05/2026: law; asks"}
-    shown |= {"synthetic_data": "Maker of Huis: dialogues", "placed_on_market": str(DAY), "latest_data": "05/2026"}
-    shown |= {"released": str(DAY), "summary_changed": str(DAY)}
+    shown |= {
+        "synthetic_data": "Maker of Huis: dialogues",
+        "placed_on_market": "04/05/2026 (4 May 2026)",
+        "latest_data": "05/2026",
+    }
+    shown |= dict.fromkeys(("released", "summary_changed"), "04/05/2026 (4 May 2026)")
     text = shown.get(name, str(value)).replace("https://", "")
     assert text in after and text not in before
 

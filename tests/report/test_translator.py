@@ -61,7 +61,7 @@ def said_by_papers() -> set[str]:
     bands = (*facts.SIZE_BANDS, *facts.PARAMETER_BANDS)
     result = {text for _, text in bands} | {*facts.CATEGORIES.values()} | {*computed_answers.CORPUS_ANSWERS.values()}
     result |= {facts.LARGEST_BAND, facts.LARGEST_PARAMETER_BAND, *facts.CURATION_STEPS.values()}
-    result |= {*facts.PERSONAL_DATA.values()}
+    result |= {*facts.PERSONAL_DATA.values(), *facts.LEFT_OUT.values(), *facts.GENRES.values()}
     for form in read_forms().values():
         result |= {form.title, form.law}
         for section in form.sections.values():

@@ -14,16 +14,20 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
+from pipeline.corpus.data_set.document_counts import NO_YEAR
 from pipeline.corpus.documents import RIGHTS_REASONS
 from pipeline.energy.run_energy_report_reader import EnergyFigure
 from pipeline.report.footprint import group_nodes_by_power_model, list_meters
 from pipeline.report.papers.facts import (
     CATEGORIES,
     CURATION_STEPS,
+    GENRES,
+    LEFT_OUT,
     PERSONAL_DATA,
     UNION_LANGUAGES,
     ModelFacts,
     SourceFacts,
+    find_middle_length,
     find_size_band,
     format_energy,
     format_parameter_band,
@@ -32,6 +36,7 @@ from pipeline.report.papers.facts import (
     split_by_size,
 )
 from pipeline.report.papers.paper import Answer, Table
+from pipeline.report.papers.spdx import hash_weights
 from pipeline.report.run_reader import Json
 from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements, text_in_language
 from pipeline.report.translator import Translator
@@ -39,9 +44,11 @@ from pipeline.report.translator import Translator
 SENTENCES = "answers.jinja"
 MANIFESTS = layout.MANIFEST.glob_pattern()
 FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
+EXPORT = layout.PathTemplate(f"{layout.RECORDS}/pretrain.export.{{model}}.json")
 SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
 MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
-    **dict.fromkeys(("names", "dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
+    **dict.fromkeys(("dependence", "architecture", "parameters", "modality", "hardware"), (SEGMENTS,)),
+    "names": (SEGMENTS, EXPORT),
     **dict.fromkeys(("design", "compute"), (SEGMENTS,)),
     "files": (layout.PathTemplate(f"{layout.FINAL_MODEL}/"),),
     "authenticity": (layout.CRATE,),
@@ -49,7 +56,6 @@ MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
 }
 """By the answers that have a sentence for each model: the files that it is from."""
 CORPUS_ANSWERS = {
-    "languages": "none",
     "curation": "none",
     "personal_data": "none found by a pattern, or not searched for",
     "flags": "not searched for: no list of words and no classifier was set",
@@ -82,7 +88,8 @@ class Answers:
         self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
         known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA, "rights_reasons": RIGHTS_REASONS}
-        known |= {"share": format_share}
+        known |= {"share": format_share, "documentation": stated.text("model_documentation")}
+        known |= {"weights": lambda model: hash_weights(page["reader"], model).values()}
         self._sentences: Any = _load_template().make_module(known)
 
     def find_provider_statement(self, name: str) -> Answer:
@@ -184,12 +191,81 @@ class Answers:
         """What bytes and tokens are counts of."""
         text = self.words(
             "Bytes are those of the text itself, not compressed; only the tables of sources have those of their files. "
-            "The point on languages counts a document under the language that it is written in. The tables count it "
-            "under that of its source. Tokens are counted after this run's own tokenizer (the program that splits text "
-            "into tokens) has split all texts. Licenses and publishers are as the provider states them. Polder, the "
-            "program that made this run, compares them with what the documents state, and with nothing else."
+            "The table of languages counts a document under the language that it is written in. The tables of sources "
+            "count it under that of its source. Tokens are counted after this run's own tokenizer (the program that "
+            "splits text into tokens) has split all texts."
         )
         return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
+
+    def license_method(self) -> Answer:
+        """How licenses and publishers are known."""
+        text = self.words(
+            "Licenses and publishers are as the provider states them. Polder, the program that made this run, compares "
+            "licenses with what the documents state, and with nothing else."
+        )
+        return Answer(text, (MANIFESTS,))
+
+    def summary_status(self) -> Answer:
+        """That the summary is the newest version that the provider states, and where to look for a newer one."""
+        named = {name: self.stated.text(name, self.words.language) for name in STATUS}
+        if missing := [name for name, text in named.items() if text is None]:
+            return Answer(None, key=self.stated.keys[missing[0]])
+        text = self.words(
+            "This is version {summary_version}, last changed on {summary_changed}. It is the newest version that the "
+            "provider has stated. If {summary_url} has a later one, that one replaces it.",
+            **named,
+        )
+        return Answer(text, key=self.stated.keys[STATUS[0]])
+
+    def languages(self) -> Answer:
+        used = {language for corpus in self.page["corpora"] for language, _ in corpus["languages"]}
+        names = [self.words.language_name(language) for language in sorted(used)]
+        return Answer(", ".join(names) or self.words("none"), self._statistics_files())
+
+    def genres(self) -> Answer:
+        """The kinds of text that the sources name, without those of which no document was used."""
+        named = {
+            source["genre"]
+            for data_set in self.page["reader"].data_sets
+            for source in (data_set.content.get("sources") or {}).values()
+            if source.get("genre") and source.get("documents")
+        }
+        text = "; ".join(self.words(GENRES[genre]) for genre in GENRES if genre in named)
+        return Answer(text or self.words("no source names its kind of text"), (MANIFESTS, *self._dataset_files()))
+
+    def characteristics(self) -> Answer:
+        """How long the texts of each corpus are, and from which years."""
+        w = self.words
+        data_sets = {one.content["corpus"]: one.content for one in self.page["reader"].data_sets}
+        sentences = []
+        for corpus in self.page["corpora"]:
+            name, totals = corpus["name"], corpus["totals"]
+            if not totals["documents_out"]:
+                continue
+            mean = w.number(round(totals["bytes_out"] / totals["documents_out"]))
+            sentences.append(
+                w("corpus {name}: a text has {bytes} bytes on average (most letters take one)", name=name, bytes=mean)
+            )
+            content = data_sets.get(name, {})
+            if middle := find_middle_length(content.get("lengths") or {}):
+                low, high = map(w.number, middle)
+                sentences.append(
+                    w("the text that is the middle one in length has {low} to {high} characters", low=low, high=high)
+                )
+            years = {year: part["documents"] for year, part in (content.get("years") or {}).items() if year != NO_YEAR}
+            if years:
+                sentences.append(
+                    w(
+                        "{number} texts state a year, from {first} to {last}",
+                        number=w.number(sum(years.values())),
+                        first=min(years),
+                        last=max(years),
+                    )
+                )
+            elif "years" in content:
+                sentences.append(w("no text states its year"))
+        origin = (*self._statistics_files(), *self._dataset_files())
+        return Answer("; ".join(sentences) or w("no document was used"), origin)
 
     def union_languages(self) -> Answer:
         used = {language for corpus in self.page["corpora"] for language, _ in corpus["languages"]}
@@ -201,7 +277,7 @@ class Answers:
 
     def read_last(self) -> Answer:
         days = sorted(source.read_last for source in self.sources if source.read_last)
-        return Answer(days[-1] if days else self.words("not recorded"), (FINGERPRINTS,))
+        return Answer(self.words.day(days[-1]) if days else self.words("not recorded"), (FINGERPRINTS,))
 
     def removal_table(self, what: str, title: str) -> Table:
         """Documents removed for a reason, by step; `what` is the key of the page's rows."""
@@ -226,7 +302,8 @@ class Answers:
     def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
         w = self.words
         head = (
-            *(w("Source"), w("Language"), w("License, as stated"), w("Basis"), w("Holder or publisher"), w("Address")),
+            *(w("Source"), w("Name of the data set"), w("Language")),
+            *(w("License, as stated"), w("Basis"), w("Holder or publisher"), w("Address")),
             w("Version, or day of reading"),
             *(
                 w("Bytes of its files, as they are stored"),
@@ -239,15 +316,45 @@ class Answers:
         unknown = w("not stated")
         rows = tuple(
             (
-                *(s.name, w.language_name(s.language) if s.language else unknown, s.license_text or unknown),
+                *(s.name, s.title or "–", w.language_name(s.language) if s.language else unknown),
+                s.license_text or unknown,
                 *(w.gettext(s.basis) if s.basis else unknown, s.holder or unknown, s.address or "–"),
-                s.version or w("read on {day}", day=s.read_last or unknown),
+                s.version or w("read on {day}", day=w.day(s.read_last) if s.read_last else unknown),
                 *(w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
                 *(w.number(s.tokens), self._format_epochs(s.name)),
             )
             for s in sources
         )
-        return Table(title, head, rows, (MANIFESTS,), 7)
+        return Table(title, head, rows, (MANIFESTS,), 8)
+
+    def language_table(self, title: str) -> Table:
+        """Documents and bytes by the language that they are written in, for each corpus."""
+        w = self.words
+        rows = tuple(
+            (w.language_name(language), corpus["name"], w.number(sizes["documents"]), w.number(sizes["bytes"]))
+            for corpus in self.page["corpora"]
+            for language, sizes in corpus["languages"]
+        )
+        head = (w("Language"), w("Corpus"), w("Documents"), w("Bytes of text"))
+        return Table(title, head, rows, self._statistics_files(), 2)
+
+    def selection_table(self, title: str, sources: list[SourceFacts]) -> Table:
+        """Which part of each source was read and used, and by which rules the rest was left out."""
+        w = self.words
+        head = (w("Source"), w("Part that was read"), w("Documents used, of those read"), w("Left out, and why"))
+        rows = tuple(
+            (
+                s.name,
+                w("the part that its publisher calls {split}", split=s.split)
+                if s.split
+                else w("files that the provider gave: {number}", number=w.number(s.files)),
+                w("{used} of {read}", used=w.number(s.documents_used), read=w.number(s.documents_read)),
+                "; ".join(w(LEFT_OUT[rule], number=w.number(number)) for rule, number in s.left_out.items())
+                or w("none"),
+            )
+            for s in sources
+        )
+        return Table(title, head, rows, (MANIFESTS, *self._statistics_files()))
 
     def _format_epochs(self, source: str) -> str:
         w = self.words
@@ -308,13 +415,30 @@ class Answers:
                 ("read, but no document of theirs was used: {names}", False),
             )
         ]
+        text = "; ".join(w(text, names=names) for text, names in named if names) or self._deny_category(category)
+        return Answer(text, (MANIFESTS,))
+
+    def _deny_category(self, category: str) -> str:
+        """Return that no source is of a category, or which sources may be of it."""
+        w, stated = self.words, self.page["settings"].disclosure.data_categories
+        is_statement_needed = category in NEVER_FROM_RIGHTS
+        unknown = [
+            source.name
+            for source in self.sources
+            if not source.is_described or (is_statement_needed and source.name not in stated)
+        ]
+        if self.sources and not unknown:
+            return w("No. All sources of this run ({number}) are of another kind.", number=w.number(len(self.sources)))
         none = w("no source is described as of this kind")
-        return Answer("; ".join(w(text, names=names) for text, names in named if names) or none, (MANIFESTS,))
+        if is_statement_needed or not unknown:
+            return none
+        return w("{none}; the kind of these is not described: {names}", none=none, names=", ".join(unknown))
 
     def describe_sources(self, category: str) -> Answer:
         """What the texts of a category are and when they were collected, as the provider describes each source."""
         w, described = self.words, self.page["settings"].disclosure.source_descriptions
-        names = [source.name for source in self._sources_of(category)]
+        sources = self._sources_of(category)
+        names = [source.name for source in sources]
         if not names:
             return Answer(w("no source of this kind"), (MANIFESTS,))
         key = "disclosure.source_descriptions"
@@ -322,12 +446,15 @@ class Answers:
             return Answer(None, key=key)
         texts = [
             w(
-                "{name}: {content}. Collected: {collected}",
-                name=name,
-                content=(text_in_language(described[name].content, w.language) or "").rstrip("."),
-                collected=text_in_language(described[name].collected, w.language),
+                "{name}: text, {language}. {content}. Collected: {collected}",
+                name=source.name,
+                language=w("in {language}", language=w.language_name(source.language))
+                if source.language
+                else w("language not stated"),
+                content=(text_in_language(described[source.name].content, w.language) or "").rstrip("."),
+                collected=text_in_language(described[source.name].collected, w.language),
             )
-            for name in names
+            for source in sources
         ]
         return Answer("; ".join(texts), key=key)
 
@@ -385,6 +512,11 @@ class Answers:
             return self._domain_table(title)
         if rows in REMOVED:
             return [self.removal_table(rows, title)]
+        if rows == "languages":
+            return [self.language_table(title)]
+        if rows == "selection":
+            public = self._sources_of("public")
+            return [self.selection_table(title, public)] if public else []
         category = rows.partition(".")[2]
         large, others = split_by_size(self.sources)
         sources = {"": self.sources, "large-public": large, "other-public": others}
@@ -394,6 +526,8 @@ class Answers:
 
 ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
 OF_CATEGORIES = {SOURCES: Answers.describe_category, "descriptions": Answers.describe_sources}
+STATUS = ("summary_version", "summary_changed", "summary_url")
+NEVER_FROM_RIGHTS = ("crawled", "user", "synthetic")  # categories of sources that only the provider can state
 REMOVED = ("removed_for_reservation", "removed_as_harmful")
 COMPUTED = {
     name: method
@@ -402,7 +536,16 @@ COMPUTED = {
 }
 """By the words of forms: the methods that need no more than the run."""
 ANSWERS = {*MODEL_ANSWERS, *CORPUS_ANSWERS, *COMPUTED}
-TABLES = {"settings", "domains", *REMOVED, SOURCES, "sources.large-public", "sources.other-public"}
+TABLES = {
+    "settings",
+    "domains",
+    "languages",
+    "selection",
+    *REMOVED,
+    SOURCES,
+    "sources.large-public",
+    "sources.other-public",
+}
 
 
 def is_answer_name(key: str) -> bool:

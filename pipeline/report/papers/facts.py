@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,11 +12,21 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
+from pipeline.corpus.data_set.document_counts import LENGTHS_PER_DOUBLING
+from pipeline.corpus.documents import (
+    HARMFUL,
+    LANGUAGE,
+    LANGUAGE_DIFFERS,
+    MIXED_LANGUAGE,
+    RIGHTS_REASONS,
+    URL_BLOCKED,
+    URL_NOT_ALLOWED,
+)
 from pipeline.energy.run_energy_report_reader import ENERGY_UNITS, EnergyFigure
 from pipeline.energy.settings import JOULES_PER_KWH
 from pipeline.report.jobs_section import format_machine_gpus, format_processor
 from pipeline.report.run_reader import Artifact, Json, RunReader
-from pipeline.report.settings import Category
+from pipeline.report.settings import Category, SourceDescription
 from pipeline.report.translator import Translator
 from pipeline.tokens.data_order import tabulate_epochs
 
@@ -29,6 +40,29 @@ CURATION_STEPS = {
     "decontaminate": "{number} removed because they contain questions that the model is tested with",
 }
 """By the name of a step of the corpus in its statistics: a sentence for readers who are no engineers."""
+LEFT_OUT = {
+    "rights": "{number} because rights are reserved or unclear",
+    "language": "{number} in another language, or in none that is recognized",
+    "list": "{number} from websites that the provider's lists exclude",
+    "harm": "{number} flagged as harmful",
+    "quality": "{number} by rules of quality, or because they are damaged",
+    "deduplicate": "{number} because they repeat another document",
+    "decontaminate": "{number} because they contain questions that the model is tested with",
+}
+"""By the rule that left out documents of a source: a sentence for readers who are no engineers."""
+GENRES = {
+    "prose": "stories and other prose",
+    "laws": "laws",
+    "drama": "plays",
+    "documentation": "manuals and other documentation",
+    "web": "web pages",
+    "speech": "speech in writing",
+    "historical": "historical texts",
+}
+"""By the genre of a source: its name for readers who are no engineers."""
+HUB = "https://huggingface.co/datasets"
+HUB_NAME = re.compile(rf"{re.escape(HUB)}/([\w.-]+(?:/[\w.-]+)?)/tree/")
+REPOSITORY = re.compile(r"https?://(?:(?:www\.)?github\.com|gitlab\.com|huggingface\.co/datasets)/([\w.-]+/[\w.-]+)")
 PERSONAL_DATA = {
     "address": "postal addresses",
     "bsn": "citizen service numbers (BSN)",
@@ -80,10 +114,13 @@ class SourceFacts:
     """A source: its rights from the manifest, its documents from the statistics, its tokens from the indexes.
 
     `license_text` counts the licenses of its documents, where they have their own, and `own_licenses` names them.
+    `title` is the name of the data set at its address. `left_out` counts documents by the rules of `LEFT_OUT`.
     """
 
     name: str
+    title: str | None
     category: Category
+    is_described: bool
     language: str
     license: str
     license_text: str
@@ -97,6 +134,8 @@ class SourceFacts:
     read_last: str
     documents_read: int
     documents_used: int
+    split: str | None
+    left_out: dict[str, int]
     tokens: int
 
 
@@ -192,7 +231,46 @@ def source_category(source: Json) -> Category:
     return "licensed" if rights.get("basis") == "opt-in-agreement" else "other"
 
 
-def collect_source_facts(reader: RunReader, rows: list[Json], stated: dict[str, Category]) -> list[SourceFacts]:
+def _is_category_certain(source: Json, stated: Category | None) -> bool:
+    """Return whether a source has a stated category, or one that follows from its rights."""
+    rights = source.get("rights") or {}
+    has_agreement = rights.get("basis") == "opt-in-agreement"
+    has_dataset = bool((source.get("dataset") or {}).get("revision"))
+    has_address = bool(safe_url(rights.get("url")))
+    if stated is not None or has_dataset:
+        return True
+    return has_agreement != has_address  # the address of an agreement is not that of a public data set
+
+
+def find_title(description: SourceDescription | None, address: str | None) -> str | None:
+    """Return the name of a data set at its address: that of the hub, as the provider states it, or its repository's."""
+    if (match := HUB_NAME.match(address or "")) is None and description is not None and description.title:
+        return description.title
+    match = match or REPOSITORY.match(address or "")
+    return match[1] if match else None
+
+
+def _count_left_out(stages: list[Json]) -> dict[str, int]:
+    """Return the removed documents of a source by the rules of `LEFT_OUT`, without rules that removed none."""
+    groups = {
+        **dict.fromkeys(RIGHTS_REASONS, "rights"),
+        **dict.fromkeys((LANGUAGE, MIXED_LANGUAGE, LANGUAGE_DIFFERS), "language"),
+        **dict.fromkeys((URL_BLOCKED, URL_NOT_ALLOWED), "list"),
+        HARMFUL: "harm",
+    }
+    counts: Counter[str] = Counter()
+    for stage in stages:
+        for reason, number in stage["removed"].items():
+            counts[groups.get(reason, "quality") if stage["stage"] == "filter" else stage["stage"]] += number
+    return {rule: counts[rule] for rule in LEFT_OUT if counts[rule]}
+
+
+def collect_source_facts(
+    reader: RunReader,
+    rows: list[Json],
+    stated: dict[str, Category],
+    descriptions: dict[str, SourceDescription],
+) -> list[SourceFacts]:
     """Return the sources by name; of several corpora, the one that used most of it counts."""
     tokens: Counter[str] = Counter()
     for index in reader.indexes:
@@ -202,23 +280,31 @@ def collect_source_facts(reader: RunReader, rows: list[Json], stated: dict[str, 
     for row in sorted(rows, key=lambda row: str(row["name"])):
         source, rights, dataset = row["source"], row["rights"], row["source"].get("dataset") or {}
         parts = [part for _, part in row["corpora"]]
+        most_used: Json = max(parts, key=lambda part: part["documents_out"], default={"stages": []})
+        address = rights.get("url")
+        if dataset.get("revision"):
+            address = f"{HUB}/{dataset['name']}/tree/{dataset['revision']}"
         facts.append(
             SourceFacts(
                 name=row["name"],
+                title=find_title(descriptions.get(row["name"]), address),
                 category=stated.get(row["name"]) or source_category(source),
+                is_described=_is_category_certain(source, stated.get(row["name"])),
                 language=str(source.get("language") or ""),
                 license=str(source.get("license") or ""),
                 license_text=row["license"],
                 own_licenses=row["own_licenses"],
                 basis=str(rights.get("basis") or ""),
                 holder=str(rights.get("holder") or ""),
-                address=rights.get("url") or (dataset.get("name") if dataset.get("revision") else None),
+                address=address,
                 version=dataset.get("revision") or rights.get("version"),
                 bytes_read=row["manifest"].content["bytes"],
                 files=row["manifest"].content["files"],
                 read_last=row["fingerprinted"],
                 documents_read=max((part["documents_in"] for part in parts), default=0),
                 documents_used=max((part["documents_out"] for part in parts), default=0),
+                split=dataset.get("split") if dataset.get("revision") else None,
+                left_out=_count_left_out(most_used["stages"]),
                 tokens=tokens[row["name"]],
             )
         )
@@ -231,6 +317,24 @@ def split_by_size(sources: list[SourceFacts]) -> tuple[list[SourceFacts], list[S
     limit = LARGE_SHARE * sum(source.bytes_read for source in public)
     large = [source for source in public if source.bytes_read > limit]
     return large, [source for source in public if source not in large]
+
+
+def find_middle_length(histograms: dict[str, list[list[int]]]) -> tuple[int, int] | None:
+    """Return between which numbers of characters the median document is, of all languages together.
+
+    Args:
+        histograms: by language, documents by half doublings of characters: those from 2^(bin/2) to 2^((bin+1)/2).
+    """
+    counts: Counter[int] = Counter()
+    for bins in histograms.values():
+        for place, number in bins:
+            counts[place] += number
+    reached = 0
+    for place in sorted(counts):
+        reached += counts[place]
+        if 2 * reached >= counts.total():
+            return round(2 ** (place / LENGTHS_PER_DOUBLING)), round(2 ** ((place + 1) / LENGTHS_PER_DOUBLING))
+    return None
 
 
 def rank_domains(

@@ -80,7 +80,7 @@ def _fill_documents(
 ) -> tuple[list[ComplianceDocument], dict[str, Json]]:
     """Return every paper in every language, and the documents of SPDX and CycloneDX by their files."""
     disclosure, run = page["settings"].disclosure, page["settings"].run
-    sources = collect_source_facts(reader, page["sources"], disclosure.data_categories)
+    sources = collect_source_facts(reader, page["sources"], disclosure.data_categories, disclosure.source_descriptions)
     lost = [one.attempt for one in find_lost_attempts(reader)]
     scores = {entry["model"]: entry["checkpoints"][0]["tasks"] for entry in page["evaluations"]}
     facts = [collect_model_facts(reader, shown, lost, scores.get(shown["name"], [])) for shown in page["models"]]

@@ -29,9 +29,13 @@ STATED: dict[str, Any] = {
     "latest_data": "2026-02-03",
     "continuous_training": "no",
     "regions_and_groups": "the Netherlands; no group of people stands out",
-    "data_selection": "all texts of both sources are used",
+    "data_selection": "Both data sets were read whole, for their plain language. Rules left out some of their texts.",
     "source_descriptions": {
-        "laws": {"content": "laws of the Netherlands in Dutch", "collected": "1990 to 2026"},
+        "laws": {
+            "title": "Basiswettenbestand",
+            "content": "laws of the Netherlands in Dutch",
+            "collected": "1990 to 2026",
+        },
         "tales": {"content": "tales in English", "collected": "not known"},
     },
     "crawlers": [],
@@ -68,7 +72,7 @@ def contact(run_folder: Run) -> Run:
 
 def set_version(run_folder: Run, revision: str | None, source: str = "laws") -> None:
     manifest = run_folder.read(f"sources/{source}/manifest.json")
-    manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": revision}
+    manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": revision, "split": "train"}
     run_folder.write(f"sources/{source}/manifest.json", manifest)
 
 
@@ -170,6 +174,13 @@ def test_large_data_sets_need_urls_and_versions(contact: Run, tmp_path: Path) ->
     lost = {metrics: entry.advice for entry in unaddressed.improvements for metrics in entry.metrics}
     assert lost["F2.1.c.3"] == "state the address of each large one (rights.url): tales"
     assert lost["F2.1.c.5"].endswith(": laws, tales") and "F2.1.c.1" not in lost
+    title = "the name of each large one at its address (disclosure.source_descriptions.SOURCE.title)"
+    assert lost["F2.1.c.4"] == f"state {title}: tales", "laws has a title of its own"
+
+
+def test_status_needs_version_date_and_address(contact: Run, tmp_path: Path) -> None:
+    less = score(contact, tmp_path, **{**STATED, "summary_changed": None})
+    assert "D16" in {metric for entry in less.improvements for metric in entry.metrics}
 
 
 def test_criterion_with_an_unknown_answer_or_no_effect_is_refused() -> None:
@@ -205,13 +216,13 @@ def test_run_without_a_current_summary_is_refused(run_folder: Run, tmp_path: Pat
         ["sections", 0, "points", 0],
         ["sections", 3],
         ["sections", 4, "tables", 0, "title"],
-        ["sections", 4, "tables", 0, "head", 6],
+        ["sections", 4, "tables", 0, "head", 7],
     ):
         content: Any = json.loads(text)
         part = content
         for key in place:
             part = part[key]
-        if last in ("title", 6):
+        if last in ("title", 7):
             part[last] = "other"
         else:
             del part[last]

@@ -14,8 +14,9 @@ from pipeline.core.settings import Pretrained
 from pipeline.energy.attribution.node_power_by_component import ESTIMATED, SHARED
 from pipeline.energy.power_model import GENERIC
 from pipeline.report import energy_accounting
+from pipeline.report.papers.facts import find_middle_length, find_title
 from pipeline.report.papers.write import DOCUMENT_NAMES
-from pipeline.report.settings import Crawler, Disclosure
+from pipeline.report.settings import Crawler, Disclosure, SourceDescription
 from tests.report.account_example import make_accounting
 from tests.report.example import HOSTILE, Run
 from tests.report.test_forgetting import PROOF
@@ -287,8 +288,9 @@ def test_each_source_is_listed_in_one_section_by_rights_or_statement(
     run_folder.write("sources/tales/manifest.json", manifest)
     folder = written(run_folder, **({"data_categories": {"tales": stated}} if stated else {}))
     content = paper(folder, "training-content-summary")
+    tables = [(part["number"], t) for part in content["sections"] for t in part["tables"]]
     where = [
-        part["number"] for part in content["sections"] for t in part["tables"] for row in t["rows"] if row[0] == "tales"
+        number for number, t in tables if "Holder or publisher" in t["head"] for row in t["rows"] if row[0] == "tales"
     ]
     assert where == [section]
     rows = {
@@ -296,9 +298,10 @@ def test_each_source_is_listed_in_one_section_by_rights_or_statement(
         for part in paper(folder, "training-content-summary", "nl")["sections"]
         for t in part["tables"]
         for row in t["rows"]
+        if len(row) > 8  # of the tables of sources
     }
-    assert rows["tales"][1].endswith(f"({manifest['source']['language']})")
-    assert rows["tales"][3] == {"public-domain": "publiek domein", "license": "licentie"}.get(basis, basis)
+    assert rows["tales"][2].endswith(f"({manifest['source']['language']})")
+    assert rows["tales"][4] == {"public-domain": "publiek domein", "license": "licentie"}.get(basis, basis)
 
 
 def test_public_data_sets_above_the_template_share_are_listed_separately(run_folder: Run) -> None:
@@ -362,14 +365,240 @@ def test_run_without_models_has_papers(run_folder: Run) -> None:
 def test_source_has_its_version_or_reading_date(run_folder: Run) -> None:
     manifest = run_folder.read("sources/laws/manifest.json")
     title = "Large ones: more than 3 % of the bytes of all public data sets"
-    assert table(written(run_folder), "training-content-summary", title)[0][6] == "read on 2026-03-01"
+    assert table(written(run_folder), "training-content-summary", title)[0][7] == "read on 01/03/2026 (1 March 2026)"
     manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": "a" * 40}
     run_folder.write("sources/laws/manifest.json", manifest)
-    assert table(written(run_folder), "training-content-summary", title)[0][6] == "a" * 40
+    assert table(written(run_folder), "training-content-summary", title)[0][7] == "a" * 40
 
 
 def test_day_of_the_last_reading_is_that_of_the_latest_source(run_folder: Run) -> None:
     name = "provenance/records/sources.fingerprint.laws.0.json"
     run_folder.write(name, {**run_folder.read(name), "ended": "2026-04-02T08:00:00.000+00:00"})
     title = "Day on which the files were read last"
-    assert answer(written(run_folder), "training-content-summary", title)["text"] == "2026-04-02"
+    assert answer(written(run_folder), "training-content-summary", title)["text"] == "02/04/2026 (2 April 2026)"
+
+
+SUMMARY = "training-content-summary"
+STATUS = {"summary_version": "1.1", "summary_changed": "2026-08-01", "summary_url": "https://voorbeeld.nl/"}
+
+
+def test_summary_says_that_it_is_the_newest_stated_version(run_folder: Run) -> None:
+    title = "Whether this is the newest version"
+    folder = written(run_folder, **STATUS)
+    assert answer(folder, SUMMARY, title)["text"] == (
+        "This is version 1.1, last changed on 01/08/2026 (1 August 2026). It is the newest version that the provider "
+        "has stated. If https://voorbeeld.nl/ has a later one, that one replaces it."
+    )
+    dutch = answer(folder, SUMMARY, DUTCH[title], "nl")["text"]
+    assert "versie 1.1, voor het laatst gewijzigd op 01/08/2026 (1 augustus 2026)" in dutch
+    for left_out in STATUS:
+        stated = {key: value for key, value in STATUS.items() if key != left_out}
+        result = answer(written(run_folder, **stated), SUMMARY, title)
+        assert (result["text"], result["key"]) == (None, f"disclosure.{left_out}")
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        (SUMMARY, "Languages of the texts"),
+        ("technical-documentation", "Scope: languages"),
+        ("model-documentation-form", "Scope: languages"),
+    ],
+)
+def test_languages_are_a_list_and_their_sizes_a_table(run_folder: Run, name: str, title: str) -> None:
+    folder = written(run_folder)
+    assert answer(folder, name, title)["text"] == "English (en), Dutch (nl)"
+    assert table(folder, name, "Size by language") == [
+        ["English (en)", "main", "555", "2,664,000"],
+        ["Dutch (nl)", "main", "1,026", "4,924,800"],
+    ]
+
+
+def test_language_of_two_corpora_is_listed_once(run_folder: Run) -> None:
+    statistics = run_folder.read("corpus/main/statistics.json")
+    run_folder.write("corpus/other/statistics.json", {**statistics, "corpus": "other"})
+    folder = written(run_folder)
+    assert answer(folder, SUMMARY, "Languages of the texts")["text"] == "English (en), Dutch (nl)"
+    assert [row[1] for row in table(folder, SUMMARY, "Size by language")] == ["main", "main", "other", "other"]
+
+
+def test_size_is_counted_without_licenses_which_have_their_own_point(run_folder: Run) -> None:
+    folder = written(run_folder)
+    text = answer(folder, SUMMARY, "How the size is counted")["text"]
+    assert "not compressed" in text and "tokenizer (the program" in text and "icense" not in text
+    text = answer(folder, SUMMARY, "How licenses and publishers are known")["text"]
+    assert text.startswith("Licenses and publishers are as the provider states them.")
+
+
+def test_texts_have_their_length_and_years(run_folder: Run) -> None:
+    title = "Length and years of the texts"
+    mean = "corpus main: a text has 4,800 bytes on average (most letters take one)"  # 7,588,800 / 1,581
+    assert answer(written(run_folder), SUMMARY, title)["text"] == mean
+    content: dict[str, Any] = {"corpus": "main", "domains": {}, "years": {"not stated": {"documents": 1581}}}
+    run_folder.write("corpus/main/dataset.json", content)
+    assert answer(written(run_folder), SUMMARY, title)["text"] == f"{mean}; no text states its year"
+    content["years"] |= {"2019": {"documents": 1000}, "1848": {"documents": 34}}
+    content["lengths"] = {"en": [[18, 6], [19, 50]], "nl": [[18, 8], [19, 66]]}
+    run_folder.write("corpus/main/dataset.json", content)
+    middle = "the text that is the middle one in length has 724 to 1,024 characters"  # 2^9.5 to 2^10
+    years = "1,034 texts state a year, from 1848 to 2019"
+    assert answer(written(run_folder), SUMMARY, title)["text"] == f"{mean}; {middle}; {years}"
+    statistics = run_folder.read("corpus/main/statistics.json")
+    statistics["totals"]["documents_out"] = 0
+    run_folder.write("corpus/main/statistics.json", statistics)
+    assert answer(written(run_folder), SUMMARY, title)["text"] == "no document was used"
+
+
+def test_middle_length_is_that_of_all_languages() -> None:
+    assert find_middle_length({}) is None
+    assert find_middle_length({"nl": [[4, 5], [6, 5]]}) == (4, 6)  # 5 of 10 are a half: from 2^2 to 2^2.5
+    assert find_middle_length({"nl": [[6, 6]], "en": [[4, 5]]}) == (8, 11)  # 5 of 11 are less than a half
+
+
+def test_kinds_of_text_are_those_of_used_sources(run_folder: Run) -> None:
+    title = "Kinds of text that the sources name"
+    assert answer(written(run_folder), SUMMARY, title)["text"] == "no source names its kind of text"
+    sources = {
+        "a": {"genre": "drama", "documents": 3},
+        "b": {"genre": "laws", "documents": 1},
+        "c": {"genre": "web", "documents": 0},
+        "d": {"genre": None, "documents": 9},
+    }
+    run_folder.write("corpus/main/dataset.json", {"corpus": "main", "domains": {}, "sources": sources})
+    folder = written(run_folder)
+    assert answer(folder, SUMMARY, title)["text"] == "laws; plays"
+    assert answer(folder, SUMMARY, DUTCH[title], "nl")["text"] == "wetten; toneelstukken"
+
+
+def test_model_is_named_with_its_address_and_the_hash_of_its_weights(run_folder: Run) -> None:
+    base = "model base: tiny/base, with 3,412,224 parameters (numbers whose values come from the training)"
+    assert answer(written(run_folder), SUMMARY, "Models")["text"] == base
+    weights = {"name": "final", "path": "models/base/final/model.safetensors", "sha256": "3" * 64, "bytes": 9}
+    more = {**weights, "path": "models/base/final/model-2.safetensors", "sha256": "4" * 64}
+    run_folder.record("pretrain.export", {"model": "base"}, 9, outputs=[weights, more])
+    result = answer(written(run_folder, model_documentation="https://voorbeeld.nl/m"), SUMMARY, "Models")
+    explained = "sha256 (a number computed from the file of its weights, which only exact copies share)"
+    assert result["text"] == f"{base}. {explained}: {'3' * 64}. Described at https://voorbeeld.nl/m"
+    assert "provenance/records/pretrain.export.base.json" in result["origin"]
+
+
+def test_public_data_sets_have_what_was_left_out_and_why(run_folder: Run) -> None:
+    title = "Parts of these data sets that were selected, and why others were left out"
+    assert table(written(run_folder), SUMMARY, title) == [
+        [
+            "laws",
+            "files that the provider gave: 2",
+            "1,026 of 1,200",
+            "14 in another language, or in none that is recognized; "
+            "151 by rules of quality, or because they are damaged; 9 because they repeat another document",
+        ]
+    ]
+    manifest = run_folder.read("sources/laws/manifest.json")
+    manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": "a" * 40, "split": "train"}
+    run_folder.write("sources/laws/manifest.json", manifest)
+    statistics = run_folder.read("corpus/main/statistics.json")
+    (filtered, *_) = statistics["sources"]["laws"]["stages"]
+    filtered["removed"] = {"opt_out": 1, "license_differs": 2, "language": 3, "mixed_language": 4}
+    filtered["removed"] |= {"language_differs": 5, "url_blocked": 6, "url_not_allowed": 7, "harmful": 8, "other": 0}
+    asked = {"stage": "decontaminate", "in": 9, "kept": 0, "removed": {"contaminated": 9}}
+    statistics["sources"]["laws"]["stages"] = [filtered, asked]
+    run_folder.write("corpus/main/statistics.json", statistics)
+    (row,) = table(written(run_folder), SUMMARY, title)
+    assert row[1] == "the part that its publisher calls train"
+    assert row[3].split("; ") == [
+        "3 because rights are reserved or unclear",
+        "12 in another language, or in none that is recognized",
+        "13 from websites that the provider's lists exclude",
+        "8 flagged as harmful",
+        "9 because they contain questions that the model is tested with",
+    ]
+    statistics["sources"]["laws"]["stages"] = []
+    run_folder.write("corpus/main/statistics.json", statistics)
+    assert table(written(run_folder), SUMMARY, title)[0][3] == "none"
+
+
+def test_what_was_left_out_is_that_of_the_corpus_that_used_most(run_folder: Run) -> None:
+    statistics = run_folder.read("corpus/main/statistics.json")
+    statistics["sources"]["laws"] |= {"documents_out": 3, "stages": []}
+    run_folder.write("corpus/a/statistics.json", {**statistics, "corpus": "a"})
+    title = "Parts of these data sets that were selected, and why others were left out"
+    assert table(written(run_folder), SUMMARY, title)[0][3].startswith("14 in another language")
+
+
+def test_no_public_data_set_means_no_table_of_parts(run_folder: Run) -> None:
+    folder = written(run_folder, data_categories={"tales": "licensed", "laws": "licensed"})
+    titles = {table["title"] for part in paper(folder, SUMMARY)["sections"] for table in part["tables"]}
+    assert not any(title.startswith("Parts of these data sets") for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("title", "address", "expected"),
+    [
+        (None, "https://huggingface.co/datasets/overheid/wetten/tree/abc", "overheid/wetten"),
+        ("My name", "https://huggingface.co/datasets/overheid/wetten/tree/abc", "overheid/wetten"),
+        ("My name", "https://github.com/dracor-org/dutchdracor/tree/de93", "My name"),
+        (None, "https://github.com/dracor-org/dutchdracor/tree/de93", "dracor-org/dutchdracor"),
+        (None, "https://www.github.com/a/b.c", "a/b.c"),
+        (None, "https://voorbeeld.nl/github.com/a/b", None),
+        ("My name", None, "My name"),
+        (None, None, None),
+    ],
+)
+def test_data_set_has_the_name_that_its_address_shows(title: str | None, address: str | None, expected: str) -> None:
+    description = SourceDescription(title=title, content="laws", collected="not known")
+    assert find_title(description, address) == expected
+    if title is None:
+        assert find_title(None, address) == expected
+
+
+def test_hub_data_set_is_linked_at_its_revision(run_folder: Run) -> None:
+    manifest = run_folder.read("sources/laws/manifest.json")
+    manifest["source"]["dataset"] = {"name": "overheid/wetten", "revision": "a" * 40, "split": "train"}
+    run_folder.write("sources/laws/manifest.json", manifest)
+    title = "Large ones: more than 3 % of the bytes of all public data sets"
+    row = table(written(run_folder), SUMMARY, title)[0]
+    assert (row[1], row[6]) == ("overheid/wetten", f"https://huggingface.co/datasets/overheid/wetten/tree/{'a' * 40}")
+
+
+LICENSED = "Licensed by the holders of the rights or those who represent them"
+NONE = "no source is described as of this kind"
+
+
+@pytest.mark.parametrize(
+    ("rights", "stated", "licensed", "crawled"),
+    [
+        # tales has no address: without a statement it may be of any kind
+        ({}, {}, f"{NONE}; the kind of these is not described: tales", NONE),
+        ({}, {"tales": "other"}, "No. All sources of this run (2) are of another kind.", NONE),
+        ({"url": "https://verhalen.nl/"}, {}, "No. All sources of this run (2) are of another kind.", NONE),
+        ({"basis": "opt-in-agreement"}, {}, "yes, text: tales", NONE),
+        (
+            {"basis": "opt-in-agreement", "url": "https://verhalen.nl/agreement"},
+            {},
+            f"{NONE}; the kind of these is not described: tales",
+            NONE,
+        ),
+        ({}, {"tales": "other", "laws": "public"}, *2 * ["No. All sources of this run (2) are of another kind."]),
+    ],
+)
+def test_plain_no_needs_the_kind_of_every_source(
+    run_folder: Run, rights: dict[str, str], stated: dict[str, str], licensed: str, crawled: str
+) -> None:
+    manifest = run_folder.read("sources/tales/manifest.json")
+    manifest["source"]["rights"] |= rights
+    run_folder.write("sources/tales/manifest.json", manifest)
+    folder = written(run_folder, data_categories=stated)
+    assert answer(folder, SUMMARY, LICENSED)["text"] == licensed
+    assert answer(folder, SUMMARY, "Sources that were crawled")["text"] == crawled
+
+
+def test_descriptions_say_that_data_sets_are_text_in_a_language(run_folder: Run) -> None:
+    title = "What their texts are, and when they were collected"
+    described = {"laws": {"content": "laws of a kingdom.", "collected": "1990 to 2026"}}
+    for language, text in (("nl", "in Dutch (nl)"), ("", "language not stated")):
+        manifest = run_folder.read("sources/laws/manifest.json")
+        manifest["source"]["language"] = language
+        run_folder.write("sources/laws/manifest.json", manifest)
+        sections = paper(written(run_folder, source_descriptions=described), SUMMARY)["sections"]
+        (found,) = [p for s in sections if s["number"] == "2.1" for p in s["points"] if p["title"] == title]
+        assert found["answer"]["text"] == f"laws: text, {text}. laws of a kingdom. Collected: 1990 to 2026"
