@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import resource as limits
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -146,6 +147,27 @@ def test_invalid_line_is_reported_with_its_number(tmp_path: Path, text: str) -> 
         file.write(text + "\n")
     with pytest.raises(InputError, match=f"{ATTESTATION_LOG}, line 2, is no attestation"):
         list(read_log(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "respell",
+    [
+        lambda line: line.replace(b'":', b'" : ', 1),
+        lambda line: line.rstrip(b"\n"),
+        lambda line: line.replace(b"\n", b" \n"),
+        lambda line: line.replace(b"{", b'{"payloadType":"application/vnd.in-toto+json",', 1),
+    ],
+)
+def test_line_of_another_spelling_is_refused_only_by_strict_reading(
+    tmp_path: Path, respell: Callable[[bytes], bytes]
+) -> None:
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
+    log = tmp_path / ATTESTATION_LOG
+    assert len(list(read_log(tmp_path, strict=True))) == 1
+    log.write_bytes(respell(log.read_bytes()))
+    assert len(list(read_log(tmp_path))) == 1
+    with pytest.raises(InputError, match="line 1, is no attestation"):
+        list(read_log(tmp_path, strict=True))
 
 
 def test_envelope_follows_the_dsse_specification(tmp_path: Path) -> None:

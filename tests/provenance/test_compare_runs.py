@@ -72,6 +72,14 @@ def test_difference_shared_by_jobs_is_listed_once(build_run: Callable[..., Any])
     assert "source=laws" in lines[0] and "source=wiki" in lines[0]
 
 
+def test_commit_of_all_jobs_is_listed_once_with_the_number_of_the_others(build_run: Callable[..., Any]) -> None:
+    a, b = build_run("a").folder, build_run("b").folder
+    edit(b, "*.json", git={"commit": "f" * 40, "dirty": False})
+    jobs = len(list(FileStore(b).find_all(layout.RECORD)))
+    (line,) = [line for line in compare_runs(a, b).differences if "git.commit" in line]
+    assert jobs > 2 and line.endswith(f" and {jobs - 1} more]")
+
+
 def test_job_that_exists_in_one_run_is_reported(build_run: Callable[..., Any]) -> None:
     a, b = build_run("a"), build_run("b")
     b.job("tokens.shard", {"tokens": "main", "shard": "1"}, [], {"tokens/main/train/1.arrow": b"x"})

@@ -130,6 +130,12 @@ def test_reference_library_reads_the_crate(finished: Path) -> None:
     assert files == set(list_artifacts(finished))
 
 
+def test_each_file_of_the_workflow_is_plain_text(finished: Path) -> None:
+    entities = json.loads((finished / layout.CRATE).read_text())["@graph"]
+    workflow = {e["@id"]: e for e in entities if e["@id"].startswith(f"{layout.WORKFLOW_FILES}/")}
+    assert len(workflow) > 1 and {e["encodingFormat"] for e in workflow.values()} == {"text/plain"}
+
+
 def test_same_results_give_the_same_bytes(
     template: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

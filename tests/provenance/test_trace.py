@@ -209,6 +209,18 @@ def test_evidence_of_a_figure_may_be_a_folder_or_a_line(finished: Path, capsys: 
     assert "from provenance/records/, a folder of" in text and "missing" not in text
 
 
+def test_evidence_that_is_no_json_is_named_and_the_rest_is_read(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished / "cut.json").write_text('{"joules": 72')
+    (finished / "lines.jsonl").write_text('{"joules": 7200}\n')
+    key_figure = {"figure": "energy", "label": "electricity", "value": 7200, "unit": "J", "how": "measured"}
+    (finished / layout.KEY_FIGURES).write_text(json.dumps([{**key_figure, "from": ["cut.json", "lines.jsonl"]}]))
+    main(["trace", str(finished), "energy"])
+    text = capsys.readouterr().out
+    assert "recomputed: cut.json is not valid JSON" in text and "lines.jsonl has it under line 1: joules" in text
+
+
 @pytest.mark.parametrize("figure", ["energy.total", "energy.facility"])
 def test_run_energy_is_the_sum_of_its_parts(finished: Path, figure: str, capsys: pytest.CaptureFixture[str]) -> None:
     accounting = json.loads((finished / "report/energy.json").read_text())
