@@ -13,7 +13,7 @@ import pytest
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
 from pipeline.report.papers.content_summary_rubric import GROUPS, Criterion, SummaryScore, read_criteria, score_summary
-from tests.report.example import Run
+from tests.report.example import Run, entry
 from tests.report.papers.test_papers import written
 
 STATED: dict[str, Any] = {
@@ -67,6 +67,13 @@ def score(run_folder: Run, folder: Path, **disclosed: Any) -> SummaryScore:
 def contact(run_folder: Run) -> Run:
     run_folder.settings = run_folder.settings.model_copy(update={"contact": "teksten@voorbeeld.nl"})
     set_version(run_folder, "a" * 40)
+    sources = {"laws": {"genre": "laws", "documents": 1026}, "tales": {"genre": "prose", "documents": 555}}
+    years = {"1990": {"documents": 26}, "2026": {"documents": 1000}, "not stated": {"documents": 555}}
+    lengths = {"en": [[23, 555]], "nl": [[24, 1026]]}
+    content = {"corpus": "main", "domains": {}, "sources": sources, "years": years, "lengths": lengths}
+    run_folder.write("corpus/main/dataset.json", content)
+    weights = entry("final", "models/base/final/model.safetensors")
+    run_folder.record("pretrain.export", {"model": "base"}, 9, outputs=[weights])
     return run_folder
 
 
@@ -77,7 +84,7 @@ def set_version(run_folder: Run, revision: str | None, source: str = "laws") -> 
 
 
 def test_complete_plain_summary_has_the_full_score(contact: Run, tmp_path: Path) -> None:
-    full = score(contact, tmp_path, **STATED)
+    full = score(contact, tmp_path, **STATED, data_categories={"laws": "public", "tales": "other"})
     assert [entry.advice for entry in full.improvements] == []
     assert (full.percent("transparency"), full.percent("usefulness")) == (100, 100)
     for title, points in POSSIBLE.items():
