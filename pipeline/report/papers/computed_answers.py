@@ -22,7 +22,6 @@ from pipeline.report.papers.facts import (
     CATEGORIES,
     CURATION_STEPS,
     GENRES,
-    LEFT_OUT,
     PERSONAL_DATA,
     UNION_LANGUAGES,
     ModelFacts,
@@ -32,17 +31,15 @@ from pipeline.report.papers.facts import (
     format_energy,
     format_parameter_band,
     format_share,
-    rank_domains,
-    split_by_size,
 )
-from pipeline.report.papers.paper import Answer, Table
+from pipeline.report.papers.paper import Answer
 from pipeline.report.papers.spdx import hash_weights
+from pipeline.report.papers.tables import MANIFESTS, NOT_SEARCHED, SOURCES, TABLES, PaperTables
 from pipeline.report.run_reader import Json
 from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements, text_in_language
 from pipeline.report.translator import Translator
 
 SENTENCES = "answers.jinja"
-MANIFESTS = layout.MANIFEST.glob_pattern()
 FINGERPRINTS = layout.UNIT_RECORDS.relative_path(job="sources.fingerprint.*")
 EXPORT = layout.PathTemplate(f"{layout.RECORDS}/pretrain.export.{{model}}.json")
 SEGMENTS, ATTEMPTS = layout.SEGMENT_RECORD, layout.PathTemplate(f"{layout.ATTEMPTS}/")
@@ -58,7 +55,7 @@ MODEL_ANSWERS: dict[str, tuple[layout.PathTemplate, ...]] = {
 CORPUS_ANSWERS = {
     "curation": "none",
     "personal_data": "none found by a pattern, or not searched for",
-    "flags": "not searched for: no list of words and no classifier was set",
+    "flags": NOT_SEARCHED,
 }
 """By the answers that have sentences for each corpus: what is said where there are none."""
 
@@ -70,7 +67,7 @@ def _load_template() -> jinja2.Template:
     return jinja2.Environment(loader=folder, autoescape=False, undefined=jinja2.StrictUndefined).get_template(SENTENCES)
 
 
-class Answers:
+class Answers(PaperTables):
     """The answers of one run in one language.
 
     Args:
@@ -85,7 +82,8 @@ class Answers:
         models: list[ModelFacts],
         words: Translator,
     ) -> None:
-        self.page, self.stated, self.sources, self.models, self.words = page, stated, sources, models, words
+        super().__init__(page, sources, models, words)
+        self.stated = stated
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
         known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA, "rights_reasons": RIGHTS_REASONS}
         known |= {"share": format_share, "documentation": stated.text("model_documentation")}
@@ -113,18 +111,6 @@ class Answers:
 
     def text_only(self) -> Answer:
         return Answer(self.words("text"), (MANIFESTS,))
-
-    def settings_tables(self, title: str) -> list[Table]:
-        w = self.words
-        return [
-            Table(
-                f"{title}: {model['name']}",
-                (w("Setting"), w("Value")),
-                tuple((name, "–" if value is None else str(value)) for name, value in model["settings"]),
-                (layout.SEGMENT_RECORD.glob_pattern(model=model["name"]),),
-            )
-            for model in self.page["models"]
-        ]
 
     def compute_method(self) -> Answer:
         """How operations are counted: by formula, from exact counts."""
@@ -272,99 +258,15 @@ class Answers:
         names = [self.words.language_name(language) for language in sorted(used & UNION_LANGUAGES)]
         return Answer(", ".join(names) or self.words("none"), self._statistics_files())
 
-    def _statistics_files(self) -> tuple[str, ...]:
-        return tuple(layout.STATISTICS.relative_path(corpus=corpus["name"]) for corpus in self.page["corpora"])
-
     def read_last(self) -> Answer:
         days = sorted(source.read_last for source in self.sources if source.read_last)
         return Answer(self.words.day(days[-1]) if days else self.words("not recorded"), (FINGERPRINTS,))
-
-    def removal_table(self, what: str, title: str) -> Table:
-        """Documents removed for a reason, by step; `what` is the key of the page's rows."""
-        w = self.words
-        rows = tuple((corpus, reason, w.number(count)) for corpus, reason, count in self.page[what])
-        reason, number = "none removed for this reason", "0"
-        if what == "removed_as_harmful" and not any(corpus["flags"] for corpus in self.page["corpora"]):
-            reason, number = CORPUS_ANSWERS["flags"], "–"
-        elif what == "removed_for_reservation" and not self.page["reader"].forgotten:
-            reason = "none removed for this reason; no source has an opt-out list"
-        none = ((w("all", "papers"), w(reason), number),)
-        return Table(
-            title, (w("Corpus"), w("Step and reason"), w("Documents")), rows or none, self._statistics_files(), 2
-        )
 
     def tests(self) -> Answer:
         w = self.words
         tasks = sorted({f"{task['task']} ({task['language']})" for model in self.models for task in model.scores})
         origin = tuple(f"{layout.EVALUATION.relative_path(model=model.name)}/" for model in self.models)
         return Answer(", ".join(tasks) or w("no task was evaluated"), origin)
-
-    def source_table(self, title: str, sources: list[SourceFacts]) -> Table:
-        w = self.words
-        head = (
-            *(w("Source"), w("Name of the data set"), w("Language")),
-            *(w("License, as stated"), w("Basis"), w("Holder or publisher"), w("Address")),
-            w("Version, or day of reading"),
-            *(
-                w("Bytes of its files, as they are stored"),
-                w("Documents read"),
-                w("Documents used"),
-                w("Tokens"),
-                w("Times each token was read in training, on average"),
-            ),
-        )
-        unknown = w("not stated")
-        rows = tuple(
-            (
-                *(s.name, s.title or "–", w.language_name(s.language) if s.language else unknown),
-                s.license_text or unknown,
-                *(w.gettext(s.basis) if s.basis else unknown, s.holder or unknown, s.address or "–"),
-                s.version or w("read on {day}", day=w.day(s.read_last) if s.read_last else unknown),
-                *(w.number(s.bytes_read), w.number(s.documents_read), w.number(s.documents_used)),
-                *(w.number(s.tokens), self._format_epochs(s.name)),
-            )
-            for s in sources
-        )
-        return Table(title, head, rows, (MANIFESTS,), 8)
-
-    def language_table(self, title: str) -> Table:
-        """Documents and bytes by the language that they are written in, for each corpus."""
-        w = self.words
-        rows = tuple(
-            (w.language_name(language), corpus["name"], w.number(sizes["documents"]), w.number(sizes["bytes"]))
-            for corpus in self.page["corpora"]
-            for language, sizes in corpus["languages"]
-        )
-        head = (w("Language"), w("Corpus"), w("Documents"), w("Bytes of text"))
-        return Table(title, head, rows, self._statistics_files(), 2)
-
-    def selection_table(self, title: str, sources: list[SourceFacts]) -> Table:
-        """Which part of each source was read and used, and by which rules the rest was left out."""
-        w = self.words
-        head = (w("Source"), w("Part that was read"), w("Documents used, of those read"), w("Left out, and why"))
-        rows = tuple(
-            (
-                s.name,
-                w("the part that its publisher calls {split}", split=s.split)
-                if s.split
-                else w("files that the provider gave: {number}", number=w.number(s.files)),
-                w("{used} of {read}", used=w.number(s.documents_used), read=w.number(s.documents_read)),
-                "; ".join(w(LEFT_OUT[rule], number=w.number(number)) for rule, number in s.left_out.items())
-                or w("none"),
-            )
-            for s in sources
-        )
-        return Table(title, head, rows, (MANIFESTS, *self._statistics_files()))
-
-    def _format_epochs(self, source: str) -> str:
-        w = self.words
-        each = {m.name: m.epochs[source] for m in self.models if source in m.epochs}
-        values = [*each.values()]
-        if not values:
-            return "–"
-        if len({*values}) == 1:
-            return w.number(values[0], 3)
-        return ", ".join(f"{name}: {w.number(value, 3)}" for name, value in each.items())
 
     def opt_out(self) -> Answer:
         """What opt-out lists left out, and what a search found of it afterwards."""
@@ -458,9 +360,6 @@ class Answers:
         ]
         return Answer("; ".join(texts), key=key)
 
-    def _sources_of(self, category: str) -> list[SourceFacts]:
-        return [source for source in self.sources if source.category == category]
-
     def domains(self) -> Answer:
         """How many of the domains of what was crawled are named, the most relevant by the size of their texts."""
         w = self.words
@@ -476,23 +375,6 @@ class Answers:
         )
         return Answer(text, self._dataset_files())
 
-    def _top_domains(self) -> tuple[int, list[tuple[str, int, int]]]:
-        small = bool(self.page["settings"].disclosure.small_provider)
-        crawled = {source.name for source in self._sources_of("crawled")}
-        return rank_domains(self.page["reader"].data_sets, crawled, small=small)
-
-    def _dataset_files(self) -> tuple[str, ...]:
-        return tuple(
-            layout.DATASET.relative_path(corpus=one.content["corpus"]) for one in self.page["reader"].data_sets
-        )
-
-    def _domain_table(self, title: str) -> list[Table]:
-        w = self.words
-        number, domains = self._top_domains()
-        head = (w("Domain"), w("Documents"), w("Bytes"))
-        rows = tuple((name, w.number(documents), w.number(size)) for name, documents, size in domains)
-        return [Table(title, head, rows, self._dataset_files(), 1)] if number else []
-
     def answer(self, key: str) -> Answer:
         """Return the answer that a form names; `is_answer_name` says whether there is one of that name."""
         kind, _, name = key.partition(".")
@@ -504,31 +386,11 @@ class Answers:
             return self.model_answers(key)
         return self.corpus_answers(key) if key in CORPUS_ANSWERS else COMPUTED[key](self)
 
-    def make_tables(self, title: str, rows: str) -> list[Table]:
-        """Return the tables of the rows that a form names, none where they are left out."""
-        if rows == "settings":
-            return self.settings_tables(title)
-        if rows == "domains":
-            return self._domain_table(title)
-        if rows in REMOVED:
-            return [self.removal_table(rows, title)]
-        if rows == "languages":
-            return [self.language_table(title)]
-        if rows == "selection":
-            public = self._sources_of("public")
-            return [self.selection_table(title, public)] if public else []
-        category = rows.partition(".")[2]
-        large, others = split_by_size(self.sources)
-        sources = {"": self.sources, "large-public": large, "other-public": others}
-        method = sources[category] if category in sources else self._sources_of(category)
-        return [self.source_table(title, method)] if method or category in ("", "large-public") else []
 
-
-ASKED, SOURCES = ("disclosure", "run"), "sources"  # what a provider states, and categories of sources
+ASKED = ("disclosure", "run")  # what a provider states
 OF_CATEGORIES = {SOURCES: Answers.describe_category, "descriptions": Answers.describe_sources}
 STATUS = ("summary_version", "summary_changed", "summary_url")
 NEVER_FROM_RIGHTS = ("crawled", "user", "synthetic")  # categories of sources that only the provider can state
-REMOVED = ("removed_for_reservation", "removed_as_harmful")
 COMPUTED = {
     name: method
     for name, method in vars(Answers).items()
@@ -536,16 +398,6 @@ COMPUTED = {
 }
 """By the words of forms: the methods that need no more than the run."""
 ANSWERS = {*MODEL_ANSWERS, *CORPUS_ANSWERS, *COMPUTED}
-TABLES = {
-    "settings",
-    "domains",
-    "languages",
-    "selection",
-    *REMOVED,
-    SOURCES,
-    "sources.large-public",
-    "sources.other-public",
-}
 
 
 def is_answer_name(key: str) -> bool:
