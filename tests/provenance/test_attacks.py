@@ -286,7 +286,8 @@ def checked(run: Signed, *pins: str) -> int:
 def test_standalone_verifier_accepts_published_anchors(run: Signed, capsys: pytest.CaptureFixture[str]) -> None:
     crate = hashlib.sha256((run.folder / layout.CRATE).read_bytes()).hexdigest()
     assert checked(run, "--log-checkpoint", run.checkpoint.upper(), "--crate-sha256", crate.upper()) == 0
-    assert "nothing says" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "nothing says" not in printed and f"{run.folder}: signed and unchanged: " in printed
     assert checked(run) == 0 and "whether the end of the log was cut off" in capsys.readouterr().out
     assert verify_attestations.main([str(run.folder), "--log-checkpoint", run.checkpoint]) == 0, (
         "as for an unsigned run"

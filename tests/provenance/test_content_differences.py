@@ -70,6 +70,13 @@ def test_json_key_and_metric_line_differences_ignore_speeds(tmp_path: Path) -> N
     assert compare_file_contents(a, b) == ["line 1, loss: 2.0 → 2.5"]
 
 
+def test_line_of_a_text_is_shown_as_it_was_and_as_it_is(tmp_path: Path) -> None:
+    a, b = pair(tmp_path, "README.md")
+    a.write_text("same\nold\n")
+    b.write_text("same\nnew\nmore\n")
+    assert compare_file_contents(a, b) == ["line 2: old → new", "line 3: nothing → more"]
+
+
 def test_json_lines_end_only_at_line_feeds(tmp_path: Path) -> None:
     before, now = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     before.write_text('{"a": "x\u2028y\x85"}\n{"a": 1}\n', encoding="utf-8")

@@ -67,6 +67,7 @@ def test_jobs_have_inputs_outputs_software_times_and_cost(finished: Path) -> Non
     assert {"@id": "sources/laws/manifest.json"} in job["object"]
     assert job["startTime"] < job["endTime"]
     assert graph[job["agent"]["@id"]]["name"] == "not stated"
+    assert job["agent"]["@id"].startswith("#"), "an entity of this crate, and not a file"
     assert graph[job["instrument"]["@id"]]["@type"] == "SoftwareApplication"
     usage = [graph[reference["@id"]] for reference in job["resourceUsage"]]
     energy = next(value for value in usage if value["name"] == "energy")

@@ -183,6 +183,11 @@ def test_model_without_weights_has_no_version(stated: Run) -> None:
     assert "version" not in model and model["purl"] == "pkg:generic/tiny/base"
 
 
+def test_corpus_is_a_data_set(stated: Run) -> None:
+    (corpus,) = [one for one in bill(stated)["components"] if one["bom-ref"] == "corpus/main"]
+    assert (corpus["type"], corpus["data"][0]["type"]) == ("data", "dataset")
+
+
 def test_source_has_license_holder_and_sizes(stated: Run) -> None:
     components = {component["bom-ref"]: component for component in bill(stated)["components"]}
     laws = components["source/laws"]

@@ -602,3 +602,12 @@ def test_descriptions_say_that_data_sets_are_text_in_a_language(run_folder: Run)
         sections = paper(written(run_folder, source_descriptions=described), SUMMARY)["sections"]
         (found,) = [p for s in sections if s["number"] == "2.1" for p in s["points"] if p["title"] == title]
         assert found["answer"]["text"] == f"laws: text, {text}. laws of a kingdom. Collected: 1990 to 2026"
+
+
+def test_spdx_corpus_has_the_bytes_that_are_used_and_all_elements_one_creation(run_folder: Run) -> None:
+    graph = json.loads((written(run_folder) / "spdx.json").read_text())["@graph"]
+    (corpus,) = [element for element in graph if element.get("name") == "corpus main"]
+    assert corpus["dataset_datasetSize"] == 7_588_800  # 1,581 documents of 4,800 bytes
+    (creation,) = [element for element in graph if element["type"] == "CreationInfo"]
+    assert creation["@id"].startswith("_:"), "a blank node, as JSON-LD writes it"
+    assert {element["creationInfo"] for element in graph if element is not creation} == {creation["@id"]}
