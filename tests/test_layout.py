@@ -27,7 +27,7 @@ ALLOWED = {
 }
 # Strings that look like paths of a results folder, or are translated literally.
 OTHER_WORDS = re.compile(
-    r"\{data\}/models/NAME|llama-models, models/llama3_1|tokens/s\b"
+    r"\{data\}/models/NAME|llama-models, models/llama3_1|tokens/s\b|huggingface\\?\.co/datasets"
     r"|in models/\{name\}/final, which|of every file of models/\{name\}/final"
 )
 UNKNOWN = "\0"
