@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from pipeline.config.configuration import parse_configuration
-from pipeline.config.configuration_errors import Origin
+from pipeline.config.configuration_errors import Origin, format_validation_error
 from pipeline.core.errors import InputError, InputErrors
 from pipeline.core.yaml_files import load_yaml
+from pipeline.energy.settings import Energy
 
 FILE = """# two sources
 run: {name: r, seed: 1}
@@ -108,6 +110,17 @@ def test_many_mistakes_are_shortened() -> None:
         parse_configuration({"sources": [], **{f"odd_{number}": 1 for number in range(20)}})
     *first, last = caught.value.sentences
     assert len(first) == 8 and last.endswith("and 14 more: correct these first")
+    raw: dict[str, Any] = {"run": {"name": "r", "seed": 1}, "sources": [SOURCE]}
+    with pytest.raises(InputErrors) as caught:
+        parse_configuration({**raw, **{f"odd_{number}": 1 for number in range(8)}})
+    assert len(caught.value.sentences) == 8 and all("unknown key odd_" in one for one in caught.value.sentences)
+
+
+def test_mistakes_without_the_written_content_are_one_sentence() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Energy.model_validate({"pue": "high", "calibration": 7})
+    sentence = format_validation_error(caught.value, Energy, "x.yaml")
+    assert sentence.startswith("x.yaml: ") and "\n" not in sentence
 
 
 def test_sentence_gets_the_line_of_its_deepest_key_in_the_file(tmp_path: Path) -> None:

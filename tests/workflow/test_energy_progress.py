@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,20 @@ def test_segment_counts_by_steps_and_a_lost_job_is_used_but_not_done(run: Path) 
     segments = of(run, config, make_accounting(jobs))["pretrain.segment"]
     assert segments.so_far.joules == 150.0 and segments.joules.value == pytest.approx(300.0)
     assert segments.joules.high > 2 * 300, "the accounting itself may be off by a factor of two"
+
+
+def test_steps_whose_energy_is_known_in_different_ways_are_labeled_one_by_one(run: Path) -> None:
+    jobs = finished(run, "tokens.shard", "tokens.shard.main.0", 7200.0, 1.0)
+    accounting = make_accounting(jobs)
+    shards = of(run, load_started_configuration(run, None), accounting)["tokens.shard"]
+    assert "so far (measured)" in format_progress_table([shards], accounting)[0]
+    estimated = EnergyFigure(
+        joules=3600.0, low_joules=1.0, high_joules=9000.0, estimated_joules=3600.0, meters=("model",)
+    )
+    other = replace(shards, name="tokens.index", so_far=estimated)
+    head, first, second, *_ = format_progress_table([shards, other], accounting)
+    assert "so far " in head and "(" not in head
+    assert "2.00 Wh measured" in first and "1.00 Wh estimated" in second
 
 
 def test_work_of_a_unit_is_its_bytes(run: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import layout
 from pipeline.cli.plan_output import load_configuration
 from pipeline.workflow.dry_run_summary import PlannedJob, plan_lines
 from pipeline.workflow.job_parameters import Dag
@@ -74,3 +75,10 @@ def test_step_without_an_earlier_job_has_no_time(dag: Dag, tmp_path: Path) -> No
     assert plan_lines(empty, jobs, 40, JobTimes(empty.config))[-1].endswith(
         f"energy: {{calibration: ['{tmp_path}/a, b']}}"
     )
+    assert not any("Times are sums" in line for line in plan_lines(empty, jobs, 40, JobTimes(empty.config)))
+    energy = empty.config.energy.model_copy(update={"calibration": ("results/small",)})
+    calibrated = Dag(empty.config.model_copy(update={"energy": energy}))
+    assert "run the target plan" in plan_lines(calibrated, jobs, 40, JobTimes(calibrated.config))[-1]
+    (plan := layout.PLAN.path(empty.config.run_directory)).parent.mkdir(parents=True)
+    plan.write_text("{}")
+    assert "lack some steps or sizes" in plan_lines(calibrated, jobs, 40, JobTimes(calibrated.config))[-1]
