@@ -165,7 +165,7 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
 def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
     if isinstance(corpus, str):
         return [f"cannot estimate the corpus: {corpus}"]
-    rows = [["corpus (estimated)", "raw files", "text", "documents", "jobs", "job hours", "disk ≤", "files"]]
+    rows = [["corpus (estimated)", "raw files", "text", "documents", "jobs", "hours", "disk ≤", "files"]]
     for name, one in corpus["corpora"].items():
         known = [step for step in one["steps"].values() if "high_seconds" in step]
         hours = sum(step["high_seconds"] for step in known) / 3600

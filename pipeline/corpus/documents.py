@@ -42,6 +42,8 @@ BOILERPLATE_LINES: Final = "boilerplate_lines"  # that occur in many documents o
 CONTAMINATED: Final = "contaminated"
 LICENSE_REASONS = (LICENSE_NOT_STATED, LICENSE_NOT_UNDERSTOOD, LICENSE_NOT_ALLOWED, LICENSE_DIFFERS)
 RIGHTS_REASONS = (OPT_OUT, RESERVED_BY_PAGE, *LICENSE_REASONS)
+NO_YEAR = "not stated"  # the group of documents without a year
+LENGTHS_PER_DOUBLING = 2  # bins of document lengths, on a logarithmic scale
 STATED_REASONS = (LANGUAGE_DIFFERS, URL_BLOCKED, URL_NOT_ALLOWED)  # what a source states, not the text
 
 

@@ -23,7 +23,8 @@ from markupsafe import Markup
 from pipeline.core import markup
 from pipeline.corpus.data_set import plots
 from pipeline.corpus.data_set.croissant import SOURCE_COLUMNS, SOURCES_FILE, croissant_metadata
-from pipeline.corpus.data_set.document_counts import LENGTHS_PER_DOUBLING, SCORE_BINS, describe_data_set
+from pipeline.corpus.data_set.document_counts import SCORE_BINS, describe_data_set
+from pipeline.corpus.documents import LENGTHS_PER_DOUBLING
 from pipeline.corpus.removed_documents import SAMPLE_CHARACTERS, SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
 

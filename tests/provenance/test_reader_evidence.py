@@ -140,7 +140,7 @@ def test_table_lists_what_raw_files_and_repository_detect(
     assert reader.verify(run, raw, has_repository) == [False] * len(reader.pins)
     output = capsys.readouterr().out
     assert output.count("Raw files: 2 agree.") == len(reader.pins)
-    assert output.count("records name: 1 agree,") == (len(reader.pins) if has_repository else 0)
+    assert output.count("the commits in their records: 1 agree,") == (len(reader.pins) if has_repository else 0)
     make(run, raw, reader.signed.key)
     assert reader.verify(run, raw, has_repository) == read_table()[attack]
     assert list(ATTACKS) == list(read_table())

@@ -21,14 +21,20 @@ from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
 from pipeline.core.url_hosts import split_url
 from pipeline.corpus.document_streams import format_source_licenses, resolve_licenses
-from pipeline.corpus.documents import EXACT_DUPLICATE, NEAR_DUPLICATE, ROWS_PER_GROUP, id_hash, read_file_metadata
+from pipeline.corpus.documents import (
+    EXACT_DUPLICATE,
+    LENGTHS_PER_DOUBLING,
+    NEAR_DUPLICATE,
+    NO_YEAR,
+    ROWS_PER_GROUP,
+    id_hash,
+    read_file_metadata,
+)
 from pipeline.corpus.removed_documents import SAMPLES_PER_REASON
 from pipeline.corpus.settings import PublishSettings
 
 GROUPS = {"languages": "language", "licenses": "license", "years": "year", "sources": "source"}
-LENGTHS_PER_DOUBLING = 2  # bins of document lengths, on a logarithmic scale
 SCORE_BINS = 50  # bins of language scores, from 0 to 1
-NO_YEAR = "not stated"
 LARGEST_DOMAINS = 0.10
 """The share of the domains of a source, the largest by bytes, that the EU summary of training content lists."""
 

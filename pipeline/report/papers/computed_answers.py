@@ -14,8 +14,7 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
-from pipeline.corpus.data_set.document_counts import NO_YEAR
-from pipeline.corpus.documents import RIGHTS_REASONS
+from pipeline.corpus.documents import NO_YEAR, RIGHTS_REASONS
 from pipeline.energy.run_energy_report_reader import EnergyFigure
 from pipeline.report.footprint import group_nodes_by_power_model, list_meters
 from pipeline.report.papers.facts import (

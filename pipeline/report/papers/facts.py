@@ -12,11 +12,11 @@ from typing import Any
 from pipeline import layout
 from pipeline.core.job_records import Attempt, Record, is_training_segment
 from pipeline.core.markup import safe_url
-from pipeline.corpus.data_set.document_counts import LENGTHS_PER_DOUBLING
 from pipeline.corpus.documents import (
     HARMFUL,
     LANGUAGE,
     LANGUAGE_DIFFERS,
+    LENGTHS_PER_DOUBLING,
     MIXED_LANGUAGE,
     RIGHTS_REASONS,
     URL_BLOCKED,
