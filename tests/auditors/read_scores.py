@@ -1,6 +1,7 @@
 """Read exported scores with Every Eval Ever's validator and converter, and with EuroEval's result class and prompts.
 
-Run by the Python of the tests, with the folder of these packages: `read_scores.py FOLDER TOOL FILE`. It prints JSON.
+Run by the Python of the tests, with the folder of these packages: `read_scores.py FOLDER`. Each line of its input is a
+JSON list of a tool and a file; it answers with a line of JSON, the result or, after an exception, its text.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import traceback
 import types
 import typing
 from pathlib import Path
@@ -103,4 +105,11 @@ READERS = {
 
 if __name__ == "__main__":
     sys.path.append(sys.argv[1])
-    print(json.dumps(READERS[sys.argv[2]](Path(sys.argv[3]))))
+    answers, sys.stdout = sys.stdout, sys.stderr  # what the tools print is no answer
+    for line in sys.stdin:
+        tool, file = json.loads(line)
+        try:
+            answer = {"result": READERS[tool](Path(file))}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)

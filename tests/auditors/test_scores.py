@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,25 @@ Read = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def read() -> Read:
+def read() -> Iterator[Read]:
     """Reads a file with a tool of `.venv-auditors`: `read(tool, file)`."""
     packages = next(ROOT.glob(".venv-auditors/lib/python*/site-packages"), ROOT)
     if not (packages / "every_eval_ever").is_dir() or not (packages / "euroeval").is_dir():
         is_lacking("the readers of scores are not installed: see tests/auditors/readers.lock")
 
-    def run(tool: str, file: Path) -> Any:
-        command = [sys.executable, READER, packages, tool, file]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+    # One process, because importing EuroEval takes seconds.
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, READER, packages], text=True, cwd="/", **pipes) as process:
+        assert process.stdin and process.stdout
+        questions, answers = process.stdin, process.stdout
 
-    return run
+        def run(tool: str, file: Path) -> Any:
+            print(json.dumps([tool, str(file)]), file=questions, flush=True)
+            answer = json.loads(answers.readline())
+            assert "error" not in answer, answer["error"]
+            return answer["result"]
+
+        yield run
 
 
 def export(finished: Project, tool: str, file: Path) -> Path:

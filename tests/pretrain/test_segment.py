@@ -224,7 +224,7 @@ def workers_of(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["full_shard", "zero3"])
+@pytest.mark.parametrize("strategy", ["full_shard", pytest.param("zero3", marks=pytest.mark.thorough)])
 def test_killed_and_resumed_segment_gives_the_same_bytes(
     strategy: str, settings: Make, tokens: Tokens, tmp_path: Path, undisturbed: Callable[[str, str], Path]
 ) -> None:
@@ -251,7 +251,7 @@ def test_killed_and_resumed_segment_gives_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "launch"), [(signal.SIGTERM, TWO), pytest.param(signal.SIGUSR1, "", marks=pytest.mark.thorough)]
+    ("number", "launch"), [pytest.param(signal.SIGTERM, TWO, marks=pytest.mark.thorough), (signal.SIGUSR1, "")]
 )
 def test_signal_ends_in_a_checkpoint(
     number: signal.Signals, launch: str, settings: Make, tokens: Tokens, tmp_path: Path

@@ -191,7 +191,7 @@ def test_replica_node_and_more_micro_batches_need_no_more_device_memory(
     ("strategy", "changes"),
     [
         ("full_shard", {"recomputation": "selective"}),
-        ("no_shard", {"batch_size": 6}),
+        pytest.param("no_shard", {"batch_size": 6}, marks=pytest.mark.thorough),
         pytest.param("hybrid_shard", {"mesh": {"shard": 1}}, marks=pytest.mark.thorough),  # each part as above
     ],
 )
