@@ -111,6 +111,12 @@ STATISTICS = PathTemplate("corpus/{corpus}/statistics.json")
 DATASET = PathTemplate("corpus/{corpus}/dataset.json")
 FORGOTTEN = PathTemplate("corpus/{corpus}/forgotten.json")
 
+# Interleaved documents of text and images
+INTERLEAVED = PathTemplate("interleaved/{interleaved}")
+INTERLEAVED_EXTRACTED = PathTemplate("interleaved/{interleaved}/extracted/{source}.{unit}.parquet")
+INTERLEAVED_DOCUMENTS = PathTemplate("interleaved/{interleaved}/documents")
+INTERLEAVED_REMOVED = PathTemplate("interleaved/{interleaved}/removed/extract.{source}.{unit}.parquet")
+
 # Tokenizer and tokens
 TOKENIZER = PathTemplate("tokenizer/{tokenizer}/tokenizer.json")
 TOKENIZER_CONFIGURATION = PathTemplate("tokenizer/{tokenizer}/tokenizer_config.json")

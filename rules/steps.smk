@@ -8,6 +8,7 @@ from pipeline.workflow.steps import STAGE_DONE, STAGES, STEPS
 wildcard_constraints:
     source="[a-z0-9_-]+",
     corpus="[a-z0-9_-]+",
+    interleaved="[a-z0-9_-]+",
     tokenizer="[a-z0-9_-]+",
     tokens="[a-z0-9_-]+",
     model="[a-z0-9_-]+",

@@ -150,6 +150,25 @@ class NamedFiles(Sections):
         labels = path / "config.json"
         return [*files, labels] if labels.is_file() else files
 
+    def interleaved_lists(self, name: str) -> list[tuple[str, str, Path]]:
+        """Return kind, language (empty for opt_out_images) and file of each list of a set of interleaved documents.
+
+        Raises:
+            InputError: a file is missing.
+        """
+        section, key = self.interleaved[name], f"interleaved.{name}"
+        named = [
+            (kind, language, path)
+            for language, lists in sorted(section.word_lists.items())
+            for kind, path in lists.model_dump().items()
+        ]
+        named.append(("opt_out_images", "", section.opt_out_images))
+        return [
+            (kind, language, _existing_file(f"{key}.{kind}", Path(self.resolve_data_path(key, path))))
+            for kind, language, path in named
+            if path
+        ]
+
     def license_evidence_hashes(self) -> dict[str, str]:
         """Return the sha256 of each file that shows the license of a source.
 

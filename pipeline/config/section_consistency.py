@@ -91,6 +91,20 @@ def _check_references(config: Sections) -> None:
                 raise ValueError(f"sources.{source_name}, corpus {name}: {error}") from None
 
 
+def _check_interleaved(config: Sections) -> None:
+    names = [source.name for source in config.sources]
+    for name, section in config.interleaved.items():
+        for key, values, known in (
+            ("sources", section.sources, names),
+            ("word_lists", section.word_lists, section.languages),
+        ):
+            if unknown := [value for value in values if value not in known]:
+                raise ValueError(
+                    f"interleaved.{name}.{key}: there is no {key.removesuffix('s')} {unknown[0]!r}: "
+                    f"{suggest_name(unknown[0], known)}"
+                )
+
+
 def _check_vocabularies(config: Sections) -> None:
     """Check that a tokenizer has room for its markers, and that what its sample weighs is in its corpus."""
     for name, section in config.tokenizer.items():
@@ -293,7 +307,7 @@ def check_sections(config: Sections) -> None:
     Raises:
         ValueError: they do not.
     """
-    named = (_check_licenses, _check_references, _check_vocabularies, _check_perplexity)
+    named = (_check_licenses, _check_references, _check_interleaved, _check_vocabularies, _check_perplexity)
     for agrees in (
         *named,
         _check_classifier_names,

@@ -15,6 +15,7 @@ from pipeline.corpus.settings import Corpus, Perplexity
 from pipeline.energy.settings import Energy
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED, Evaluation
 from pipeline.experiment.settings import Experiment
+from pipeline.interleaved.settings import Interleaved
 from pipeline.pretrain.processes.launch_command import launcher_name
 from pipeline.pretrain.settings import Model
 from pipeline.provenance.settings import Provenance
@@ -89,6 +90,7 @@ class Sections(Settings):
     sources: list[Source] = Field(min_length=1)
     allowed_licenses: list[str] | None = Field(default=None, description="SPDX; none allows what the sources declare")
     corpus: dict[Name, Corpus] = {"main": Corpus()}
+    interleaved: dict[Name, Interleaved] = {}
     tokenizer: dict[Name, Tokenizer] = {"main": Tokenizer()}
     tokens: dict[Name, Tokens] = {"main": Tokens()}
     models: dict[Name, Model] = {}
@@ -166,6 +168,10 @@ class Sections(Settings):
     def corpus_sources(self, name: str) -> list[str]:
         """Return the names of the sources that a corpus is made from, sorted."""
         return sorted(source.name for source in self.sources if source.name not in self.corpus[name].exclude_sources)
+
+    def interleaved_sources(self, name: str) -> list[str]:
+        """Return the names of the sources of a set of interleaved documents, sorted."""
+        return sorted(set(self.interleaved[name].sources))
 
     def corpora_with_score(self, score: Literal["quality", "classifiers", "perplexity"]) -> list[str]:
         """Return the corpora whose documents get this score."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.settings import UnitSettings
@@ -37,7 +37,7 @@ class RawFiles:
     is_part: bool = False
 
     @classmethod
-    def from_unit(cls, settings: UnitSettings, unit: dict[str, Any], paths: list[Path]) -> RawFiles:
+    def from_unit(cls, settings: UnitSettings, unit: dict[str, Any], paths: list[Path]) -> Self:
         """Return the files of a unit.
 
         Args:
@@ -64,7 +64,7 @@ class RawFiles:
         for document, _ in make_raw_documents(records, f"{self.source}/{name}", self.keys):
             yield document
 
-    def run_undamaged(self, work: Callable[[RawFiles], T], *, quarantine: bool) -> tuple[T, list[QuarantinedFile]]:
+    def run_undamaged(self, work: Callable[[Self], T], *, quarantine: bool) -> tuple[T, list[QuarantinedFile]]:
         """Return the result of `work` on the undamaged files, and the damaged ones.
 
         If the work stops at a damaged file, all files are checked and the work restarts with the undamaged ones. So

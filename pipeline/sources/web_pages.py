@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from trafilatura import extract, load_html
@@ -87,11 +87,15 @@ def read_archive(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: i
         if entry.rec_type in PAGE_RECORDS:
             number += 1
             yield _warc_record(entry, number, keys, limit, reader.position)
-        while entry.raw_stream.read(1 << 16):
-            pass
-        if entry.raw_stream.limit > 0:
-            sentence = f"{path} is truncated or damaged (a record has no end): fetch the file again"
-            raise DamagedFile(sentence, "truncated")
+        _finish_record(entry, path)
+
+
+def _finish_record(entry: Any, path: Path) -> None:
+    while entry.raw_stream.read(1 << 16):
+        pass
+    if entry.raw_stream.limit > 0:
+        sentence = f"{path} is truncated or damaged (a record has no end): fetch the file again"
+        raise DamagedFile(sentence, "truncated")
 
 
 def _read_entries(reader: ChunkReader, path: Path) -> Iterator[Any]:
@@ -128,6 +132,43 @@ def read_responses(
             date = entry.rec_headers.get_header("WARC-Date")
             number = int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0
             yield url.strip("<>"), date, number, partial(_read_payload, entry, limit)
+
+
+class WebResource(NamedTuple):
+    """A file of the web as it was fetched; `read` returns slightly more than the limit of a larger one."""
+
+    id: str
+    url: str | None
+    date: str | None
+    media_type: str
+    charset: str | None
+    headers: list[tuple[str, str]]
+    read: Callable[[], bytes]
+
+
+def read_web_resources(source: Iterator[Chunk], path: Path, limit: int) -> Iterator[WebResource]:
+    """Yield the pages, images and other files of a WARC file that were fetched with success, in order.
+
+    Each must be read before the next one.
+
+    Raises:
+        DamagedFile: the archive is truncated or no WARC file.
+    """
+    for entry in _read_entries(ChunkReader(source), path):
+        headers = entry.http_headers or entry.rec_headers
+        is_fetched = not entry.http_headers or entry.http_headers.get_statuscode() == "200"
+        if entry.rec_type in ("response", "resource") and is_fetched:
+            stated = parse_content_type([value for name, value in headers.headers if name.lower() == "content-type"])
+            yield WebResource(
+                _warc_record_id(entry),
+                (entry.rec_headers.get_header("WARC-Target-URI") or "").strip("<>") or None,
+                entry.rec_headers.get_header("WARC-Date"),
+                stated.media_type or "",
+                stated.charset,
+                headers.headers,
+                partial(_read_payload, entry, limit),
+            )
+        _finish_record(entry, path)
 
 
 def _warc_record_id(entry: Any) -> str:

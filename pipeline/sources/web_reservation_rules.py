@@ -30,6 +30,7 @@ PARSED_FILES = 10_000  # that are held in memory
 # A page at /news/1 is text too, so ai.txt is also asked for files that it can name by their type.
 _TEXT_FILES = ("/page.html", "/page.txt")
 _NO_AI = re.compile(r"(?:^|[\s,:])noai(?:$|[\s,])", re.IGNORECASE)
+_NO_IMAGE_AI = re.compile(r"(?:^|[\s,:])noimageai(?:$|[\s,])", re.IGNORECASE)
 STATES_TDM = "tdm-reservation"
 _PAGE_SIGNALS = (STATES_TDM, "noai")
 _ROBOTS_LINE = re.compile(r"[ \t]*(user-?agent|allow|disallow)[ \t]*:[ \t]*([^#\r\n]*)", re.IGNORECASE)
@@ -168,6 +169,22 @@ def read_page_reservation(headers: Iterable[tuple[str, str]], page: str = "") ->
         elif (place, name) in (("header", "x-robots-tag"), ("meta", "robots")) and _NO_AI.search(value):
             stated["noai"] = f"{place} {name}: noai"
     return stated.get("noai") or stated.get("tdm")
+
+
+def read_image_reservation(headers: Iterable[tuple[str, str]], page: str = "") -> str | None:
+    """Return the `noimageai` of the header X-Robots-Tag or of `<meta name="robots">`; None without one.
+
+    What reserves the page reserves its images too, and is read by `read_page_reservation`.
+    """
+    named = [("header", name.lower(), value) for name, value in headers]
+    if "noimageai" in page.lower():
+        named += [
+            ("meta", meta.get("name", "").strip().lower(), meta.get("content", "")) for meta in _read_meta_tags(page)
+        ]
+    for place, name, value in named:
+        if (place, name) in (("header", "x-robots-tag"), ("meta", "robots")) and _NO_IMAGE_AI.search(value):
+            return f"{place} {name}: noimageai"
+    return None
 
 
 def _read_meta_tags(page: str) -> list[dict[str, str]]:

@@ -318,6 +318,11 @@ def _missing_files(config: Config) -> Iterator[str]:
             config.quality_training_files(name)
         except InputError as error:
             yield str(error)
+    for name in config.interleaved:
+        try:
+            config.interleaved_lists(name)
+        except InputError as error:
+            yield str(error)
     for name in config.evaluation.baselines:
         try:
             config.baseline_model_files(name)

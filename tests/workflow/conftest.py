@@ -37,6 +37,7 @@ def everything(tmp_path: Path) -> Config:
     seeds["bad"] = [{**seeds["good"][0], "path": "{data}/bad.jsonl"}]
     (tmp_path / "hq.bin").write_text("")
     classifier = {"path": "{data}/hq.bin", "sha256": "0" * 64, "license": "CC0-1.0", "label": "__label__hq"}
+    raw["interleaved"] = {"pages": {"sources": ["nl_gids"], "opt_out_images": "{data}/opt-out.txt"}}
     main = raw["corpus"]["main"]
     raw["corpus"] |= {
         "alike": main,
