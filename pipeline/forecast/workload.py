@@ -43,6 +43,10 @@ def _opt_out_signature_bytes(config: Config, raw: RawBytes) -> float | None:
     return None if amount is None else len(config.corpus) * amount
 
 
+def _interleaved_bytes(config: Config, raw: RawBytes) -> float | None:
+    return sum(raw[source] for name in config.interleaved for source in config.interleaved_sources(name)) or None
+
+
 def _tokenizer_bytes(config: Config, raw: RawBytes) -> float:
     return sum(
         min(_corpus_bytes(config, raw, section.corpus), section.sample_bytes) for section in config.tokenizer.values()
@@ -146,6 +150,8 @@ WORKLOADS: dict[str, StepWorkload] = {
     "opt_out.forgotten": StepWorkload(
         BYTES, _sum_bytes_of_corpora(lambda config: config.corpus if config.sources_with_opt_out_list() else ())
     ),
+    "interleaved.extract": StepWorkload(BYTES, _interleaved_bytes),
+    "interleaved.assemble": StepWorkload(BYTES, _interleaved_bytes),
     "tokenizer.train": StepWorkload(BYTES, _tokenizer_bytes),
     "tokenizer.fertility": StepWorkload(BYTES, _tokenizer_bytes),
     "tokens.shard": StepWorkload(BYTES, _TOKEN_SETS),

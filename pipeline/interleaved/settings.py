@@ -109,6 +109,7 @@ class ExtractSettings(UnitSettings):
     languages: list[str]
     rules: InterleavedRules
     lists: list[ListedFile] = Field(default=[], description="the files of `lists`, in their order")
+    pillow: str = Field(default="", description="the version of Pillow, which reads formats and sizes of images")
     page_reservations: bool = True
     allowed_licenses: list[str] = Field(default=[], description="for images that state a license; empty allows all")
     normalization: Normalization = Normalization()

@@ -120,7 +120,7 @@ def test_chain_forecast_is_the_sum_and_narrower_than_its_steps(tmp_path: Path, p
     forecast = plan_of(planned(tmp_path, pilots))["forecast"]
     steps, chain = forecast["steps"], forecast["chain"]
     not_asked = {"corpus.count_items", "corpus.equal_keys", "corpus.quality", "corpus.scores", "corpus.perplexity"}
-    not_asked |= {"corpus.classify"}
+    not_asked |= {"corpus.classify", "interleaved.assemble", "interleaved.extract"}
     assert set(steps) == set(DATA) - {"sources.split", "sources.dataset"} - not_asked
     assert chain["joules"] == pytest.approx(1010 * len(steps))
     step = steps["corpus.filter"]

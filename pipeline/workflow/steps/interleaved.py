@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
@@ -42,6 +44,7 @@ def extract_settings(config: Config, i: Wildcards) -> Settings:
         source=source.name,
         quarantine=source.damaged_share > 0,
         lists=_listed_files(config, i["interleaved"]),
+        pillow=version("pillow"),  # the version of a step's environment knows no library that is imported as PIL
         allowed_licenses=config.allowed_licenses or [],
         **select_matching_fields(ExtractSettings, source, section)
         | {"personal_data": add_names_model_hash(section.personal_data)},
