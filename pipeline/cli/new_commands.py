@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +80,9 @@ def run(
     part = run_edits(name, dict.fromkeys(text or (), language), license_id, holder, text_key)
     (content,) = (edit.content for edit in part.edits if isinstance(edit, NewFile))
     for problem in find_contradicted_sources(parse_configuration(yaml.safe_load(content))):
-        raise InputError(problem)
+        # There is no configuration yet in which somebody could set the key.
+        option = re.sub(r"set `text_key: ([^`]+)`", r"add `--text-key \1`", problem)
+        raise InputError(option.replace("set text_key of the source to", "set --text-key to"))
     write_part(part)
 
 

@@ -44,10 +44,14 @@ def test_new_run_is_written_and_next_commands_are_printed(tmp_path: Path, monkey
             ["--license", "CC-BY", "--text", "a.csv"],
             "error: configuration: sources.text_1.license: 'CC-BY' is no SPDX ",
         ),
-        (["--text", "a.csv"], "error: source text_1: a.csv has no column 'text' among its 2 (id, body): set text_key"),
+        (
+            ["--text", "a.csv"],
+            "error: source text_1: a.csv has no column 'text' among its 2 (id, body): set --text-key to ",
+        ),
         (
             ["--text", "a.jsonl"],
-            "error: source text_1: no document with a field `text` that has text in a.jsonl (fields: ",
+            "error: source text_1: no document with a field `text` that has text in a.jsonl (fields: body): "
+            "add `--text-key body`\n",
         ),
         (["--text", "a.csv", "b.csv"], "error: Got unexpected extra argument(s) (b.csv): the shell has replaced a pat"),
     ],
