@@ -79,8 +79,12 @@ def run(
             raise InputError(f"--text: {explain_bad_file_path(path) or error}") from None
     part = run_edits(name, dict.fromkeys(text or (), language), license_id, holder, text_key)
     (content,) = (edit.content for edit in part.edits if isinstance(edit, NewFile))
-    for problem in find_contradicted_sources(parse_configuration(yaml.safe_load(content))):
-        # There is no configuration yet in which somebody could set the key.
+    config = parse_configuration(yaml.safe_load(content))
+    try:
+        problems = [*find_contradicted_sources(config)]
+    except InputError as error:
+        problems = [str(error)]
+    for problem in problems:  # there is no configuration yet in which somebody could set the key
         option = re.sub(r"set `text_key: ([^`]+)`", r"add `--text-key \1`", problem)
         raise InputError(option.replace("set text_key of the source to", "set --text-key to"))
     write_part(part)
