@@ -9,6 +9,7 @@ import resource as limits
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,9 @@ from pipeline.core import attestation_log, signing_keys
 from pipeline.core.attestation_log import append_statement, read_log, resource_descriptor
 from pipeline.core.errors import InputError
 from pipeline.core.job_command_lines import replace_settings_by_digest
+from pipeline.core.job_records import Attempt, Record
 from pipeline.layout import ATTESTATION_LOG
-from tests.record_content import attempt_content
+from tests.record_content import attempt_content, record_content
 
 HASH = "a" * 64
 KIND = "urn:polder:evidence:1"
@@ -209,3 +211,34 @@ def test_attempt_attestation_contains_the_digest_of_its_command() -> None:
     assert facts["command"].startswith("sha256:") and attestation_log.fixed_attempt_fields(facts) == facts
     assert attestation_log.fixed_attempt_fields({**attempt, "command": replace_settings_by_digest(command)}) == facts
     assert attestation_log.fixed_attempt_fields({**attempt, "command": [*command, "--other"]}) != facts
+
+
+def test_finished_job_is_attested_with_its_step_instance_and_settings(tmp_path: Path) -> None:
+    instance = {"model": "base", "step": "10"}
+    job: dict[str, Any] = {"step": "pretrain.segment", "instance": instance, "settings": {"seed": 42}}
+    (path := tmp_path / "record.json").write_text(json.dumps(record_content(**job)))
+    (attempt := tmp_path / "attempt.json").write_text("{}")
+    attestation_log.attest_finished_job(tmp_path, attempt, [], path, Record.load(path))
+    (line,) = read_log(tmp_path)
+    definition = line.statement.predicate.buildDefinition
+    assert definition and definition.externalParameters == job
+
+
+def test_checkpoint_before_a_running_attempt_is_the_line_before_it_began(tmp_path: Path) -> None:
+    def checkpoint() -> attestation_log.LogCheckpoint | None:
+        return attestation_log.find_checkpoint_before_attempt(tmp_path, "provenance.crate")
+
+    def begin(name: str) -> Path:
+        (path := tmp_path / name).write_text(json.dumps(attempt_content("provenance.crate")))
+        attestation_log.attest_attempt_begin(tmp_path, path, Attempt.load(path))
+        return path
+
+    assert checkpoint() is None
+    first = begin("first.json")
+    assert checkpoint() is None, "there was no line before"
+    attestation_log.attest_attempt_end(tmp_path, first, "failed", [])
+    *_, end = read_log(tmp_path)
+    assert checkpoint() == (2, end.sha256)
+    begin("second.json")
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
+    assert checkpoint() == (2, end.sha256)

@@ -80,6 +80,15 @@ def test_every_job_is_organized_by_a_snakemake_invocation(build_run: Callable[..
     assert {control["object"]["@id"] for control in controls} == jobs | failed
 
 
+def test_invocation_whose_name_holds_no_time_has_no_start_time(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    unit = {"corpus": "main", "source": "laws", "unit": "0"}
+    run.attempt("corpus.filter", unit, "failed", **ENDED, snakemake="snakemake.yesterday.41..test")
+    run.crate()
+    start = graph_of(run.folder)["#start/yesterday.41"]
+    assert "startTime" not in start and start["endTime"] == ENDED["ended"]
+
+
 @pytest.mark.parametrize(
     ("status", "changes", "expected", "error"),
     [

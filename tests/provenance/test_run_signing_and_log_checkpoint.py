@@ -14,7 +14,7 @@ import pytest
 from pipeline import layout
 from pipeline.core import signing_keys
 from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
-from pipeline.core.errors import DiskFull
+from pipeline.core.errors import DiskFull, InputError
 from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.settings import Provenance
@@ -41,6 +41,26 @@ def test_invocation_killed_while_writing_the_signer_keeps_the_previous_one(
             run_signing_and_log_checkpoint.begin_signing(run, settings, print)
     assert [file.read_bytes() for file in files] == before
     run_signing_and_log_checkpoint.begin_signing(run, settings, print)
+
+
+def test_run_goes_on_only_with_the_key_with_which_it_began(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SIGNING_KEY_VARIABLE, "")  # to be undone
+    own, other = (Provenance(key=str(tmp_path / name), owner="Somebody") for name in ("own.pem", "other.pem"))
+    for settings in (own, other):
+        signing_keys.generate_key_pair(Path(str(settings.key)), "p256")
+    run_signing_and_log_checkpoint.begin_signing(tmp_path / "signed", own, print)
+    files = [tmp_path / "signed" / name for name in (layout.PUBLIC_KEY, layout.SIGNER)]
+    before = [file.read_bytes() for file in files]
+    for run, settings, sentence in (
+        (tmp_path / "signed", Provenance(), r"signed is signed: give provenance\.key"),
+        (tmp_path / "signed", other, "is signed with another key: use that one"),
+        (finished, own, "was begun unsigned"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            run_signing_and_log_checkpoint.begin_signing(run, settings, print)
+    assert [file.read_bytes() for file in files] == before and not (finished / layout.PUBLIC_KEY).exists()
 
 
 def test_partial_files_are_not_evidence(tmp_path: Path) -> None:

@@ -139,6 +139,15 @@ def test_forged_record_breaks_the_chain(build_run: Callable[..., Any]) -> None:
     assert shard.startswith(f"{SHARD_RECORD} breaks the chain: it read corpus/main/filtered/laws.0.parquet")
 
 
+def test_job_that_read_a_file_before_a_job_had_written_it_is_reported(build_run: Callable[..., Any]) -> None:
+    run, weights = build_run("run"), "models/base/milestones/20/model.safetensors"
+    run.write(weights, "weights")
+    evaluation = run.job("evaluate.suites", {"model": "base", "step": "20"}, [weights], {"evaluation/20.json": b"{}"})
+    run.job("pretrain.segment", {"model": "base", "step": "20"}, ["tokens/main/train/0.arrow"], {weights: b"weights"})
+    run.crate()
+    assert verify_run(run.folder).problems == [f"{evaluation} read {weights} before any job had written it so."]
+
+
 def test_snapshot_of_a_job_matches_its_record(build_run: Callable[..., Any]) -> None:
     planned = b'{"configuration": {"run": {"seed": 42}}}'
     snapshot = {"path": "provenance/frozen/1.json", "sha256": hashlib.sha256(planned).hexdigest()}

@@ -87,6 +87,11 @@ def test_bill_with_all_statements_scores_90_of_100(stated: Run) -> None:
     assert completeness(bill(stated)) == pytest.approx(70.5)
 
 
+def test_bill_names_the_schema_of_its_version(stated: Run) -> None:
+    content = bill(stated)
+    assert content["$schema"] == f"http://cyclonedx.org/schema/bom-{content['specVersion']}.schema.json"
+
+
 def test_model_component_has_texts_hashes_energy_and_license(stated: Run) -> None:
     content = bill(stated, **STATED, **CARD)
     by_reference = {component["bom-ref"]: component for component in content["components"]}

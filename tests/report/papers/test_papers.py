@@ -156,6 +156,16 @@ def test_pretrained_base_model_is_named_with_its_license(run_folder: Run) -> Non
     assert base["spdxId"] not in document["rootElement"], "not the result that this run delivers"
 
 
+def test_run_without_a_model_delivers_its_corpora(run_folder: Run) -> None:
+    for path in (run_folder.root / "provenance/records").glob("pretrain.*.json"):
+        path.unlink()
+    elements = json.loads((written(run_folder) / "spdx.json").read_text())["@graph"]
+    assert not [element for element in elements if element["type"] == "ai_AIPackage"]
+    (document,) = [element for element in elements if element["type"] == "SpdxDocument"]
+    (corpus,) = [element for element in elements if element.get("name") == "corpus main"]
+    assert document["rootElement"] == [corpus["spdxId"]]
+
+
 def test_optimizer_and_z_loss_are_described(run_folder: Run) -> None:
     title, form = "Design of the training and what it optimises", "model-documentation-form"
     text = answer(written(run_folder), form, title)["text"]
