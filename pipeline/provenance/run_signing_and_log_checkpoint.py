@@ -139,6 +139,7 @@ def _set_signing_key(run_directory: Path, settings: Provenance) -> None:
     if settings.key is None:
         if (run_directory / layout.PUBLIC_KEY).is_file():
             raise InputError(f"{run_directory} is signed: give provenance.key, so that what is added is signed as well")
+        os.environ.pop(SIGNING_KEY_VARIABLE, None)  # of the user's shell; nobody could verify what it signs
         return
     path = Path(settings.key).expanduser().absolute()
     public = signing_keys.load_private_key(path).public_key()

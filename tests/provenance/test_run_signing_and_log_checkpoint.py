@@ -13,7 +13,7 @@ import pytest
 
 from pipeline import layout
 from pipeline.core import signing_keys
-from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE
+from pipeline.core.attestation_log import SIGNING_KEY_VARIABLE, read_log
 from pipeline.core.errors import DiskFull, InputError
 from pipeline.provenance import evidence_attestation, run_signing_and_log_checkpoint
 from pipeline.provenance.evidence_attestation import attest_evidence
@@ -61,6 +61,17 @@ def test_run_goes_on_only_with_the_key_with_which_it_began(
         with pytest.raises(InputError, match=sentence):
             run_signing_and_log_checkpoint.begin_signing(run, settings, print)
     assert [file.read_bytes() for file in files] == before and not (finished / layout.PUBLIC_KEY).exists()
+
+
+def test_run_without_a_key_is_not_signed_by_a_variable_of_the_shell(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signing_keys.generate_key_pair(tmp_path / "key.pem", "p256")
+    monkeypatch.setenv(SIGNING_KEY_VARIABLE, str(tmp_path / "key.pem"))
+    (finished / "logs/more.log").write_text("x")
+    run_signing_and_log_checkpoint.begin_signing(finished, Provenance(), print)
+    attest_evidence(finished)
+    assert all(not line.signatures for line in read_log(finished))
 
 
 def test_partial_files_are_not_evidence(tmp_path: Path) -> None:
