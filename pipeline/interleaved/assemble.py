@@ -118,7 +118,7 @@ def _is_incomplete(places: list[Place]) -> str | None:
 class SetAssembler:
     """Removes duplicates from the D documents of a set, which are read once for each kind of duplicate.
 
-    Memory is 8 bytes for each image and paragraph, and about 40 for each document.
+    Memory is 8 bytes for each image and paragraph, and about 450 for each document.
 
     Attributes:
         reasons: by the number of a document, why it is removed; missing if it stays.

@@ -61,7 +61,7 @@ def count_shown_pixels(written: str | None, pixels_of_file: int | None) -> int |
     if written is None:
         return None
     size = re.sub(r"[”\"<>;\s]", "", written).lower().removesuffix("px")
-    share = re.fullmatch(r"(\d+)%", "100%" if size in ("auto", "full-width") else size)
+    share = re.fullmatch(r"(\d{1,4})%", "100%" if size in ("auto", "full-width") else size)
     if share:
         return None if pixels_of_file is None else round(pixels_of_file * int(share[1]) / 100)
     return int(float(size)) if re.fullmatch(r"\d{1,9}(\.\d*)?", size) else None

@@ -114,7 +114,7 @@ def read_page_nodes(page: str, url: str | None, reservation: str | None = None) 
     if tree is None:
         return []
     base = next((one.get("href") for one in tree.iter("base") if one.get("href")), "")
-    address = urljoin(url or "", base)
+    address = _join_url(url or "", base) or url or ""
     licenses = _image_licenses_of_structured_data(tree, address)
     collector = _NodeCollector()
     figures: list[int] = []  # where the nodes of each open figure begin
@@ -145,7 +145,7 @@ def read_page_nodes(page: str, url: str | None, reservation: str | None = None) 
                     figures.append(len(collector.nodes))
                     figure_licenses.append(None)
                 if tag == "a" and figures and "license" in (element.get("rel") or "").lower().split():
-                    figure_licenses[-1] = urljoin(address, element.get("href") or "") or None
+                    figure_licenses[-1] = _join_url(address, element.get("href"))
                 collector.separate(_SEPARATORS.get(tag, ""))
                 if not _is_date(element):
                     collector.add_text(element.text)
@@ -199,16 +199,25 @@ def _is_date(element: Any) -> bool:
     return element.tag == "div" and "date" in (element.get("class") or "")
 
 
+def _join_url(address: str, written: str | None) -> str | None:
+    """Return an address in a page as a full one; None where it has none, or cannot be parsed."""
+    try:
+        return urljoin(address, (written or "").strip()).encode("utf-8", "replace").decode() or None
+    except ValueError:  # such as an unclosed bracket of an IPv6 host
+        return None
+
+
 def _read_image(element: Any, address: str, licenses: dict[str, str], reservation: str | None) -> PageImage | None:
     written = (element.get(name) for name in _IMAGE_SOURCES)
     source = next((value for value in written if value and "," not in value and " " not in value.strip()), None)
     if source is None:
         return None
-    try:
-        url = urljoin(address, source.strip())
-    except ValueError:  # such as an unclosed bracket of an IPv6 host
-        return None
-    if not re.match(r"https?://[^/?#]", url, re.IGNORECASE) or url.partition("#")[0] == address.partition("#")[0]:
+    url = _join_url(address, source)
+    if (
+        url is None
+        or not re.match(r"https?://[^/?#]", url, re.IGNORECASE)
+        or url.partition("#")[0] == address.partition("#")[0]
+    ):
         return None  # an image of `#` is that of a script
     alt = " ".join((element.get("alt") or "").split())
     sizes = {name: (element.get(name) or "").strip() or None for name in ("width", "height")}
@@ -239,9 +248,10 @@ def _image_licenses_of_structured_data(tree: Any, address: str) -> dict[str, str
                 left += value
             elif isinstance(value, dict):
                 left += value.values()
-                license, kind = value.get("license"), value.get("@type")
-                if isinstance(license, str) and (kind == "ImageObject" or "ImageObject" in (kind or ())):
-                    for url in (value.get("contentUrl"), value.get("url")):
-                        if isinstance(url, str):
-                            licenses.setdefault(urljoin(address, url), license)
+                license, kinds = value.get("license"), value.get("@type")
+                if not isinstance(license, str) or "ImageObject" not in (kinds if isinstance(kinds, list) else [kinds]):
+                    continue
+                for url in (value.get("contentUrl"), value.get("url")):
+                    if isinstance(url, str) and (full := _join_url(address, url)):
+                        licenses.setdefault(full, license.encode("utf-8", "replace").decode())
     return licenses

@@ -80,6 +80,13 @@ def test_each_removed_page_has_one_reason_and_the_sums_agree(steps: Steps) -> No
     check_sums(counts)
 
 
+def test_page_of_images_alone_is_removed(steps: Steps) -> None:
+    counts = steps.extract({"x.warc.gz": archive(web_page(0, '<img src="/a.jpg">'), web_page(1, *PARAGRAPHS[:3]))})
+    assert steps.extracted() == [] and len(steps.removed()) == 2
+    check_sums(counts)
+    assert steps.assemble()["documents"] == 0
+
+
 def test_paragraph_that_breaks_a_rule_is_removed_alone(steps: Steps) -> None:
     menu = "Start Nieuws Contact Route"
     counts = steps.extract(

@@ -32,6 +32,7 @@ def file(width: int = 400, height: int = 300, **changes: Any) -> ImageFile:
         ("breed", 800, None),
         ("-5", 800, None),
         ("9" * 400, 800, None),
+        ("9" * 5000 + "%", 800, None),
         (None, 800, None),
     ],
 )

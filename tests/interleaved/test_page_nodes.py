@@ -126,6 +126,29 @@ def test_license_is_that_of_the_figure_or_of_structured_data() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"@type": 5, "license": "x", "url": "/a.jpg"}',
+        '{"@type": ["Thing", "ImageObject"], "license": ["x"], "url": "/a.jpg"}',
+        '{"@type": "ImageObject", "license": "x", "url": "http://[a.jpg", "contentUrl": 7}',
+        '[null, 1, "x", {"@type": null, "license": {}}]',
+        "",
+    ],
+)
+def test_odd_structured_data_states_no_license(data: str) -> None:
+    (image,) = nodes(f'<script type="application/ld+json">{data}</script><img src="/a.jpg">')
+    assert isinstance(image, PageImage) and image.license is None
+
+
+def test_half_of_a_surrogate_pair_and_a_broken_base_do_no_harm() -> None:
+    data = '{"@type": ["ImageObject"], "license": "x\\ud800", "contentUrl": "https://voorbeeld.nl/a.jpg"}'
+    script = f'<script type="application/ld+json">{data}</script>'
+    page = f'<html><head><base href="http://[x"></head><body>{script}<img src="/a.jpg"></body></html>'
+    (image,) = read_page_nodes(page, URL)
+    assert isinstance(image, PageImage) and image.license == "x?"
+
+
 def test_nodes_are_read_back_from_json() -> None:
     read = read_page_nodes("<p>Één</p><img src='a.jpg' alt='b'>", URL, "meta robots: noimageai")
     assert load_nodes(dump_nodes(read)) == read and len(read) == 2

@@ -106,7 +106,7 @@ STEPS = (
             Output("statistics", layout.INTERLEAVED.child("statistics.json")),
             Output("card", layout.INTERLEAVED.child("README.md"), is_target=True),
         ),
-        need=ResourceNeeds("everything", 60, memory_megabytes=2000),
+        need=ResourceNeeds("everything", 60, memory_megabytes=2000, memory_bytes_per_byte=0.05),
         stage="corpus",
     ),
 )
