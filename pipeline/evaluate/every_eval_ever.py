@@ -27,7 +27,7 @@ UNITS: dict[str, tuple[str, float, float | str]] = {
     **dict.fromkeys(("squad_f1", "squad_em", "entity_f1", "entity_f1_no_misc"), _SHARE),
     **dict.fromkeys(("exact_answer", "citation", "abstention", "likelihood", "pass_at_1", "answers_found"), _SHARE),
     **dict.fromkeys((*PROMPT_METRICS, *INSTRUCTION_METRICS), _SHARE),
-    **dict.fromkeys(("bleu", "chrf", "chrf3pp", "sari"), _POINTS),
+    **dict.fromkeys(("bleu", "chrf", "chrf3pp", "sari", "sari_13a"), _POINTS),
     **dict.fromkeys(("bits_per_byte", "answer_bits_per_byte"), ("bits per byte", 0.0, INFINITY)),
     **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), ("perplexity", 1.0, INFINITY)),
     "mcc": ("correlation", -1.0, 1.0),

@@ -42,9 +42,9 @@ def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
 
 
-def _mean(shares: Iterable[float]) -> float:
+def _mean(shares: Iterable[float], empty: float = 0.0) -> float:
     values = [*shares]
-    return sum(values) / len(values) if values else 0.0
+    return sum(values) / len(values) if values else empty
 
 
 def _f1(precision: float, recall: float) -> float:
@@ -59,13 +59,36 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
     n-gram of source and text counts as often as there are references, and 0 / 0 is 0. A text without anything of its
     source has all deletions right and may exceed a copy: a score needs both as baselines.
     """
-    sides = [tokenize_lowercase(source), tokenize_lowercase(text), *map(tokenize_lowercase, references)]
+    return _sari([*map(tokenize_lowercase, (source, text, *references))])
+
+
+def sari_13a(source: str, text: str, references: Sequence[str]) -> float:
+    """Return SARI as the library `evaluate` and EuroEval compute it.
+
+    The tokens are those of sacreBLEU's 13a in lower case, 0 / 0 is 1, and the recall of kept n-grams counts each
+    occurrence, not each n-gram.
+    """
+    tokenize = _tokenizer_13a()
+    return _sari([tokenize(one.lower()).split(" ") for one in (source, text, *references)], is_of_evaluate=True)
+
+
+@cache
+def _tokenizer_13a() -> Callable[[str], str]:
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+    make: Callable[[], Callable[[str], str]] = Tokenizer13a
+    return make()
+
+
+def _sari(sides: Sequence[Sequence[str]], is_of_evaluate: bool = False) -> float:
+    """Return SARI of the tokens of the source, the text and each reference."""
+    empty, copies = float(is_of_evaluate), len(sides) - 2
     total = 0.0
     for n in range(1, LONGEST_NGRAM + 1):
         before, after, *others = (_ngrams(words, n) for words in sides)
         good: Counter[tuple[str, ...]] = sum(others, Counter())
         before, after = (
-            Counter({gram: count * len(references) for gram, count in counts.items()}) for counts in (before, after)
+            Counter({gram: count * copies for gram, count in counts.items()}) for counts in (before, after)
         )
         kept, to_keep = before & after, before & good
         rightly_kept = kept & good
@@ -73,12 +96,14 @@ def sari(source: str, text: str, references: Sequence[str]) -> float:
         rightly_deleted = deleted - good
         added, to_add = after.keys() - before.keys(), good.keys() - before.keys()
         rightly_added = len(added & to_add)
-        total += _f1(rightly_added / max(len(added), 1), rightly_added / max(len(to_add), 1))
-        total += _f1(
-            _mean(rightly_kept[gram] / count for gram, count in kept.items()),
-            _mean(rightly_kept[gram] / count for gram, count in to_keep.items()),
+        total += _f1(*(rightly_added / len(grams) if grams else empty for grams in (added, to_add)))
+        recall = (
+            rightly_kept.total() / to_keep.total()
+            if is_of_evaluate and to_keep
+            else _mean((rightly_kept[gram] / count for gram, count in to_keep.items()), empty)
         )
-        total += _mean(rightly_deleted[gram] / count for gram, count in deleted.items())
+        total += _f1(_mean((rightly_kept[gram] / count for gram, count in kept.items()), empty), recall)
+        total += _mean((rightly_deleted[gram] / count for gram, count in deleted.items()), empty)
     return 100 * total / LONGEST_NGRAM / 3
 
 
@@ -133,15 +158,16 @@ READABILITY: dict[str, Callable[[str], float]] = {
     "flesch_douma": flesch_douma,
     "flesch_kincaid": flesch_kincaid,
 }
+SARI: dict[str, Callable[[str, str, Sequence[str]], float]] = {"sari": sari, "sari_13a": sari_13a}
 UNTESTED = (CLAIMS, *READABILITY)
 """Metrics that do not say whether an answer is right: models are not tested by them."""
-GRADED = ("sari", "rouge_l", "squad_f1", "answers_found", *UNTESTED)
+GRADED = ("sari", "sari_13a", "chrf3pp", "rouge_l", "squad_f1", "answers_found", *UNTESTED)
 """Metrics with a number for each item; the others are binary."""
-CORPUS_LEVEL = ("bleu", "chrf", "chrf3pp", "ter")
-"""Metrics of all pairs of references and text together; lm-eval computes all but chrF3++."""
+CORPUS_LEVEL = ("bleu", "chrf", "ter")
+"""lm-eval's metrics of all pairs of references and text together."""
 BOUNDS = {
     **dict.fromkeys((CLAIMS, "rouge_l", "squad_f1", "answers_found"), (0.0, 1.0)),
-    "sari": (0.0, 100.0),
+    **dict.fromkeys(("sari", "sari_13a", "chrf3pp"), (0.0, 100.0)),
 }
 """The least and the largest score; intervals are clipped to them."""
 CITATION_METRICS = ("exact_answer", "citation", "abstention")
@@ -149,7 +175,7 @@ ENTITY_METRICS = {"entity_f1_no_misc": LEFT_OUT, "entity_f1": None}
 """By the type of entities that a metric leaves out."""
 FOLLOWED_METRICS = (*PROMPT_METRICS, *INSTRUCTION_METRICS)
 OWN_METRICS = (
-    *(*GRADED, *CITATION_METRICS, "squad_em", "chrf3pp", *ENTITY_METRICS, EXECUTED),
+    *(*GRADED, *CITATION_METRICS, "squad_em", *ENTITY_METRICS, EXECUTED),
     *FOLLOWED_METRICS,
 )
 CITATION = re.compile(r"\[(\d+)\]")
@@ -174,13 +200,26 @@ def rouge_l(text: str, references: Sequence[str]) -> float:
     return max(rouge_l_for_reference(_words(reference), words) for reference in references)
 
 
+def chrf3pp(text: str, references: Sequence[str]) -> float:
+    """Return chrF3++, from 0 to 100, with the best reference: chrF++ with recall three times as important."""
+    return float(_chrf3pp_scorer().sentence_score(text, [*references]).score)
+
+
+@cache
+def _chrf3pp_scorer() -> Any:
+    from sacrebleu import CHRF
+
+    return CHRF(word_order=2, beta=3)
+
+
 SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def score_squad(text: str, answers: Sequence[str]) -> tuple[float, float]:
     """Return SQuAD's exact match and F1 of words, 0 to 1, with the best answer (Rajpurkar et al., 2016).
 
-    In lower case, without ASCII punctuation and without English articles, in any language.
+    In lower case, without ASCII punctuation and without English articles, in any language. As in version 2, an answer
+    of which nothing remains counts only if there is no other.
     """
 
     def normalize(one: str) -> list[str]:
@@ -191,7 +230,7 @@ def score_squad(text: str, answers: Sequence[str]) -> tuple[float, float]:
         shared = sum((Counter(words) & Counter(right)).values())
         return float(words == right) if not words or not right else 2 * shared / (len(words) + len(right))
 
-    words, known = normalize(text), [normalize(answer) for answer in answers]
+    words, known = normalize(text), [one for answer in answers if (one := normalize(answer))] or [[]]
     return max(float(words == right) for right in known), max(map(f1, known))
 
 
@@ -272,8 +311,10 @@ def score_text(text: str, fields: Fields, metrics: Iterable[str], metadata: Fiel
     for metric in metrics:
         if metric in READABILITY:
             scores[metric] = READABILITY[metric](text)
-        elif metric == "sari":
-            scores[metric] = sari(fields["source"], text, fields["references"])
+        elif metric in SARI:
+            scores[metric] = SARI[metric](fields["source"], text, fields["references"])
+        elif metric == "chrf3pp":
+            scores[metric] = chrf3pp(text, fields["references"])
         elif metric == "rouge_l":
             scores[metric] = rouge_l(text, fields["references"])
         elif metric in ("squad_em", "squad_f1"):
@@ -310,20 +351,10 @@ def register_aggregations() -> None:
     """Make Polder's metrics of all texts together known to lm-eval."""
     from lm_eval.api.registry import register_aggregation
 
-    def chrf3pp(items: Sequence[Any]) -> float:
-        """Return chrF3++ of pairs of references and text: chrF++ with recall three times as important."""
-        from lm_eval.api.metrics import _sacreformat
-        from sacrebleu import CHRF
-
-        references, texts = _sacreformat([item[0] for item in items], [item[1] for item in items])
-        return float(CHRF(word_order=2, beta=3).corpus_score(texts, references).score)
-
     def entity_f1(items: Sequence[Any]) -> float:
         """Return F1 of right, written and real entities of all items."""
         right, written, real = map(sum, zip(*items, strict=True))
         return 2 * right / (written + real) if written + real else 0.0
-
-    register_aggregation("chrf3pp")(chrf3pp)
 
     def instruction_share(items: Sequence[Any]) -> float:
         """Return the share of followed instructions, from their numbers and those of all instructions of an item."""
@@ -364,11 +395,11 @@ def find_missing_field(fields: Fields, metrics: Iterable[str], metadata: Fields)
         return "metadata: {program: TEMPLATE} is missing: the `answer` with the tests of the item"
     if asked & {"squad_em", "squad_f1", "answers_found"} and not _is_text_list(fields.get("answers")):
         return "write `answers`, a list of texts"
-    if asked & {"sari", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):
+    if asked & {*SARI, "chrf3pp", "rouge_l", *CORPUS_LEVEL} and not _is_text_list(fields.get("references")):
         return "write `references`, a list of texts"
     if CLAIMS in asked and not (_is_text_list(fields.get("passages")) or isinstance(fields.get("text"), str)):
         return "write `passages`, a list of texts, or `text`: the source of the claims"
-    if "sari" in asked and not isinstance(fields.get("source"), str):
+    if asked & {*SARI} and not isinstance(fields.get("source"), str):
         return "write `source`, the text that is simplified"
     return None
 

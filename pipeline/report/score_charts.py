@@ -44,6 +44,7 @@ METRICS = {
     "answers_found": "right answers that are in the text",
     "pass_at_1": "programs that pass their tests",
     "sari": "words kept, added and deleted as in references, 0 to 100",
+    "sari_13a": "words kept, added and deleted as in references, 0 to 100, as EuroEval counts",
     "rouge_l": "longest common word sequence with a reference",
     "exact_answer": "answers equal to a right one, without articles, capitals and punctuation",
     "citation": "answers that name the right passage and no other",

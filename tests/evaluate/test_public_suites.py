@@ -17,11 +17,10 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate import suites
 from pipeline.evaluate.dataset_mirror import find_data_sets
 from pipeline.evaluate.lm_eval_model import load_model
-from pipeline.evaluate.score_intervals import corpus_metric_statistics_by_item
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite, RequestSettings, Suite, SuiteSettings, SuitesSettings
 from pipeline.evaluate.task_file_reader import list_item_files, list_suite_files
 from pipeline.evaluate.task_loader import find_task_sources
-from pipeline.evaluate.text_metrics import register_aggregations, rename_fields, score_squad
+from pipeline.evaluate.text_metrics import rename_fields, score_squad
 
 Row = dict[str, Any]
 OLMES_IDS = {
@@ -50,6 +49,7 @@ def questions(count: int) -> list[Row]:
 def passages(count: int) -> list[Row]:
     return [
         {
+            "id": str(n),
             "context": f"De boot van {n} uur\nvertrekt.",
             "question": f"Wat vertrekt om {n} uur? ",
             "answers": {"text": ["De boot", "een boot"], "answer_start": [0, 0]},
@@ -104,28 +104,28 @@ def write_data_set(mirror: Path, name: str, splits: dict[str, list[Row]], config
     card.write_text(f"---\n{yaml.safe_dump({'configs': known, 'license': 'cc0-1.0'})}---\n")
 
 
-def write_euroeval_mirror(mirror: Path) -> Path:
-    """Write the data sets of EuroEval's suites with own rows in their layout."""
-    correct = ("correct", "incorrect")
+def write_euroeval_mirror(mirror: Path, asked: int = 4) -> Path:
+    """Write the data sets of EuroEval's suites with own rows in their layout, of which so many are asked."""
+    correct, more = ("correct", "incorrect"), asked - 4
     data_sets = {
-        "EuroEval/scala-nl": sentences(30, correct),
-        "EuroEval/dutch-cola": sentences(30, correct),
-        "EuroEval/dbrd-mini": sentences(30, ("negative", "positive")),
-        "EuroEval/include-nl-mini": questions(20),
-        "EuroEval/squad-nl-v2-mini": passages(20),
-        "EuroEval/wiki-lingua-nl-mini": documents(10),
-        "EuroEval/duidelijke-taal": documents(10),
-        "EuroEval/conll-nl-mini": tagged(40),
-        "EuroEval/conll-en-mini": tagged(40),
-        "EuroEval/scala-en": sentences(30, correct),
-        "EuroEval/sst5-mini": sentences(30, ("positive", "neutral", "negative")),
-        "EuroEval/life-in-the-uk": questions(20),
-        "EuroEval/hellaswag-mini": questions(20),
-        "EuroEval/squad-mini": passages(20),
-        "EuroEval/cnn-dailymail-mini": documents(10),
+        "EuroEval/scala-nl": sentences(30 + more, correct),
+        "EuroEval/dutch-cola": sentences(30 + more, correct),
+        "EuroEval/dbrd-mini": sentences(30 + more, ("negative", "positive")),
+        "EuroEval/include-nl-mini": questions(20 + more),
+        "EuroEval/squad-nl-v2-mini": passages(20 + more),
+        "EuroEval/wiki-lingua-nl-mini": documents(10 + more),
+        "EuroEval/duidelijke-taal": documents(10 + more),
+        "EuroEval/conll-nl-mini": tagged(40 + more),
+        "EuroEval/conll-en-mini": tagged(40 + more),
+        "EuroEval/scala-en": sentences(30 + more, correct),
+        "EuroEval/sst5-mini": sentences(30 + more, ("positive", "neutral", "negative")),
+        "EuroEval/life-in-the-uk": questions(20 + more),
+        "EuroEval/hellaswag-mini": questions(20 + more),
+        "EuroEval/squad-mini": passages(20 + more),
+        "EuroEval/cnn-dailymail-mini": documents(10 + more),
     }
     for name, rows in data_sets.items():
-        write_data_set(mirror, name, {"train": rows[:-4], "test": rows[-4:]})
+        write_data_set(mirror, name, {"train": rows[:-asked], "test": rows[-asked:]})
     return mirror
 
 
@@ -184,8 +184,11 @@ def test_sentence_prompts_equal_those_of_euroeval(dutch: dict[str, Task]) -> Non
     assert [task.doc_to_target(doc) for doc in task.eval_docs] == [0, 1, 0, 1]
     shown = prompt_of(task, 12).split("\n\n")
     assert shown[0] + "\n\n" == start and len(shown) == 14
-    assert sorted(part.rpartition(" ")[2] for part in shown[1:-1]) == ["ja"] * 6 + ["nee"] * 6
-    assert shown[1].startswith("Zin: Zin ") and "\nGrammaticaal correct: " in shown[1]
+    answers = [part.partition("\nGrammaticaal correct: ")[2] for part in shown[1:-1]]
+    assert sorted(answers) == ['{"label": "ja"}'] * 6 + ['{"label": "nee"}'] * 6
+    assert shown[1].startswith("Zin: Zin ")
+    (asked, *_) = task.construct_requests(task.eval_docs[0], "Zin:")
+    assert asked.args == ("Zin:", '{"label": "ja'), "EuroEval's decoder begins the JSON without a space"
 
 
 def test_question_passage_and_document_prompts_equal_those_of_euroeval(dutch: dict[str, Task]) -> None:
@@ -203,7 +206,8 @@ def test_question_passage_and_document_prompts_equal_those_of_euroeval(dutch: di
     )
     assert prompt_of(dutch["euroeval_duidelijke_taal"], 3).count("\nVersimpeling: Regels ") == 3
     assert prompt_of(dutch["euroeval_dbrd"]).startswith(
-        "Hieronder volgen documenten en hun sentiment, dat 'negatief' of 'positief' kan zijn.\n\nDocument: "
+        'Hieronder volgen documenten en hun sentiment, dat {"label": "negatief"} of {"label": "positief"} kan zijn.'
+        "\n\nDocument: "
     )
 
 
@@ -392,6 +396,7 @@ def test_squad_scores_compare_words_with_the_best_answer() -> None:
     exact, f1 = score_squad("de grote boot", ["de boot", "boot"])
     assert exact == 0 and f1 == pytest.approx(2 * 2 / (3 + 2))
     assert score_squad("", ["boot"]) == (0.0, 0.0)
+    assert score_squad("", ["the", "boot"]) == (0.0, 0.0) and score_squad("a", ["the"]) == (1.0, 1.0)
     assert score_squad("vis vis", ["vis"])[1] == pytest.approx(2 / 3)
     assert score_squad("vis vis", ["vis vis boot"])[1] == pytest.approx(2 * 2 / 5)
 
@@ -402,21 +407,6 @@ def test_data_set_fields_are_mapped_to_metric_names() -> None:
         row, {"fields": {"answers": "answers.text", "references": "target_text", "source": "target_text"}}
     )
     assert (result["answers"], result["references"], result["source"]) == (["a", "b"], ["c"], "c")
-
-
-def test_chrf_with_beta_three_equals_sacrebleu() -> None:
-    from lm_eval.api.registry import get_aggregation
-    from sacrebleu import CHRF
-
-    register_aggregations()
-    pairs = [(["een korte tekst over vis"], "een tekst over de vis"), (["nog een"], "iets anders")]
-    expected = (
-        CHRF(word_order=2, beta=3).corpus_score([text for _, text in pairs], [[one[0][0] for one in pairs]]).score
-    )
-    aggregation = get_aggregation("chrf3pp")
-    assert aggregation(pairs) == pytest.approx(expected)
-    statistics = corpus_metric_statistics_by_item(aggregation, pairs)
-    assert statistics and {one.aggregation for one in statistics} == {"chrf3pp"}
 
 
 def test_euroeval_tasks_are_evaluated_with_a_protocol(mirror: Path, long_milestone: Path, tmp_path: Path) -> None:

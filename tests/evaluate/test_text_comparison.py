@@ -40,7 +40,8 @@ OWN_METRICS = """  - {metric: sari, aggregation: mean, higher_is_better: true}
   - {metric: ter, aggregation: ter, higher_is_better: false}
   - {metric: squad_em, aggregation: mean, higher_is_better: true}
   - {metric: squad_f1, aggregation: mean, higher_is_better: true}
-  - {metric: chrf3pp, aggregation: chrf3pp, higher_is_better: true}
+  - {metric: chrf3pp, aggregation: mean, higher_is_better: true}
+  - {metric: sari_13a, aggregation: mean, higher_is_better: true}
 metadata: {trivial: {copy: "{{source}}"}, fields: {answers: references}}
 """
 SHIPPED = """  - metric: exact_match
@@ -129,6 +130,7 @@ NORMALIZED_BY_TASKS = {
     "squad_em",
     "squad_f1",
     "chrf3pp",
+    "sari_13a",
     "pass_at_1",
     *text_metrics.FOLLOWED_METRICS,
     *text_metrics.ENTITY_METRICS,

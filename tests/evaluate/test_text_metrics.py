@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu import CHRF
 
 from pipeline.evaluate.text_metrics import (
+    chrf3pp,
     count_dutch_syllables,
     count_english_syllables,
     find_missing_field,
@@ -18,6 +20,7 @@ from pipeline.evaluate.text_metrics import (
     normalize_answer,
     rouge_l,
     sari,
+    sari_13a,
     score_text,
     supported_claims_share,
 )
@@ -49,6 +52,24 @@ def test_rouge_l_equals_the_library() -> None:
         for reference in texts:
             expected = library.score(reference, text)["rougeL"].fmeasure
             assert rouge_l(text, [reference]) == pytest.approx(expected)
+
+
+def test_sari_13a_equals_the_evaluate_library() -> None:
+    """The values of its file metrics/sari/sari.py, version 0.4.6."""
+    assert sari_13a("It's 3.5 km to the sea.", "It is 3.5 km.", ["The sea is 3.5 km away."]) == pytest.approx(
+        64.60317460317461
+    )
+    assert (
+        sari_13a("de kat zit", "de kat zit", ["de kat zit"]) == 100 > sari("de kat zit", "de kat zit", ["de kat zit"])
+    )
+    assert sari_13a("de kat zit", "", ["de kat"]) == pytest.approx(65.27777777777779)
+
+
+def test_chrf3pp_equals_sacrebleu() -> None:
+    text, reference = "een tekst over de vis", "een korte tekst over vis"
+    expected = CHRF(word_order=2, beta=3).corpus_score([text], [[reference]]).score
+    assert chrf3pp(text, [reference]) == chrf3pp(text, ["iets anders", reference]) == pytest.approx(expected)
+    assert chrf3pp("", [reference]) == 0
 
 
 def test_answers_are_compared_without_articles_punctuation_and_citations() -> None:
