@@ -20,11 +20,11 @@ from pipeline.plan.estimate import estimate
 from pipeline.plan.plan_tables import (
     add_bound,
     format_evaluation_forecast,
-    format_file_count,
-    format_memory,
+    format_free_space,
     format_proposals,
     format_quantity,
-    format_time_bounds,
+    list_model_figures,
+    list_times_on_nodes,
 )
 from pipeline.plan.settings import EstimateSettings
 from pipeline.report.plan_page import write_plan_page
@@ -34,30 +34,13 @@ from pipeline.workflow.settings_contradicted_by_text import describe_estimated_g
 from pipeline.workflow.steps import step_settings
 from pipeline.workflow.training_memory import MemoryPlan, estimate_training_memory
 
-SHOWN = {
-    "parameters": "parameters",
-    "tokens": "training tokens",
-    "training_flops_6nd": "compute",
-    "devices_used": "GPUs, or CPU processes",
-    "seconds": "time",
-    "interval": "95 % interval",
-    "device_hours": "device hours",
-    "facility_energy_joules": "energy",
-    "carbon_grams": "carbon",
-    "cost_euros": "cost",
-    "checkpoint_bytes": "disk for checkpoints",
-    "evaluation_share": "evaluation, share of training",
-    "validation_share": "validation, share of training",
-    "checkpoint_share": "checkpoints, share of training",
-    "failure_share": "work lost to failures, share of training",
+SHARES = {
+    "evaluation_share": ("evaluation", "no suite has local files"),
+    "validation_share": ("validation", "training.validation_tokens"),
+    "checkpoint_share": ("checkpoints", "storage_bytes_per_second"),
+    "failure_share": ("failures", ""),
 }
-"""The figures of a model on the first screen, by their keys in the plan."""
-SHARE_NEEDS = {
-    "evaluation_share": "no suite has local files",
-    "validation_share": "training.validation_tokens is not set",
-    "checkpoint_share": "needs the time and storage_bytes_per_second",
-}
-"""Why a share may be unknown, by its key."""
+"""Shares of the time of training by their keys in the plan, each with its name and what an unknown one needs."""
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
 """Of a platform's file, those that time, energy and cost need."""
 
@@ -111,8 +94,8 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
         content = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
         print_json(content)
     elif not problems:
-        print("\n".join([*_format_model_summary(estimated, memory), "", *_format_corpus_summary(corpus)]))
-        more = [] if html else [f"All figures, formulas and advice: polder plan {shown} --html plan.html"]
+        print("\n".join([*_format_model_summary(estimated, memory), *_format_corpus_summary(corpus)]))
+        more = [] if html else [f"All figures and advice: polder plan {shown} --html plan.html"]
         print("\n".join([*describe_estimated_genres(config), *more]))
     raise typer.Exit(2 if problems else 0)
 
@@ -124,42 +107,44 @@ def find_configuration_problems(config: Config) -> list[str]:
 
 
 def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list[str]:
-    """Return a column for each model; figures that no model has are named below, with what they need."""
+    """Return a column for each model, then other numbers of nodes and other settings; at last what is unknown."""
     models, platform = estimated["models"], estimated["platform"]
     if not models:
         return ["no models"]
-    rows = [["model (estimated)", *models]]
-    unknown, unknown_shares = [], []
-    for key, label in SHOWN.items():
-        values = [format_time_bounds(model) if key == "interval" else model.get(key) for model in models.values()]
-        if key in SHARE_NEEDS and None in values:
-            unknown_shares.append(f"{label} ({SHARE_NEEDS[key]})")
-            if all(value is None for value in values):
-                continue
-        values = [add_bound(key, model, value) for model, value in zip(models.values(), values, strict=True)]
-        if all(value is None for value in values):
-            unknown.append(label)
-        else:
-            rows.append(
-                [label, *(value if isinstance(value, str) else format_quantity(key, value) for value in values)]
-            )
-    if memory.traced:
-        size = platform["memory_bytes_per_device"]
-        peaks = {name: format_memory(traced.peak_bytes, size) for name, traced in memory.traced.items()}
-        rows.append(["memory of a device", *(peaks.get(name, "unknown") for name in models)])
+    peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
+    columns = [list_model_figures(model, platform, peaks.get(name)) for name, model in models.items()]
+    labels = {label: [column[label] for column in columns] for label in columns[0]}
+    unknown = [label for label, values in labels.items() if not any(values)]
+    known = {label: [value or "unknown" for value in values] for label, values in labels.items() if any(values)}
+    shares, unknown_shares = _list_shares([*models.values()])
+    rows = [*([label, *cells] for label, cells in known.items()), *shares, *list_times_on_nodes(estimated)]
     lines = [
-        *align_columns(rows),
-        format_evaluation_forecast(estimated["evaluation"]),
+        *align_columns([["model (estimated)", *models], *rows]),
         *memory.notes,
         *format_proposals(estimated),
     ]
-    if unknown_shares:
-        lines.append(f"unknown: {'; '.join(unknown_shares)}")
+    lines.append(format_evaluation_forecast(estimated["evaluation"]).partition("; `polder")[0])
+    missing = [key for key in FIGURES if platform.get(key) is None]
     if unknown:
-        missing = ", ".join(key for key in FIGURES if platform.get(key) is None)
-        lines.append(f"unknown: {', '.join(unknown)}; workflow/platforms/{platform['name']}.yaml lacks {missing}")
-        lines += ["measure the rates: run `polder platform measure` in a job on a node"] * ("matrix_flops" in missing)
+        lines.append(f"unknown: {', '.join(unknown)}; {platform['name']}.yaml lacks {', '.join(missing)}")
+    if unknown_shares:
+        lines.append(f"unknown shares of training: {', '.join(unknown_shares)}")
+    if unknown and "matrix_flops_per_second" in missing:
+        lines.append("measure the rates: run `polder platform measure` in a job on a node")
     return lines
+
+
+def _list_shares(models: list[dict[str, Any]]) -> tuple[list[list[str]], list[str]]:
+    """Return a row with the known shares of the time of training, and the unknown ones with what they need."""
+    known = {key: label for key, (label, _) in SHARES.items() if any(model.get(key) is not None for model in models)}
+    unknown = [f"{label} ({needs})" for key, (label, needs) in SHARES.items() if needs and key not in known]
+    cells = [", ".join(_format_share(key, model) for key in known) + " of the time" for model in models]
+    return [[", ".join(known.values()), *cells]] if known else [], unknown
+
+
+def _format_share(key: str, model: dict[str, Any]) -> str:
+    value = add_bound(key, model, model.get(key))
+    return value if isinstance(value, str) else format_quantity(key, value)
 
 
 def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
@@ -174,5 +159,8 @@ def _format_corpus_summary(corpus: dict[str, Any] | str) -> list[str]:
         rows[-1] += [format_quantity("bytes", one["text_bytes"]), f"{one['documents']:,}"]
         rows[-1] += [f"{sum(step['jobs'] for step in one['steps'].values()):,}", f"{hours:.2g}" if known else "unknown"]
         rows[-1] += [format_quantity("bytes", disk), f"{one['result_files']:,}"]
-    free = f"{format_quantity('bytes', corpus['free_bytes'])} of the disk are free. {format_file_count(corpus)}."
-    return [*align_columns(rows), free, *(f"does not fit: {problem}" for problem in corpus["problems"])]
+    return [
+        *align_columns(rows),
+        format_free_space(corpus),
+        *(f"does not fit: {problem}" for problem in corpus["problems"]),
+    ]

@@ -28,8 +28,8 @@ FORMULAS = {
 }
 EVALUATION_STEPS, TRAINING_STEP = ("evaluate.suites", "evaluate.baselines"), "pretrain.segment"
 NOT_CALIBRATED = (
-    "no finished run is named, so job starts and generated texts do not count; `polder run SMALLER.yaml` measures "
-    "them, with these suites on less text, and energy: {calibration: [results/SMALLER]} uses them"
+    "energy.calibration names no finished run; `polder run SMALLER.yaml` with these suites on less text measures "
+    "starts of jobs and generated texts, and energy: {calibration: [results/SMALLER]} uses them"
 )
 EXCLUDED = "starts of jobs, few-shot examples, texts that models write, and the search for copied text"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from pipeline.core.display_text import align_columns
 
 # Suffix of a key: the units from large to small, each with its size in the key's own unit.
@@ -18,6 +20,10 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
     "flops": (("FLOP", 1),),
     "euros": (("EUR", 1),),
 }
+
+
+BILLED = {"billed_gpu_hours": "GPU hours", "billed_core_hours": "core hours"}
+"""What a site bills, by keys of a plan; where it bills GPUs, their cores are part of them."""
 
 
 def format_quantity(key: str, value: Any) -> str:
@@ -38,7 +44,7 @@ def format_quantity(key: str, value: Any) -> str:
     return _format_number(value)
 
 
-def format_time_bounds(model: dict[str, Any]) -> str | None:
+def format_time_bounds(model: Mapping[str, Any]) -> str | None:
     """Format the 95 % interval of a model's time; None where it has none."""
     if model["low_seconds"] is None:
         return None
@@ -51,13 +57,6 @@ def format_memory(peak_bytes: int, device_bytes: int | None) -> str:
     if not device_bytes:
         return peak
     return f"{peak} of {format_quantity('bytes', device_bytes)}, {max(1 - peak_bytes / device_bytes, 0):.0%} free"
-
-
-def _format_label(key: str) -> str:
-    """Return the words of a key without its unit, which the value shows."""
-    units = ("bytes", "joules", "grams", "liters", "euros")
-    words = ["time" if word == "seconds" else word for word in key.split("_") if word not in units]
-    return " ".join(words)
 
 
 def _format_number(value: float) -> str:
@@ -93,9 +92,10 @@ def format_evaluation_forecast(evaluation: Mapping[str, Any]) -> str:
 def list_proposal_rows(plan: Mapping[str, Any], name: str) -> list[list[str]]:
     """Return a table of a model as asked and as proposed: time, billed hours, energy, each with what is saved."""
     asked, size = plan["models"][name], plan["platform"]["memory_bytes_per_device"]
-    billed = next((key for key in ("billed_gpu_hours", "billed_core_hours") if asked[key]), "device_hours")
+    billed = next((key for key in BILLED if asked[key]), "device_hours")
     keys = ("seconds", billed, "facility_energy_joules")
-    rows = [[name, "time", _format_label(billed).replace("gpu", "GPU"), "energy", "memory of a device"]]
+    hours = f"billed {BILLED[billed]}" if billed in BILLED else "device hours"
+    rows = [[name, "time", hours, "energy", "memory of a device"]]
     rows.append(["as asked", *(format_quantity(key, asked[key]) for key in keys), "see above"])
     for one in plan["proposals"][name]:
         cells = [
@@ -113,27 +113,70 @@ def _format_saving(key: str, saved: float) -> str:
     return f"{format_quantity(key, abs(saved))} {'less' if saved > 0 else 'more'}"
 
 
-def format_proposals(plan: dict[str, Any]) -> list[str]:
-    """Format other settings of each model, with the lines of configuration to write."""
-    lines = []
+def list_model_figures(
+    model: Mapping[str, Any], platform: Mapping[str, Any], peak_bytes: int | None
+) -> dict[str, str | None]:
+    """Return the figures of a model that decide, by their labels; None where one is unknown.
+
+    Args:
+        peak_bytes: the traced memory of a device; None where it is unknown.
+    """
+
+    def shown(*keys: str) -> str | None:
+        values = [format_quantity(key, model[key]) for key in keys if model[key] is not None]
+        return ", ".join(values) if values else None
+
+    time, bounds, hours = shown("seconds"), format_time_bounds(model), shown("device_hours")
+    nodes = -(-model["devices_used"] // platform["devices"])
+    on_nodes = f" on {nodes:,} nodes" if nodes > 1 else ""
+    billed = next((key for key in BILLED if model[key]), None)
+    memory = f"; {format_memory(peak_bytes, platform['memory_bytes_per_device'])}" if peak_bytes else ""
+    return {
+        "parameters, tokens, FLOP": (shown("parameters", "tokens", "training_flops_6nd") or "").removesuffix(" FLOP"),
+        "devices, memory of each": f"{model['devices_used']:,}{on_nodes}{memory}",
+        "time (95 % interval)": f"{time} ({bounds})" if time and bounds else time,
+        "device hours": f"{hours}, billed {model[billed]:,.0f} {BILLED[billed]}" if hours and billed else hours,
+        "energy, carbon": shown("facility_energy_joules", "carbon_grams"),
+        "cost": shown("cost_euros"),
+        "disk for milestones, checkpoints": shown("checkpoint_bytes"),
+    }
+
+
+def list_times_on_nodes(plan: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row with the time of each model on half, twice and four times the nodes; none where all are unknown."""
+    nodes = plan["platform"]["nodes"]
+    times = {name: {row["nodes"]: row["seconds"] for row in rows} for name, rows in plan["scaling"].items()}
+    numbers = [number for number in (nodes // 2, 2 * nodes, 4 * nodes) if any(number in one for one in times.values())]
+    if not numbers:
+        return []
+    cells = [", ".join(format_quantity("seconds", one.get(number)) for number in numbers) for one in times.values()]
+    return [[f"time on {', '.join(map(str, numbers))} nodes", *cells]]
+
+
+def format_proposals(plan: Mapping[str, Any]) -> list[str]:
+    """Format other settings as a table and what to write for each; of several models the first of each alone."""
+    size, several = plan["platform"]["memory_bytes_per_device"], len(plan["proposals"]) > 1
+    rows, written, none = [["other settings", "time", "hours", "energy", "free memory"]], [], []
     for name, proposals in plan["proposals"].items():
-        if not proposals:
-            lines += [
-                "",
-                f"{name}: no other settings were found that fit and are faster by 1 % or take 1 % less energy",
-            ]
-            continue
-        lines += ["", *align_columns(list_proposal_rows(plan, name))]
-        for one in proposals:
-            lines += [f"{one['aim']}, write:", *(f"  {line}" for line in one["lines"])]
-    return lines
+        none += [f"{name}: no other settings that fit save 1 % of the time or of the energy"] * (not proposals)
+        for one in proposals[: 1 if several else None]:
+            aim = f"{name}, {one['aim']}" if several else one["aim"]
+            saved = one["saved_seconds"] / (one["seconds"] + one["saved_seconds"])
+            free = f"{max(1 - one['memory_bytes'] / size, 0):.0%} ({one['memory_by']})" if size else "unknown"
+            figures = [format_quantity(key, one[key]) for key in ("device_hours", "facility_energy_joules")]
+            rows.append([aim, f"{format_quantity('seconds', one['seconds'])} ({-saved:+.0%})", *figures, free])
+            parts = [_dump_one_line(one["write"]["models"][name]["training"])]
+            parts += [f"{key}: {_dump_one_line(lines)}" for key, lines in one["write"].items() if key != "models"]
+            written.append(f"{aim.partition(', rounds')[0]}: {', '.join(parts)}")
+    return [*(align_columns(rows) if written else ()), *written, *none]
 
 
-def format_file_count(plan: dict[str, Any]) -> str:
-    """Return the number of files that a run makes, and how many there can be, for users with a quota of inodes."""
-    more = (
-        ""
-        if plan["free_files"] is None
-        else f"; the file system takes {plan['free_files']:,} more, a quota may allow fewer"
-    )
-    return f"The whole run makes at least {plan['files']:,} files{more}"
+def _dump_one_line(lines: object) -> str:
+    return yaml.safe_dump(lines, default_flow_style=True, sort_keys=False, width=999).rstrip()
+
+
+def format_free_space(plan: Mapping[str, Any]) -> str:
+    """Return the number of files of a run, and what the disk takes, for users with a quota of inodes."""
+    more = "" if plan["free_files"] is None else f" and {plan['free_files']:,} files"
+    disk = f"free: {format_quantity('bytes', plan['free_bytes'])}{more} (a quota may allow less)"
+    return f"at least {plan['files']:,} files; {disk}"

@@ -5,6 +5,7 @@ Slurm is not queried, and torch is imported only for a model that begins with pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +21,9 @@ from pipeline.evaluate.task_file_reader import list_suite_files
 from pipeline.forecast.forecast_inputs import collect_forecast_inputs
 from pipeline.layout import MILESTONE
 from pipeline.model.settings import Architecture
-from pipeline.model.size_and_cost import training_flops
+from pipeline.plan.settings import ModelPlan, PlatformPlan
 from pipeline.plan.sharding_strategy_definitions import STRATEGIES
+from pipeline.plan.training_time import estimate_training_time
 from pipeline.pretrain.monitors import memory_estimate
 from pipeline.pretrain.parallel import process_layout
 from pipeline.pretrain.processes.launch_command import (
@@ -267,18 +269,16 @@ def _unset_gpu_settings(training: Training) -> dict[str, str]:
 
 
 def _long_training_hints(config: Config, planned: PlannedTraining) -> Iterator[str]:
-    peak, utilization = config.platform.peak_flops_per_second, config.platform.model_flops_utilization
     partition = config.platform.partitions.get("gpu")
-    if partition is None or peak is None or utilization is None:
+    if partition is None:
         return
-    training = planned.training
-    span = training.batch_schedule, training.first_step, training.steps
-    flops = training_flops(planned.shape, planned.vocabulary_size, *span)
-    minutes = flops / (planned.processes * peak * utilization) / 60
-    if minutes > partition.minutes:
+    model = {"architecture": planned.shape, "training": planned.training, "vocabulary_size": planned.vocabulary_size}
+    platform = PlatformPlan.model_validate(config.platform.model_dump())
+    seconds = estimate_training_time(ModelPlan.model_validate(model), platform, planned.processes)["seconds"]
+    if seconds is not None and seconds > 60 * partition.minutes:
         yield (
-            f"models.{planned.name} takes about {minutes / 60:,.0f} hours by the plan on {planned.processes} "
-            f"processes: {-(-minutes // partition.minutes):.0f} jobs of {partition.name} or more, each of which "
+            f"models.{planned.name} takes about {seconds / 3600:,.0f} hours by the plan on {planned.processes} "
+            f"processes: {math.ceil(seconds / 60 / partition.minutes)} jobs of {partition.name} or more, each of which "
             "continues the one before"
         )
 

@@ -230,7 +230,7 @@ def propose_settings(asked: Asked, trace: Trace) -> tuple[PeakMemory, list[dict[
     described.sort(key=lambda one: float(one[1]["seconds"]))
     rows = [
         _describe(asked, aim, fit, now, figures)
-        for aim, (fit, figures) in zip(("fastest", "fastest with a traced memory"), described, strict=False)
+        for aim, (fit, figures) in zip(("fastest", "fastest with traced memory"), described, strict=False)
         if aim == "fastest" or fit.by == "trace"
     ]
     ways = [fit for fit, _ in described]
@@ -283,7 +283,7 @@ def _propose_float8(asked: Asked, ways: list[Fit], now: dict[str, Any]) -> list[
     if not candidates:
         return []
     fit, figures = min(candidates, key=lambda one: float(one[1]["seconds"]))
-    return [_describe(asked, "float8, which rounds otherwise", fit, now, figures)]
+    return [_describe(asked, "float8, rounds otherwise", fit, now, figures)]
 
 
 def _describe(asked: Asked, aim: str, fit: Fit, now: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_plan_of_two_models_fits_one_screen(capsys: pytest.CaptureFixture[str]) 
     assert main(["plan", "config/config.yaml"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert rows(lines) <= 24 and lines[0].split()[-2:] == ["base", "base_zero2"]
-    assert any(line.startswith("unknown: validation, share of training (training.validation_tokens") for line in lines)
+    assert any(line.startswith("unknown shares of training: validation (training.validation_tokens)") for line in lines)
 
 
 def test_plan_output_fits_one_screen_and_its_page_shows_the_same(
@@ -30,14 +31,48 @@ def test_plan_output_fits_one_screen_and_its_page_shows_the_same(
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert rows(lines) < 24 and printed.err == f"wrote {tmp_path}/plan.html\n"  # without --html, a line refers to it
-    assert lines[0].split() == ["model", "(estimated)", "base"] and ["parameters", "69,280"] in map(str.split, lines)
+    assert lines[0].split() == ["model", "(estimated)", "base"] and "69,280, 2,048, 851 million" in lines[1]
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
     assert any("run `polder platform measure`" in line for line in lines)
     assert any(line.startswith("main ") and " 169 " in line for line in lines)
-    assert any(line.startswith("evaluation by finished runs: unknown; ") and "polder run" in line for line in lines)
+    assert "evaluation by finished runs: unknown; energy.calibration names no finished run" in lines
     page = (tmp_path / "plan.html").read_text("utf-8")
     parts = ("Evaluation by finished runs: unknown; ", "Compute plan of micro", "69,280", ">169<", ">corpus.filter<")
     assert [part for part in parts if part not in page] == []
+
+
+def test_plan_of_a_model_on_many_gpus_fits_one_screen_and_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    raw |= {"platform": "snellius", "slurm": {"nodes": 22}}
+    raw["run"]["environment"] = "cuda"
+    training = {"sequence_length": 4096, "batch_size": 1056, "steps": 104_000, "precision": "bf16", "compile": True}
+    training |= {"strategy": "full_shard", "micro_batch_size": 1, "learning_rate": 0.0002, "milestone_every": 26_000}
+    raw["models"]["base"] = {"architecture": {"preset": "gptnl-30b"}, "training": training}
+    raw["evaluation"] = {}
+    (tmp_path / "large.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["plan", str(tmp_path / "large.yaml")]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert rows([line.replace(f"{tmp_path}/", "") for line in lines]) <= 24
+    cells = dict(re.split(r"  +", line, maxsplit=1) for line in lines[:9])
+    memory = re.fullmatch(r"88 on 22 nodes; ([\d.]+) GB of 94 GB, (\d+)% free", cells["devices, memory of each"])
+    assert int(memory[2]) == pytest.approx(100 * (1 - float(memory[1]) / 94), abs=1)
+    assert cells["energy, carbon"].endswith(" t")
+    days, low, high = map(float, re.findall(r"([\d.]+) days", cells["time (95 % interval)"]))
+    hours, billed = re.fullmatch(r"([\d,]+) h, billed ([\d,]+) GPU hours", cells["device hours"]).groups()
+    assert low < days < high and hours == billed
+    assert float(hours.replace(",", "")) == pytest.approx(24 * 88 * days, rel=0.01)
+    fewer, more, most = map(float, re.findall(r"([\d.]+) days", cells["time on 11, 44, 88 nodes"]))
+    assert fewer > 1.8 * days > 1.8 * more > 1.8 * most
+    fastest = next(line for line in lines if line.startswith("fastest "))
+    proposed, saved = re.search(r"([\d.]+) days \(-(\d+)%\)", fastest).groups()
+    assert float(proposed) == pytest.approx(days * (1 - int(saved) / 100), rel=0.02)
+    written = next(line.removeprefix("fastest: ") for line in lines if line.startswith("fastest: "))
+    assert yaml.safe_load(written)["strategy"] == "shard_optimizer"
+    warned = re.search(r"takes about ([\d,]+) hours by the plan on 88 processes", printed.err)[1]
+    assert float(warned.replace(",", "")) == pytest.approx(24 * days, rel=0.01)
 
 
 def test_configuration_errors_are_printed_first_with_exit_code_2(
@@ -91,7 +126,7 @@ def test_plan_looks_for_files_where_a_run_does_and_prints_old_names(
     place = f"{tmp_path}/old.yaml, line 8"
     printed = capsys.readouterr()
     assert f"warning: {place}: corpus.main.deduplication.buckets is called bands now" in printed.err
-    assert printed.out.endswith("\nAll figures, formulas and advice: polder plan old.yaml --html plan.html\n")
+    assert printed.out.endswith("\nAll figures and advice: polder plan old.yaml --html plan.html\n")
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_finished_runs_predict_the_share_of_time_and_energy() -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        (None, "no finished run is named, so job starts and generated texts do not count; `polder run"),
+        (None, "energy.calibration names no finished run; `polder run"),
         ({"pretrain.segment": step(1, 1)}, "this run evaluates nothing"),
         ({"evaluate.suites": step(1, 1)}, "this run trains nothing"),
         ({"evaluate.suites": {"refused": "no job"}, "pretrain.segment": step(1, 1)}, "no job"),
