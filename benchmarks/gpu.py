@@ -5,7 +5,8 @@
     PYTHONPATH=. python benchmarks/gpu.py {determinism,peer,longest,strategies,checkpoint} --preset llama3-1b …
 
 `table` measures the rows of TABLE that the results lack at this commit, the most useful first, until the time is over:
-run it again until all are there. It prints them, with --planned next to the memory that the plan traces.
+run it again until all are there. It prints the last of each, of this commit where there is one, with --planned next to
+the MFU and the memory that `polder plan` expects of one H100.
 
 `mfu` trains with the native backend in bf16 on random tokens. `determinism` does so in turns with deterministic
 kernels and with any, and prints the ratio. `peer` does so in turns with a plain loop over Hugging Face's
@@ -85,7 +86,9 @@ TABLE = (
 """In the order of their use; the shapes with few layers leave room for the 16 bytes of AdamW on 80 GB."""
 TINY = {"layers": 2, "width": 64, "feed_forward_width": 128, "heads": 4, "key_value_heads": 2}
 REHEARSAL = "--rehearsal --sequence 32 --largest 64 --batch 2 --micro-batch 1 --warm-up 1 --steps 2"
-TIME_OVER = "the time was over"
+TIME_OVER, CRASHED = "the time was over", "exit code"
+PLATFORM = "snellius"
+"""Its file has the rates of an H100 by which a plan expects speeds."""
 WHOLE_SLICE = 0.9
 """Share of a slice's time. A row that gets as much is not measured again, even if its last training did not end."""
 
@@ -146,7 +149,7 @@ class Session:
             return {"failed": TIME_OVER}
         lines = [line for line in ran.stdout.splitlines() if line.startswith(RESULT)]  # libraries print there as well
         if ran.returncode or not lines:
-            return {"failed": f"exit code {ran.returncode}, see the messages above"}
+            return {"failed": f"{CRASHED} {ran.returncode}, see the messages above"}
         outcome = json.loads(lines[-1].removeprefix(RESULT))
         self.machine = outcome.pop("machine")
         return {**outcome, **self._rates(outcome, settings)} if "seconds" in outcome else outcome
@@ -254,16 +257,24 @@ COMMANDS: dict[str, Callable[[Session], dict[str, Any]]] = {
 }
 
 
-def read_rows(results: Path, commit: str | None, slice_seconds: float) -> dict[str, dict[str, Any]]:
-    """Return the last line of each row of the table that was measured at a commit, to its end or for a whole slice."""
-
-    def is_measured(line: dict[str, Any]) -> bool:
-        if not line.get("row") or line["commit"] != commit or "training" in line:
-            return False
-        return TIME_OVER not in json.dumps(line) or line["options"]["budget_seconds"] > WHOLE_SLICE * slice_seconds
-
+def read_rows(results: Path) -> list[dict[str, Any]]:
+    """Return the lines of rows of the table, without those of single trainings."""
     lines = map(json.loads, results.read_text("utf-8").splitlines()) if results.exists() else ()
-    return {line["row"]: line for line in lines if is_measured(line)}
+    return [line for line in lines if line.get("row") and "training" not in line]
+
+
+def is_measured(line: Mapping[str, Any], slice_seconds: float) -> bool:
+    """Return whether a row ran to its end or for a whole slice, and a training of it gave a speed or an answer."""
+    outcome = json.dumps(line["outcome"])
+    if TIME_OVER in outcome:
+        return bool(line["options"]["budget_seconds"] > WHOLE_SLICE * slice_seconds)
+    return CRASHED not in outcome or "tokens_per_second" in outcome
+
+
+def choose_rows(lines: Sequence[Mapping[str, Any]], commit: str | None) -> dict[str, Mapping[str, Any]]:
+    """Return the last line of each row, of this commit where it has one."""
+    chosen = {line["row"]: line for line in lines}
+    return chosen | {line["row"]: line for line in lines if line["commit"] == commit}
 
 
 def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -272,49 +283,69 @@ def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     shared = ["--results", str(options.results), *(["--commit", commit] if commit else [])]
     shared += shlex.split(REHEARSAL) if options.rehearsal else []
     rows = {row: parser.parse_args([*shlex.split(row.command), *shared]) for row in TABLE}
-    done = read_rows(options.results, commit, options.budget_seconds)
-    for row, asked in rows.items():
+    lines = [line for line in read_rows(options.results) if line["commit"] == commit]
+    done = {line["row"] for line in lines if is_measured(line, options.budget_seconds)}
+    crashed = {line["row"] for line in lines if CRASHED in json.dumps(line["outcome"])} - done
+    for row, asked in sorted(rows.items(), key=lambda one: one[0].name in crashed):  # those come last
         asked.budget_seconds = ends - time.monotonic()
-        if row.name in done or asked.budget_seconds < min(row.seconds, WHOLE_SLICE * options.budget_seconds):
+        if row.name in done or asked.budget_seconds <= min(row.seconds, WHOLE_SLICE * options.budget_seconds):
             continue
         session = Session(asked, row.name)
         session.keep(COMMANDS[asked.command](session))
-    done = read_rows(options.results, commit, options.budget_seconds)
-    print("| | tokens/s | of all layers | MFU | GiB | GiB, planned | W | mJ/token | more |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
+    lines = read_rows(options.results)
+    print("| | tokens/s | of all layers | MFU | planned | GiB | planned | W | mJ/token | more |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|---|")
+    chosen = choose_rows(lines, commit)
     for row, asked in rows.items():
-        if row.name in done:
-            planned = plan_memory(Session(asked)) if options.planned and asked.command != "longest" else None
-            print(format_row(row.name, done[row.name]["outcome"], planned))
+        if row.name in chosen or options.planned:
+            planned = plan_row(Session(asked)) if options.planned and asked.command != "longest" else {}
+            print(format_row(row.name, chosen.get(row.name), planned, commit))
+    done = {line["row"] for line in lines if line["commit"] == commit and is_measured(line, options.budget_seconds)}
     if left := [row.name for row in rows if row.name not in done]:
         print(f"{len(left)} left: run the same command again for {'; '.join(left)}")
 
 
-def plan_memory(session: Session) -> int | None:
-    """Return the bytes of a device that `polder plan` expects; None where its trace fails."""
+def plan_row(session: Session) -> dict[str, float | None]:
+    """Return the MFU and the bytes of one H100 that `polder plan` expects; None where it has none."""
+    from pipeline.config.platforms import load_platform_settings  # a machine that only measures needs none of them
+    from pipeline.plan.settings import ModelPlan, PlatformPlan
+    from pipeline.plan.training_time import estimate_training_time
+
     training = session.settings({}).training
+    model = {"training": training, "architecture": session.architecture, "vocabulary_size": session.vocabulary_size}
+    platform = PlatformPlan.model_validate(load_platform_settings(PLATFORM).model_dump())
+    time = estimate_training_time(ModelPlan.model_validate(model), platform, 1)
+    planned: dict[str, float | None] = {"planned_utilization": time["utilization_share"]}
     try:
-        asked = {"training": training, "architecture": session.architecture, "processes": 1, "per_node": 1}
-        return trace_memory(TraceRequest(**asked, vocabulary_size=session.vocabulary_size)).peak_bytes
+        return planned | {"planned_bytes": trace_memory(TraceRequest(**model, processes=1, per_node=1)).peak_bytes}
     except InputError as error:
         print(error, file=sys.stderr)
-        return None
+        return planned
 
 
-def format_row(name: str, outcome: Mapping[str, Any], planned_bytes: int | None) -> str:
-    """Format a line of the table, with the fastest training of a command that has several."""
+def format_row(
+    name: str, line: Mapping[str, Any] | None, planned: Mapping[str, float | None], commit: str | None
+) -> str:
+    """Format a line of the table, with the fastest training of a command that has several.
+
+    Args:
+        line: that of the results; None where there is none yet.
+        commit: the current one; another one is named.
+    """
+    outcome: Mapping[str, Any] = line["outcome"] if line else {}
     several = [one for group in ("native", "any", "deterministic") for one in outcome.get(group, ())]
     best = max(several or [outcome], key=lambda one: one.get("tokens_per_second", 0.0))
     figures = {
         "tokens_per_second": (1, ",.0f"),
         "tokens_per_second_of_all_layers": (1, ",.0f"),
         "model_flops_utilization": (1, ".1%"),
+        "planned_utilization": (1, ".1%"),
         "peak_memory_bytes": (2**-30, ".1f"),
         "planned_bytes": (2**-30, ".1f"),
         "watts": (1, ".0f"),
         "joules_per_token": (1e3, ".2f"),
     }
-    values = {**best, "planned_bytes": planned_bytes}
+    values = {**best, **planned}
     cells = [format(values[key] * unit, form) if values.get(key) else "" for key, (unit, form) in figures.items()]
     kept = ("ratio", "longest", "certain", "synchronous_seconds", "stall_seconds", "failed", "out_of_memory")
     more = {key: outcome.get(key, best.get(key)) for key in kept if outcome.get(key, best.get(key)) is not None}
@@ -324,6 +355,8 @@ def format_row(name: str, outcome: Mapping[str, Any], planned_bytes: int | None)
         for key, one in outcome.items()
         if isinstance(one, dict) and one.get("joules_per_token")
     ]
+    words += [] if line else ["not measured"]
+    words += [f"at {str(line['commit'])[:8]}"] if line and line["commit"] != commit else []
     return f"| {name} | {' | '.join(cells)} | {', '.join(words)} |"
 
 
@@ -346,7 +379,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--warm-up", type=int, default=5, help="steps that do not count")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--budget-seconds", type=float, default=460)
-    parser.add_argument("--planned", action="store_true", help="trace the memory of each row of the table")
+    parser.add_argument("--planned", action="store_true", help="plan MFU and memory of each row of the table")
     parser.add_argument("--rehearsal", action="store_true", help="tiny shapes instead, for a CPU")
     parser.add_argument("--commit", help="where there is no git repository")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "gpu.jsonl")

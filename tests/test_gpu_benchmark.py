@@ -63,7 +63,7 @@ SPEED = {"tokens_per_second": 9e3, "model_flops_utilization": 0.5, "peak_memory_
 def test_table_continues_after_a_time_limit(
     gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now, measured = [0.0], list[str]()
+    now, measured, crashing = [0.0], list[str](), set[str]()
 
     def measure(session: Any) -> dict[str, Any]:
         measured.append(session.row)
@@ -72,6 +72,8 @@ def test_table_continues_after_a_time_limit(
             now[0] = session.ends
             return {"failed": gpu.TIME_OVER}
         now[0] += needed
+        if session.row in crashing:
+            return {"failed": f"{gpu.CRASHED} 1, see the messages above"}
         if session.options.command == "peer":
             return {"native": [SPEED, {"failed": "exit code 1"}], "huggingface": [SPEED], "ratio": 1.25}
         return dict(SPEED)
@@ -88,7 +90,7 @@ def test_table_continues_after_a_time_limit(
 
     first = slice_of("a")
     assert measured == [gpu.TABLE[0].name, gpu.TABLE[1].name], "the most useful first, limited to the available time"
-    assert "| 1B and a plain loop | 9,000 |  | 50.0% | 2.0 |  |  | 70.00 | ratio 1.25 |" in first
+    assert "| 1B and a plain loop | 9,000 |  | 50.0% |  | 2.0 |  |  | 70.00 | ratio 1.25 |" in first
     assert f"{len(gpu.TABLE) - 2} left: run the same command again" in first
     for _ in range(6):
         slice_of("a")
@@ -101,6 +103,18 @@ def test_table_continues_after_a_time_limit(
     slice_of("c", 300)
     slice_of("c", 300)
     assert measured[-1] != gpu.TABLE[0].name, "a row longer than a whole slice is not repeated forever"
+    crashing |= {gpu.TABLE[0].name, gpu.TABLE[1].name}
+    first = slice_of("d")
+    assert "| 1B and a plain loop |" in first and "exit code 1" in first and gpu.TABLE[1].name in first.splitlines()[-1]
+    crashing.clear()
+    slice_of("d")
+    assert measured[-1] not in [row.name for row in gpu.TABLE[:2]], "what crashed comes after what was never tried"
+    for _ in range(6):
+        slice_of("d")
+    assert {gpu.TABLE[0].name, gpu.TABLE[1].name} < {*measured[-8:]} and "left" not in slice_of("d", 0)
+    later = slice_of("e", 0)
+    assert later.count(", at d |") + later.count("| at d |") == len(gpu.TABLE), "rows of an earlier commit are shown"
+    assert f"{len(gpu.TABLE)} left" in later
 
 
 def test_every_table_row_has_valid_training_settings(gpu: ModuleType) -> None:

@@ -195,6 +195,13 @@ class Cluster:
         """Return the output of a daemon."""
         return (self.folder / "log" / daemon).read_text(errors="replace")
 
+    def describe(self) -> str:
+        """Return nodes, jobs and the ends of the daemons' output, for the message of a test that fails."""
+        words = (["sinfo"], ["squeue", "--states=all"], ["sacct", "--allocations"])
+        daemons = ("slurmctld", "slurmdbd", *self.nodes)
+        ends = [f"{daemon}:\n" + "\n".join(self.log(daemon).splitlines()[-60:]) for daemon in daemons]
+        return "\n".join([*(self.ask(*command, check=False) for command in words), *ends])
+
     # Daemons
 
     def run(self, name: str, *words: str, **environment: str) -> None:
