@@ -1,5 +1,8 @@
 """Execution options for speed or memory do not change the results."""
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +25,7 @@ from pipeline.model.compilation_and_precision import (
 from pipeline.model.llama_network import Llama
 from pipeline.model.networks import initial_state
 from pipeline.model.settings import Architecture
+from tests.conftest import ROOT, is_lacking
 from tests.model.documents import limits_of
 
 CPU = torch.device("cpu")
@@ -121,6 +125,22 @@ def test_document_limits_from_ids() -> None:
 def test_float8_is_refused_on_unsupported_hardware() -> None:
     with pytest.raises(InputError, match="float8 needs an NVIDIA GPU of compute capability"):
         drawn(float8=True)
+
+
+@pytest.mark.thorough  # compiles two models: 40 CPU s
+def test_float8_converts_the_blocks_and_trains_as_bf16_does() -> None:
+    packages = next(ROOT.glob(".venv-auditors/lib/python*/site-packages"), ROOT)
+    if not (packages / "torchao").is_dir():
+        is_lacking("torchao is not installed: see tests/auditors/readers.lock")
+    command = [sys.executable, ROOT / "tests/model/float8_steps.py", packages]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])
+    (expected, unconverted, names), (losses, converted, same_names) = results["False"], results["True"]
+    matrices = [f"blocks.{block}.attention.{name}" for block in (0, 1) for name in ("query", "key", "value", "output")]
+    assert unconverted == [] and converted == matrices, "sides of 136 are no multiples of 16"
+    assert same_names == names, "a checkpoint goes on with and without float8"
+    assert losses != expected and losses == pytest.approx(expected, rel=0.01) and losses[-1] < 0.7 * losses[0]
 
 
 def test_cpu_leaves_the_kernel_choice_to_pytorch() -> None:
