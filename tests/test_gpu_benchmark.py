@@ -124,3 +124,20 @@ def test_every_table_row_has_valid_training_settings(gpu: ModuleType) -> None:
         settings = session.settings({})
         assert settings.architecture.layers and row.seconds < 460, row
         assert (settings.training.sampling.mask_documents is True) == ("--documents" in row.command)
+
+
+@pytest.mark.thorough
+def test_wheels_for_a_machine_without_a_registry_are_complete_and_small(tmp_path: Path) -> None:
+    folder = tmp_path / "wheels"
+    subprocess.run(["sh", "benchmarks/gpu_wheels.sh", folder], cwd=ROOT, check=True, capture_output=True)
+    packed = {file.name.split("-")[0] for file in folder.glob("*.whl")}
+    assert packed >= {"pydantic", "pydantic_core", "typing_extensions", "torchao", "deepspeed", "hjson", "einops"}
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 60 * 2**20
+    (tmp_path / "benchmarks").mkdir()
+    script = (ROOT / "benchmarks/gpu_wheels.sh").read_text()
+    (tmp_path / "benchmarks/gpu_wheels.sh").write_text(script)
+    (tmp_path / "envs").mkdir()
+    lock = (ROOT / "envs/cuda.lock").read_text()
+    (tmp_path / "envs/cuda.lock").write_text(lock.replace("einops==", "other=="))
+    done = subprocess.run(["sh", "benchmarks/gpu_wheels.sh", "w"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.endswith("cuda.lock has no einops\n") and not (tmp_path / "w").exists()

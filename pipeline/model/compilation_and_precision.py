@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
@@ -18,9 +18,9 @@ from pipeline.core.errors import InputError
 from pipeline.model.attention import list_kernels
 from pipeline.model.decoder import Block, Decoder, Recomputation
 
-FLASH_ATTENTION = {9: ("FA3", "flash_attn_interface"), 10: ("FA4", "flash_attn.cute")}
-"""By major compute capability PyTorch's name and the module: FlashAttention-3 (Shah et al. 2024) for Hopper, 4 for
-Blackwell. Neither is in a lock."""
+FLASH_ATTENTION = {"FA3": ("flash_attn_interface", (9,)), "FA4": ("flash_attn.cute", (9, 10))}
+"""By PyTorch's names the module and the major compute capabilities, the first choice first: FlashAttention-3 (Shah et
+al. 2024) for Hopper, 4 (flash-attn-4) for Hopper and Blackwell. Neither is in a lock."""
 FLOAT8_CAPABILITY = (8, 9)
 FLOAT8_MULTIPLE = 16
 
@@ -92,11 +92,11 @@ def _use_float8(model: Decoder) -> None:
 
 def find_flash_attention(capability: int) -> str | None:
     """Return PyTorch's name of the newer FlashAttention that is installed for a major compute capability, or None."""
-    name, module = FLASH_ATTENTION.get(capability, (None, "flash_attn"))
-    try:
-        return name if importlib.util.find_spec(module) else None
-    except ImportError:  # the package around the module is missing, or made for another PyTorch
-        return None
+    for name, (module, capabilities) in FLASH_ATTENTION.items():
+        with suppress(ImportError):  # the package around the module is missing, or made for another PyTorch
+            if capability in capabilities and importlib.util.find_spec(module):
+                return name
+    return None
 
 
 def _enable_flash_attention(device: torch.device) -> None:
