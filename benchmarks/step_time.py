@@ -11,34 +11,20 @@ from __future__ import annotations
 import argparse
 import math
 
-from pipeline.core.display_text import align_columns
+from tests.plan.published_rows import errors_of_left_out_publications, format_rows, fsdp_error
 from tests.plan.published_steps import (
     FSDP,
-    FSDP_LONG,
     MEGATRON,
     H100Fit,
-    Throughput,
     errors,
     fit,
     fit_h100,
-    fsdp_ratios,
-    fsdp_work,
-    predicted,
     rate_of_lumi,
-    reached,
     shapes,
     sizes,
     unseen_errors,
 )
-from tests.plan.published_torchtitan import (
-    A100_ROWS,
-    FLOAT8_ROWS,
-    H100_ROWS,
-    fit_bf16,
-    fit_float8_rate,
-    fit_shares,
-    tokens_per_second,
-)
+from tests.plan.published_torchtitan import fit_float8_rate
 
 
 def describe(rates: H100Fit) -> str:
@@ -49,43 +35,26 @@ def describe(rates: H100Fit) -> str:
     )
 
 
-def fsdp_error(rows: list[Throughput], rates: H100Fit) -> float:
-    """Return the mean error of rows of FSDP in percent."""
-    result = fsdp_ratios(rows, rates, [*map(fsdp_work, rows)])
-    return 100 * sum(abs(ratio - 1) for ratio in result) / len(result)
-
-
 def print_h100_fit() -> None:
     """Print the rates of least mean error on the rows of FSDP, and the error on sizes left out."""
     unseen = 0.0
     for shape, (own, others) in shapes().items():
         rates = fit_h100(others)
         unseen += fsdp_error(own, rates) * len(own) / len(FSDP)
-        print(f"{shape}: by the others' {describe(rates)}: mean error {fsdp_error(own, rates):.1f} %")
-    print(f"fitted on all: {describe(fit_h100(FSDP))}; mean error of sizes that were not fitted: {unseen:.2f} %\n")
+        print(f"{shape}: by the others' {describe(rates)}: mean error {fsdp_error(own, rates):.1%}")
+    print(f"fitted on all: {describe(fit_h100(FSDP))}; mean error of sizes that were not fitted: {unseen:.2%}\n")
 
 
 def fit_publications() -> None:
-    """Print what the fits on torchtitan's rows in bf16 predict of the other publications, and two more fits."""
-    rates = fit_bf16()
-    print(f"llm-foundry by torchtitan's {describe(rates)}: mean error {fsdp_error(FSDP, rates):.1f} %")
-    shares, result = fit_shares(A100_ROWS, lambda: errors([*MEGATRON]))
-    print(f"Megatron-LM by torchtitan's shares {shares}: mean error {100 * sum(map(abs, result)) / len(result):.1f} %")
+    """Print the errors of whole publications that are left out of the fits, and two more fits."""
+    for name, (rows, error) in errors_of_left_out_publications().items():
+        print(f"{name}, {rows} rows by fits on other publications: mean error {error:.1%}")
     print(f"rate of products in 8 bits relative to bf16: {fit_float8_rate():.3g}")
     print(f"rate of a die of LUMI by Poro: {rate_of_lumi():.3g}\n")
 
 
-def table(rows: list[tuple[str, float, float]], title: str) -> None:
-    """Print what was published and predicted, the ratio of each, and the mean and largest error."""
-    lines = [[title, "published", "predicted", "ratio"]]
-    lines += [[name, f"{published:.6g}", f"{ours:.6g}", f"{ours / published:.3f}"] for name, published, ours in rows]
-    results = [abs(ours / published - 1) for _, published, ours in rows]
-    print("\n".join(align_columns(lines)))
-    print(f"mean error {100 * sum(results) / len(results):.2f} %, largest {100 * max(results):.2f} %\n")
-
-
 def main() -> None:
-    """Print each row with its ratio, and the mean and largest error."""
+    """Print each row with its error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", action="store_true")
     names = [*MEGATRON]
@@ -102,16 +71,7 @@ def main() -> None:
         fit_publications()
         squares = [error**2 for error in unseen_errors()]
         print(f"standard deviation of ln(published / predicted) of all: {math.sqrt(sum(squares) / len(squares)):.3f}\n")
-    table([(name, MEGATRON[name].seconds, predicted(name)) for name in names], "Megatron-LM, A100, seconds of a step")
-    for foundry, title in ((FSDP, "llm-foundry"), (FSDP_LONG, "llm-foundry, longer sequences")):
-        published = [
-            (f"{r.shape} {r.sequence_length} x {r.micro_batch_size} on {r.devices}", r.tokens_per_second, reached(r))
-            for r in foundry
-        ]
-        table(published, f"{title}, H100, tokens a second and device")
-    for title, rows in {"A100": A100_ROWS, "H100": H100_ROWS, "float8": FLOAT8_ROWS}.items():
-        lines = [(row.name, row.tokens_per_second, tokens_per_second(row)) for row in rows]
-        table(lines, f"torchtitan, {title}, tokens a second and device")
+    print("\n".join(format_rows()))
 
 
 if __name__ == "__main__":
