@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,14 @@ def test_wheels_for_a_machine_without_a_registry_are_complete_and_small(tmp_path
     (tmp_path / "envs/cuda.lock").write_text(lock.replace("einops==", "other=="))
     done = subprocess.run(["sh", "benchmarks/gpu_wheels.sh", "w"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.endswith("cuda.lock has no einops\n") and not (tmp_path / "w").exists()
+
+
+@pytest.mark.thorough  # trains each row in a process of its own, most of them compiled: some 200 CPU s
+def test_table_is_rehearsed_on_a_cpu(tmp_path: Path) -> None:
+    words = [sys.executable, "benchmarks/gpu.py", "table", "--rehearsal", "--budget-seconds", "1700"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    words += ["--results", str(tmp_path / "gpu.jsonl"), "--commit", "a"]
+    done = subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    *_, left = done.stdout.splitlines()
+    assert left == "1 left: run the same command again for 8B layers, float8" and "needs an NVIDIA GPU" in done.stderr
+    assert done.stdout.count("exit code") == 1 and "not measured" not in done.stdout

@@ -237,7 +237,10 @@ def propose_settings(asked: Asked, trace: Trace) -> tuple[PeakMemory, list[dict[
     if own_peak.peak_bytes <= limit:
         ways.append(Fit(asked.planned, own_peak.peak_bytes, "trace"))
     if ways and asked.is_only_model:  # the number of nodes is that of all models of a run
-        rows += _propose_fewer_nodes(asked, ways, now, trace)
+        cheaper = _propose_fewer_nodes(asked, ways, now, trace)
+        if rows and not cheaper and rows[0]["facility_energy_joules"] is not None:
+            rows[0]["aim"] += ", least energy"
+        rows += cheaper
     if ways:
         rows += _propose_float8(asked, ways, now)
     return own_peak, rows

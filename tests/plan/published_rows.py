@@ -66,10 +66,9 @@ def format_rows() -> list[str]:
     lines = ["| Training | Published | Planned | Error |", "|---|--:|--:|--:|"]
     for title, rows in list_rows().items():
         lines.append(f"| **{title}** | | | |")
-        lines += [
-            f"| {one.name} | {_format(one.published)} | {_format(one.planned)} | {round(100 * one.error, 1) + 0.0:+.1f} % |"
-            for one in rows
-        ]
+        for one in rows:
+            error = round(100 * one.error, 1) + 0.0  # no -0.0
+            lines.append(f"| {one.name} | {_format(one.published)} | {_format(one.planned)} | {error:+.1f} % |")
     return lines
 
 

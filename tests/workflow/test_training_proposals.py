@@ -70,7 +70,7 @@ def test_replanned_proposal_gives_its_figures() -> None:
     raw = configuration({"layers": 2, "width": 512, "heads": 8, "key_value_heads": 4}, compile=False)
     plan, memory = planned(raw)
     ways = memory.proposals["base"]
-    assert ways[0]["aim"] == "fastest" and ways[0]["saved_seconds"] > 0.01 * plan["models"]["base"]["seconds"]
+    assert ways[0]["aim"].startswith("fastest") and ways[0]["saved_seconds"] > 0.01 * plan["models"]["base"]["seconds"]
     assert ways[0]["write"]["models"]["base"]["training"]["compile"] is True
     texts = format_proposals({**plan, "proposals": memory.proposals})
     for way in ways:
@@ -80,7 +80,8 @@ def test_replanned_proposal_gives_its_figures() -> None:
         again, held = planned(merged(raw, yaml.safe_load("\n".join(way["lines"]))))
         model = again["models"]["base"]
         for key in ("seconds", "device_hours", "billed_gpu_hours", "facility_energy_joules"):
-            assert way[key] == model[key] == plan["models"]["base"][key] - way[f"saved_{key}"] or way[key] == model[key]
+            assert way[key] == model[key]
+            assert way[f"saved_{key}"] == pytest.approx(plan["models"]["base"][key] - model[key])
         if way["memory_by"] == "trace":
             assert held.traced["base"].peak_bytes == way["memory_bytes"] <= USABLE_SHARE * 94e9
 
@@ -126,7 +127,7 @@ def test_fastest_settings_have_no_proposal_and_an_unfitting_training_has_one() -
     raw = configuration({"preset": "llama3-8b"}, 2, **BATCH)
     ways = proposals(raw, lambda one: 40e9)
     again = merged(raw, ways[0]["write"])
-    assert not [way for way in proposals(again, lambda one: 40e9) if way["aim"] == "fastest"]
+    assert not [way for way in proposals(again, lambda one: 40e9) if way["aim"].startswith("fastest")]
     slow = merged(raw, {"models": {"base": {"training": {"strategy": "no_shard", "micro_batch_size": 4}}}})
     way = proposals(slow, lambda one: 170e9 if one.training.strategy == "no_shard" else 60e9)[0]
     assert way["write"]["models"]["base"]["training"]["strategy"] != "no_shard"
@@ -166,16 +167,24 @@ def test_fewest_changes_come_first_among_equally_fast_settings() -> None:
 
 
 def test_fewer_nodes_are_proposed_if_they_use_less_energy_in_equal_time() -> None:
-    raw = configuration({"preset": "llama3-8b"}, 11, **BATCH | {"recomputation": "full", "compile": False})
+    raw = configuration({"preset": "llama3-1b"}, 66, **BATCH | {"recomputation": "full", "compile": False})
     asked = estimate(settings_of(parse_configuration(raw)))["models"]["base"]
     ways = {way["aim"]: way for way in proposals(raw, lambda one: 40e9)}
-    if "least energy" in ways:
-        least = ways["least energy"]
-        assert least["nodes"] < 11 and least["write"]["slurm"] == {"nodes": least["nodes"]}
-        assert least["seconds"] <= asked["seconds"]
-        assert least["facility_energy_joules"] < ways["fastest"]["facility_energy_joules"]
-    else:
-        assert ways["fastest"]["facility_energy_joules"] < asked["facility_energy_joules"]
+    least = ways["least energy"]
+    assert least["nodes"] < 66 and least["write"]["slurm"] == {"nodes": least["nodes"]}
+    assert ways["fastest"]["seconds"] < least["seconds"] <= asked["seconds"]
+    assert least["facility_energy_joules"] < 0.99 * ways["fastest"]["facility_energy_joules"]
+    for nodes in (11, 33):  # the batch can be divided on them too; neither takes less and is done in time
+        other = configuration({"preset": "llama3-1b"}, nodes, **BATCH | least["write"]["models"]["base"]["training"])
+        planned = estimate(settings_of(parse_configuration(other)))["models"]["base"]
+        late = planned["seconds"] > asked["seconds"]
+        assert late or planned["facility_energy_joules"] >= least["facility_energy_joules"]
+
+
+def test_fastest_is_called_least_energy_where_fewer_nodes_save_none() -> None:
+    raw = configuration({"preset": "llama3-8b"}, 11, **BATCH | {"recomputation": "full", "compile": False})
+    aims = [way["aim"] for way in proposals(raw, lambda one: 40e9)]
+    assert aims == ["fastest, least energy", "float8, rounds otherwise"]
 
 
 def test_settings_without_a_step_time_are_not_candidates() -> None:
