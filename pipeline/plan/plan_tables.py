@@ -160,14 +160,14 @@ def format_proposals(plan: Mapping[str, Any]) -> list[str]:
     for name, proposals in plan["proposals"].items():
         none += [f"{name}: no other settings that fit save 1 % of the time or of the energy"] * (not proposals)
         for one in proposals[: 1 if several else None]:
-            aim = f"{name}, {one['aim']}" if several else one["aim"]
+            aim = f"{name}: {one['aim']}" if several else one["aim"]
             saved = one["saved_seconds"] / (one["seconds"] + one["saved_seconds"])
             free = f"{max(1 - one['memory_bytes'] / size, 0):.0%} ({one['memory_by']})" if size else "unknown"
             figures = [format_quantity(key, one[key]) for key in ("device_hours", "facility_energy_joules")]
             rows.append([aim, f"{format_quantity('seconds', one['seconds'])} ({-saved:+.0%})", *figures, free])
             parts = [_dump_one_line(one["write"]["models"][name]["training"])]
             parts += [f"{key}: {_dump_one_line(lines)}" for key, lines in one["write"].items() if key != "models"]
-            written.append(f"{aim.partition(', rounds')[0]}: {', '.join(parts)}")
+            written.append(f"{aim.partition(',')[0]}: {', '.join(parts)}")
     return [*(align_columns(rows) if written else ()), *written, *none]
 
 
