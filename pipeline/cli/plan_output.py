@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pipeline.plan.plan_tables import (
     format_proposals,
     format_quantity,
     list_model_figures,
+    list_model_rows,
     list_times_on_nodes,
 )
 from pipeline.plan.settings import EstimateSettings
@@ -41,6 +43,7 @@ SHARES = {
     "failure_share": ("failures", ""),
 }
 """Shares of the time of training by their keys in the plan, each with its name and what an unknown one needs."""
+SCREEN_COLUMNS = 80
 FIGURES = ("peak_flops_per_second", "matrix_flops_per_second", "device_power_watts", "price_euros_per_device_hour")
 """Of a platform's file, those that time, energy and cost need."""
 
@@ -76,7 +79,9 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
     settings = step_settings(config, "plan.estimate", {})
     plan_settings = EstimateSettings.model_validate(settings.model_dump())
     estimated = add_evaluation_share(config, estimate(plan_settings))
-    memory = estimate_training_memory(config, plan_settings)
+    # The screen has no place for single cells of experiments, whose traces take seconds each.
+    models = [*config.models] if as_json or html else [*config.compared_models()]
+    memory = estimate_training_memory(config, plan_settings, models)
     corpus: dict[str, Any] | str
     try:
         corpus = CorpusPlan(config).plan()
@@ -94,7 +99,8 @@ def _print_plan(file: Path, data: str | None, html: Path | None, shown: Path, *,
         content = {"problems": problems, **estimated, "peak_memory_bytes": peaks, "corpus": corpus, "genres": genres}
         print_json(content)
     elif not problems:
-        print("\n".join([*_format_model_summary(estimated, memory), *_format_corpus_summary(corpus)]))
+        cells = {name: [cell.name for cell in page.cells] for name, page in config.experiment_page_settings().items()}
+        print("\n".join([*_format_model_summary(estimated, memory, cells), *_format_corpus_summary(corpus)]))
         more = [] if html else [f"All figures and advice: polder plan {shown} --html plan.html"]
         print("\n".join([*describe_estimated_genres(config), *more]))
     raise typer.Exit(2 if problems else 0)
@@ -106,9 +112,16 @@ def find_configuration_problems(config: Config) -> list[str]:
     return [*preflight.find_problems(config, launches, slurm=slurm)]
 
 
-def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list[str]:
-    """Return a column for each model, then other numbers of nodes and other settings; at last what is unknown."""
-    models, platform = estimated["models"], estimated["platform"]
+def _format_model_summary(
+    estimated: dict[str, Any], memory: MemoryPlan, experiments: Mapping[str, Collection[str]]
+) -> list[str]:
+    """Return a column for each model, other numbers of nodes and other settings; at last what is unknown.
+
+    Models that are too wide together have a row each, and experiments one for all of their cells.
+    """
+    platform = estimated["platform"]
+    cells = {cell for names in experiments.values() for cell in names}
+    models = {name: model for name, model in estimated["models"].items() if name not in cells}
     if not models:
         return ["no models"]
     peaks = {name: traced.peak_bytes for name, traced in memory.traced.items()}
@@ -117,13 +130,17 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     unknown = [label for label, values in labels.items() if not any(values)]
     known = {label: [value or "unknown" for value in values] for label, values in labels.items() if any(values)}
     shares, unknown_shares = _list_shares([*models.values()])
-    rows = [*([label, *cells] for label, cells in known.items()), *shares, *list_times_on_nodes(estimated)]
-    lines = [
-        *align_columns([["model (estimated)", *models], *rows]),
-        *memory.notes,
-        *format_proposals(estimated),
-    ]
-    lines.append(format_evaluation_forecast(estimated["evaluation"]).partition("; `polder")[0])
+    rows = [*([label, *cells] for label, cells in known.items()), *shares, *list_times_on_nodes(estimated, models)]
+    lines = align_columns([["model (estimated)", *models], *rows])
+    if cells or max(map(len, lines)) > SCREEN_COLUMNS:
+        lines = align_columns(
+            list_model_rows(models, peaks, {n: _planned(estimated, c) for n, c in experiments.items()})
+        )
+        lines += ["proposals and shares of each: the page"]
+    else:
+        lines += format_proposals(estimated)
+        lines.append(format_evaluation_forecast(estimated["evaluation"]).partition("; `polder")[0])
+    lines += memory.notes
     missing = [key for key in FIGURES if platform.get(key) is None]
     if unknown:
         lines.append(f"unknown: {', '.join(unknown)}; {platform['name']}.yaml lacks {', '.join(missing)}")
@@ -132,6 +149,11 @@ def _format_model_summary(estimated: dict[str, Any], memory: MemoryPlan) -> list
     if unknown and "matrix_flops_per_second" in missing:
         lines.append("measure the rates: run `polder platform measure` in a job on a node")
     return lines
+
+
+def _planned(estimated: Mapping[str, Any], names: Collection[str]) -> list[dict[str, Any]]:
+    """Return the figures of the cells that run."""
+    return [estimated["models"][name] for name in names if name in estimated["models"]]
 
 
 def _list_shares(models: list[dict[str, Any]]) -> tuple[list[list[str]], list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -24,6 +24,16 @@ UNITS: dict[str, tuple[tuple[str, float], ...]] = {
 
 BILLED = {"billed_gpu_hours": "GPU hours", "billed_core_hours": "core hours"}
 """What a site bills, by keys of a plan; where it bills GPUs, their cores are part of them."""
+
+
+MODEL_COLUMNS = {
+    "tokens": "tokens",
+    "seconds": "time",
+    "device_hours": "hours",
+    "facility_energy_joules": "energy",
+    "cost_euros": "cost",
+}
+"""The figures of a model where each has a row, by keys of a plan."""
 
 
 def format_quantity(key: str, value: Any) -> str:
@@ -132,7 +142,7 @@ def list_model_figures(
     billed = next((key for key in BILLED if model[key]), None)
     memory = f"; {format_memory(peak_bytes, platform['memory_bytes_per_device'])}" if peak_bytes else ""
     return {
-        "parameters, tokens, FLOP": (shown("parameters", "tokens", "training_flops_6nd") or "").removesuffix(" FLOP"),
+        "parameters, tokens": shown("parameters", "tokens"),
         "devices, memory of each": f"{model['devices_used']:,}{on_nodes}{memory}",
         "time (95 % interval)": f"{time} ({bounds})" if time and bounds else time,
         "device hours": f"{hours}, billed {model[billed]:,.0f} {BILLED[billed]}" if hours and billed else hours,
@@ -142,10 +152,37 @@ def list_model_figures(
     }
 
 
-def list_times_on_nodes(plan: Mapping[str, Any]) -> list[list[str]]:
+def list_model_rows(
+    models: Mapping[str, Mapping[str, Any]],
+    peak_bytes: Mapping[str, int],
+    experiments: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> list[list[str]]:
+    """Return a table with a row for each model, for all cells of each experiment, and for all together.
+
+    Args:
+        peak_bytes: the traced memory of a device, of the models where it is known.
+        experiments: the models that are the cells of each.
+    """
+
+    def sums(name: str, planned: Sequence[Mapping[str, Any]]) -> list[str]:
+        values = {key: [one[key] for one in planned] for key in MODEL_COLUMNS}
+        totals = {key: sum(value) if None not in value else None for key, value in values.items()}
+        return [name, "", *(format_quantity(key, totals[key]) for key in MODEL_COLUMNS), ""]
+
+    rows = [["model (estimated)", "parameters", *MODEL_COLUMNS.values(), "memory"]]
+    for name, model in models.items():
+        figures = [format_quantity(key, model[key]) for key in ("parameters", *MODEL_COLUMNS)]
+        rows.append([name, *figures, format_quantity("bytes", peak_bytes.get(name))])
+    rows += [sums(f"{name}, {len(cells)} cells", cells) for name, cells in experiments.items()]
+    rows.append(sums("together", [*models.values(), *(cell for cells in experiments.values() for cell in cells)]))
+    known = [number for number, column in enumerate(zip(*rows[1:], strict=True)) if {*column} - {"", "unknown"}]
+    return [[row[number] for number in known] for row in rows]
+
+
+def list_times_on_nodes(plan: Mapping[str, Any], models: Collection[str]) -> list[list[str]]:
     """Return a row with the time of each model on half, twice and four times the nodes; none where all are unknown."""
     nodes = plan["platform"]["nodes"]
-    times = {name: {row["nodes"]: row["seconds"] for row in rows} for name, rows in plan["scaling"].items()}
+    times = {name: {row["nodes"]: row["seconds"] for row in plan["scaling"][name]} for name in models}
     numbers = [number for number in (nodes // 2, 2 * nodes, 4 * nodes) if any(number in one for one in times.values())]
     if not numbers:
         return []

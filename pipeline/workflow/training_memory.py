@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -35,12 +36,18 @@ class MemoryPlan(NamedTuple):
     proposals: dict[str, list[dict[str, Any]]]
 
 
-def estimate_training_memory(config: Config, settings: EstimateSettings) -> MemoryPlan:
+def estimate_training_memory(
+    config: Config, settings: EstimateSettings, names: Collection[str] | None = None
+) -> MemoryPlan:
     """Trace a step of each model without a device, and propose settings where times are known.
 
     The settings of cells of experiments are what is compared, so they have no proposals.
+
+    Args:
+        names: the models to trace; by default all.
     """
-    models = {name: build_planned_training(config, name, config.launch) for name in config.models}
+    traced_names = config.models if names is None else names
+    models = {name: build_planned_training(config, name, config.launch) for name in traced_names}
     kind = "gpu" if "gpu" in config.platform.partitions else "cpu"
     requests = {name: _make_trace_request(model, model.training, kind) for name, model in models.items()}
     keys = {name: request.model_dump_json(exclude=SETTINGS_WITHOUT_MEMORY) for name, request in requests.items()}

@@ -31,7 +31,7 @@ def test_plan_output_fits_one_screen_and_its_page_shows_the_same(
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert rows(lines) < 24 and printed.err == f"wrote {tmp_path}/plan.html\n"  # without --html, a line refers to it
-    assert lines[0].split() == ["model", "(estimated)", "base"] and "69,280, 2,048, 851 million" in lines[1]
+    assert lines[0].split() == ["model", "(estimated)", "base"] and "69,280, 2,048" in lines[1]
     assert any(line.startswith("unknown: time") and "peak_flops_per_second" in line for line in lines)
     assert any("run `polder platform measure`" in line for line in lines)
     assert any(line.startswith("main ") and " 169 " in line for line in lines)
@@ -73,6 +73,31 @@ def test_plan_of_a_model_on_many_gpus_fits_one_screen_and_decides(
     assert yaml.safe_load(written)["strategy"] == "shard_optimizer"
     warned = re.search(r"takes about ([\d,]+) hours by the plan on 88 processes", printed.err)[1]
     assert float(warned.replace(",", "")) == pytest.approx(24 * days, rel=0.01)
+
+
+@pytest.mark.parametrize("name", [None, "a_model_with_a_long_name_of_width_8"])
+def test_plan_of_many_models_has_a_row_each_and_one_for_the_cells_of_an_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str | None
+) -> None:
+    raw = yaml.safe_load(Path("config/micro.yaml").read_text())
+    base = raw["models"]["base"]
+    if name:
+        shape = {"layers": 1, "heads": 1, "key_value_heads": 1, "width": 8}
+        raw["models"][name] = {**base, "architecture": shape}
+    else:
+        raw["experiments"] = {"rates": {"base": "base", "vary": {"training.learning_rate": [0.001, 0.002, 0.004]}}}
+    raw["evaluation"] = {}
+    (tmp_path / "many.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["plan", str(tmp_path / "many.yaml")]) == 0
+    lines = capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines()
+    assert rows(lines) <= 24 and re.split(r"  +", lines[0]) == ["model (estimated)", "parameters", "tokens", "memory"]
+    table = {cells[0]: cells[1:] for cells in (re.split(r"  +", line) for line in lines[1:4])}
+    parameters, tokens, memory = table["base"]
+    assert [parameters, tokens] == ["69,280", "2,048"] and memory.endswith("MB")
+    if name:
+        assert table[name][1] == "2,048" and table["together"] == ["4,096"]
+    else:
+        assert table["rates, 3 cells"] == ["6,144"] and table["together"] == ["8,192"]
 
 
 def test_configuration_errors_are_printed_first_with_exit_code_2(
