@@ -23,7 +23,8 @@ from pipeline.evaluate.item_results import (
 )
 from pipeline.evaluate.score_intervals import ItemStatistics, corpus_metric_statistics_by_item
 from pipeline.evaluate.settings import ADOPTED, UNTRAINED
-from pipeline.evaluate.text_metrics import READABILITY, UNTESTED
+from pipeline.evaluate.simplification_metrics import READABILITY
+from pipeline.evaluate.text_metrics import UNTESTED
 from pipeline.evaluate.trivial_baseline_tests import SLOR, normalize_choice_scores_by_length, tie_averaged_credit
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def squad_v2(predictions: Sequence[Mapping[str, Any]], references: Sequence[Mapp
 
 
 def sari(sources: Sequence[str], predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
-    from pipeline.evaluate.text_metrics import sari_13a
+    from pipeline.evaluate.simplification_metrics import sari_13a
 
     return {"sari": mean(map(sari_13a, sources, predictions, references))}
 

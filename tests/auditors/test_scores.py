@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pipeline.cli.entry_point import main
 from pipeline.evaluate.entity_scores import tags_from_json_answer
 from pipeline.evaluate.settings import KNOWN_SUITES, KnownSuite
-from pipeline.evaluate.text_metrics import sari_13a
+from pipeline.evaluate.simplification_metrics import sari_13a
 from tests.auditors.answering_model import encode_json_start, write_milestone
 from tests.conftest import ROOT, Project, is_lacking
 from tests.evaluate.test_public_suites import scored, tasks_of, write_euroeval_mirror

@@ -16,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.evaluate.checkpoint_and_baseline_answers import read_checkpoint_answers
 from pipeline.evaluate.item_results import ANSWER_BITS, TaskItem
 from pipeline.evaluate.settings import KNOWN_SUITES, Suite, SuiteSettings
+from pipeline.evaluate.simplification_metrics import lix
 from pipeline.evaluate.task_file_reader import (
     list_suite_files,
     read_data_rows,
@@ -23,7 +24,7 @@ from pipeline.evaluate.task_file_reader import (
     read_task_config,
 )
 from pipeline.evaluate.task_loader import check_items, find_task_sources
-from pipeline.evaluate.text_metrics import lix, normalize_answer, rouge_l
+from pipeline.evaluate.text_metrics import normalize_answer, rouge_l
 from pipeline.evaluate.trivial_baseline_tests import baseline_credits
 from tests.evaluate.test_suites import evaluate
 

@@ -14,6 +14,7 @@ from pipeline.core.unicode_normalization import normalize_nfc, normalize_nfc_rec
 from pipeline.evaluate import text_metrics
 from pipeline.evaluate.item_results import TaskItem, _find_right_choices
 from pipeline.evaluate.settings import Suite
+from pipeline.evaluate.simplification_metrics import count_dutch_syllables, count_english_syllables, lix
 from pipeline.evaluate.text_metrics import score_text
 from pipeline.evaluate.trivial_baseline_tests import (
     find_model_constant_answer,
@@ -160,10 +161,10 @@ def test_own_metrics_do_not_depend_on_the_unicode_form(metric: str) -> None:
 def test_syllables_and_words_are_counted_in_composed_text() -> None:
     for word in WORDS:
         apart = unicodedata.normalize("NFD", word)
-        assert text_metrics.count_dutch_syllables(apart) == text_metrics.count_dutch_syllables(word)
-        assert text_metrics.count_english_syllables(apart) == text_metrics.count_english_syllables(word)
-        assert text_metrics.lix(apart) == text_metrics.lix(word)
-    assert text_metrics.count_dutch_syllables("cooperatie") < text_metrics.count_dutch_syllables("coöperatie")
+        assert count_dutch_syllables(apart) == count_dutch_syllables(word)
+        assert count_english_syllables(apart) == count_english_syllables(word)
+        assert lix(apart) == lix(word)
+    assert count_dutch_syllables("cooperatie") < count_dutch_syllables("coöperatie")
 
 
 class Choosing:

@@ -9,18 +9,20 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import CHRF
 
-from pipeline.evaluate.text_metrics import (
-    chrf3pp,
+from pipeline.evaluate.simplification_metrics import (
     count_dutch_syllables,
     count_english_syllables,
-    find_missing_field,
     flesch_douma,
     flesch_kincaid,
     lix,
-    normalize_answer,
-    rouge_l,
     sari,
     sari_13a,
+)
+from pipeline.evaluate.text_metrics import (
+    chrf3pp,
+    find_missing_field,
+    normalize_answer,
+    rouge_l,
     score_text,
     supported_claims_share,
 )
