@@ -92,8 +92,8 @@ def test_wrong_fasttext_model_is_one_sentence(
     if content == "words":
         (tmp_path / "text").write_text("\n".join(TEXTS))
         path = tmp_path / "vectors.bin"
-        # With one thread fastText initializes a tenth of its table, and may meet NaN in the rest.
-        fasttext.train_unsupervised(str(tmp_path / "text"), dim=2, epoch=1, thread=2, verbose=0).save_model(str(path))
+        # Each thread of fastText initializes a tenth of its table: with fewer than ten it may meet NaN in the rest.
+        fasttext.train_unsupervised(str(tmp_path / "text"), dim=2, epoch=1, thread=10, verbose=0).save_model(str(path))
     elif isinstance(content, bytes):
         path = tmp_path / "quality.bin"
         path.write_bytes(content)
