@@ -236,7 +236,7 @@ def _check_command(record: Record) -> list[str]:
         problems.append(f"its command has other settings: {', '.join(wrong)}")
     for option, field in VERSION_OPTIONS.items():
         if (command_option(record.command, option) or "") != getattr(record, field):
-            problems.append(f"its command has another {field.replace('_', ' of the ')}")
+            problems.append(f"its command has another {field.replace('_', ' ')}")
     return problems
 
 

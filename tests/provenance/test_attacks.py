@@ -20,6 +20,7 @@ import pytest
 from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
+from pipeline.core.errors import InputError
 from pipeline.core.job_records import Attempt, Record
 from pipeline.provenance import run_signing_and_log_checkpoint, verify_attestations
 from pipeline.provenance.evidence_attestation import attest_batch_record_removal, attest_evidence
@@ -132,6 +133,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a link out of the run": (link("corpus/main/more", "/etc"), "corpus/main/more"),
     "a link to a file": (link("report/more.html", "/etc/hostname"), "report/more.html"),
     "a loop of links": (link("corpus/loop", "."), "corpus/loop"),
+    "a link to nothing": (link("report/more.html", "nowhere"), "report/more.html"),
     "the page changed": (write("report/index.html", "<p>beter</p>"), "report/index.html"),
     "joules of the report": (edit("report/energy.json", lambda e: e["total"].update(joules=1)), "report/energy.json"),
     "statistics": (edit("corpus/main/statistics.json", lambda s: s["totals"].clear()), "corpus/main/statistics.json"),
@@ -231,6 +233,21 @@ def test_key_stored_in_the_run_is_only_self_asserted(run: Signed, capsys: pytest
     assert main(["verify", str(run.folder)]) == 0
     assert "as the run itself says: compare the key's sha256" in capsys.readouterr().out
     assert verify_attestations.main([str(run.folder), str(run.trusted.key)]) == 0
+
+
+def test_public_key_of_a_run_is_missing_or_no_key(run: Signed, tmp_path: Path) -> None:
+    own = run.folder / layout.PUBLIC_KEY
+    own.write_text("none")
+    (problem,) = verify_run(run.folder).problems
+    assert problem.startswith(f"{layout.PUBLIC_KEY} was changed: {own} is no public key in PEM")
+    own.unlink()
+    (problem,) = verify_run(run.folder).problems
+    assert problem == f"{layout.PUBLIC_KEY} is missing: give the owner's key with --key."
+    (tmp_path / "none.pub").write_text("none")
+    with pytest.raises(InputError, match=r"none\.pub is no public key in PEM"):
+        run.problems(key=tmp_path / "none.pub")
+    with pytest.raises(InputError, match=r"none\.pub holds no certificate in PEM: give the authority's root"):
+        run.problems(timestamp_certificates=tmp_path / "none.pub")
 
 
 @pytest.mark.parametrize("name", ATTACKS, ids=lambda name: name.replace(" ", "-"))
@@ -351,6 +368,86 @@ def test_standalone_verifier_escapes_terminal_control_characters(
     assert checked(run) == 1
     output = capsys.readouterr().out
     assert "\x1b" not in output and "logs/\\x1b[2J.log was changed" in output
+
+
+def test_standalone_verifier_names_a_missing_crate_and_a_path_outside_the_run(
+    run: Signed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.folder / layout.CRATE).unlink()
+    assert checked(run) == 0 and checked(run, "--crate-sha256", "0" * 64) == 1
+    assert f"{layout.CRATE} is missing.\n" in capsys.readouterr().out
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(run.key))
+    names = ["../key.pem", "logs/../../key.pem", str(run.key), "logs/gone.log"]
+    subject = [attestation_log.resource_descriptor(name, "0" * 64) for name in names]
+    attestation_log.append_statement(run.folder, attestation_log.EVIDENCE_ATTESTED, subject, {})
+    assert checked(run) == 1
+    *problems, last = capsys.readouterr().out.splitlines()
+    number = len((run.folder / layout.ATTESTATION_LOG).read_bytes().splitlines())
+    sentence = f"is no path in the run, though line {number} of the log names it."
+    assert problems == [f"{name} {sentence}" for name in sorted(names[:3])]
+    gone = 6  # of these four in archives, and the crate
+    assert "problems: 3: " in last and last.endswith(f" {gone} attested or listed files are not here.")
+
+
+@pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
+def test_standalone_verifier_accepts_what_the_library_signed_and_nothing_else(
+    tmp_path: Path, algorithm: signing_keys.Algorithm
+) -> None:
+    public = signing_keys.generate_key_pair(tmp_path / "key.pem", algorithm)
+    key = signing_keys.load_private_key(tmp_path / "key.pem")
+    name, verifies = verify_attestations.read_public_key(str(public))
+    assert name == signing_keys.key_sha256(key.public_key())
+
+    def is_accepted(signature: bytes, message: bytes) -> bool:
+        try:
+            return verifies(signature, message)
+        except (ValueError, IndexError):  # a line with it is reported as no attestation
+            return False
+
+    for message in (b"", b"message"):
+        signature = signing_keys.sign_message(key, message)
+        assert verifies(signature, message) and not verifies(signature, message + b" ")
+        changes = [signature[:-1], signature + b"\0", b"", signature[1:], b"\0" + signature]
+        for place in range(0, len(signature), 7):
+            changes.append(signature[:place] + bytes([signature[place] ^ 1]) + signature[place + 1 :])
+        assert [change for change in changes if is_accepted(change, message)] == []
+    (tmp_path / "none.pub").write_text("-----BEGIN PUBLIC KEY-----\nbm9uZQ==\n-----END PUBLIC KEY-----\n")
+    assert verify_attestations.main([str(tmp_path), str(tmp_path / "none.pub")]) == 2
+
+
+def der(*numbers: bytes, tag: int = 2) -> bytes:
+    content = b"".join(bytes([tag, len(number)]) + number for number in numbers)
+    return bytes([0x30, len(content)]) + content
+
+
+def test_standalone_verifier_refuses_numbers_and_points_out_of_range() -> None:
+    p, n = verify_attestations.GENERATOR, verify_attestations.N
+    public = b"\x04" + p[0].to_bytes(32, "big") + p[1].to_bytes(32, "big")
+    one, order = b"\1", b"\0" + n.to_bytes(32, "big")
+    for pair in ((b"\0", one), (one, b"\0"), (order, one), (one, order)):
+        assert not verify_attestations.verify_p256(public, der(*pair), b"")
+    for key in (b"\x02" + public[1:], public[:-1] + b"\0"):
+        with pytest.raises(ValueError, match="no point of P-256"):
+            verify_attestations.verify_p256(key, der(one, one), b"")
+    whole = der(one, one)
+    for broken in (b"\x31" + whole[1:], whole + b"\0", der(one, one, tag=3), whole[:5] + b"\3" + whole[6:]):
+        with pytest.raises(ValueError, match="no ECDSA signature"):
+            verify_attestations.parse_der_signature(broken)
+    with pytest.raises(ValueError, match="no ECDSA signature"):
+        verify_attestations.parse_der_signature(whole[:1] + b"\7" + whole[2:] + b"\0")
+    add = verify_attestations.add_p256_points
+    opposite = p[0], verify_attestations.P - p[1]
+    assert add(p, opposite) is None and add(None, p) == add(p, None) == p
+    assert verify_attestations.multiply_point(p, n + 1, add, None) == p
+    q, order = verify_attestations.Q, verify_attestations.L.to_bytes(32, "little")
+    identity = (1).to_bytes(32, "little")
+    assert verify_attestations.decode_ed25519_point(identity) == (0, 1, 1, 0)
+    assert verify_attestations.verify_ed25519(identity, identity + bytes(32), b"x"), "the neutral key signs all with 0"
+    assert not verify_attestations.verify_ed25519(identity, identity + order, b"x"), "the same number in another form"
+    assert not verify_attestations.verify_ed25519(identity, identity + bytes(33), b"x")
+    for y in (q, q + 1, 2, 1 | 1 << 255):
+        with pytest.raises(ValueError, match="no point of Ed25519"):
+            verify_attestations.decode_ed25519_point(y.to_bytes(32, "little"))
 
 
 # The standalone file on the auditor's machine cannot know: links, unattested and missing files.

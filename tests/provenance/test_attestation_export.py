@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core import attestation_log, signing_keys
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import hash_file
 from pipeline.provenance.attestation_export import export_attestations
 from tests.provenance.conftest import RunBuilder, build
 
@@ -180,3 +182,72 @@ def test_command_names_the_tools_that_read_its_output(
     printed = capsys.readouterr().out
     assert f"{out}/bundles: " in printed and "for cosign verify-blob-attestation" in printed
     assert f"{out}/root.layout: " in printed and "for in-toto-verify" in printed
+
+
+@pytest.mark.parametrize("algorithm", ["p256", "ed25519"])
+def test_layout_of_one_job_is_complete_and_signed_by_the_key_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: signing_keys.Algorithm
+) -> None:
+    key = tmp_path / "key.pem"
+    public = signing_keys.load_public_key(signing_keys.generate_key_pair(key, algorithm))
+    monkeypatch.setenv(attestation_log.SIGNING_KEY_VARIABLE, str(key))
+    run = RunBuilder(tmp_path / "run")
+    model = "models/own/final/w[1]"
+    run.job("pretrain.export", {"model": "own"}, [], {model: b"w"}, raw={"raw?": b"r"})
+    export_attestations(run.folder, tmp_path / "out", key)
+    content = payload(tmp_path / "out/root.layout")
+    keys = {
+        "p256": ("ecdsa", "ecdsa-sha2-nistp256", (tmp_path / "key.pem.pub").read_text()),
+        "ed25519": ("ed25519", "ed25519", public.public_bytes_raw().hex() if algorithm == "ed25519" else ""),
+    }
+    kind, scheme, text = keys[algorithm]
+
+    def identify(public: str, **more: Any) -> str:
+        described = {**more, "keytype": kind, "keyval": {"public": public}, "scheme": scheme}
+        return hashlib.sha256(json.dumps(described, separators=(",", ":")).replace("\\n", "\n").encode()).hexdigest()
+
+    own = identify(text)
+    golang = identify(text.rstrip("\n"), keyid_hash_algorithms=["sha256", "sha512"])
+    (one,) = content["steps"]
+    record = "provenance/records/pretrain.export.own.json"
+    frozen = [rule for rule in one["expected_materials"] if rule[0] == "ALLOW"]
+    assert frozen == [["ALLOW", "data:raw[?]"]]
+    assert one["expected_products"] == [["CREATE", record], ["CREATE", "models/own/final/w[[]1]"], ["DISALLOW", "*"]]
+    assert {name: one[name] for name in ("_type", "name", "pubkeys", "threshold", "expected_command")} == {
+        "_type": "step",
+        "name": "pretrain.export.own",
+        "pubkeys": [own],
+        "threshold": 1,
+        "expected_command": [],
+    }
+    assert content["keys"] == {own: {"keyid": own, "keytype": kind, "scheme": scheme, "keyval": {"public": text}}}
+    assert content["inspect"] == [
+        {
+            "_type": "inspection",
+            "name": "final-models",
+            "run": ["true"],
+            "expected_materials": [
+                ["REQUIRE", model],
+                ["MATCH", "models/own/final/w[[]1]", "WITH", "PRODUCTS", "FROM", "pretrain.export.own"],
+                ["ALLOW", "*/.snakemake_timestamp"],
+                ["DISALLOW", "models/*/final/*"],
+                ["ALLOW", "*"],
+            ],
+            "expected_products": [["ALLOW", "*"]],
+        }
+    ]
+    assert content["expires"] == "2036-01-06T10:00:30Z" and content["_type"] == "layout"
+    link = payload(tmp_path / f"out/pretrain.export.own.{own[:8]}.link")
+    names = {"_type": "link", "name": "pretrain.export.own", "command": [], "byproducts": {}, "environment": {}}
+    hashes = {record: hash_file(run.folder / record), model: hash_file(run.folder / model)}
+    assert link == {
+        **names,
+        "materials": {"data:raw?": {"sha256": hashlib.sha256(b"r").hexdigest()}},
+        "products": {name: {"sha256": sha256} for name, sha256 in hashes.items()},
+    }
+    envelope = json.loads((tmp_path / "out/root.layout").read_text())
+    assert [one["keyid"] for one in envelope["signatures"]] == [own, golang]
+    signed = attestation_log.pre_authentication_encoding(base64.b64decode(envelope["payload"]))
+    assert all(
+        signing_keys.verify_signature(public, base64.b64decode(one["sig"]), signed) for one in envelope["signatures"]
+    )

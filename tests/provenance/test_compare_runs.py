@@ -14,7 +14,7 @@ from pipeline.cli.application import main
 from pipeline.core.archived_run_files import FileStore
 from pipeline.core.errors import InputError
 from pipeline.provenance.compare_runs import compare_runs, summarize_differences
-from tests.stored import edit_record
+from tests.stored import edit_record, read_record
 
 SAME = "Settings, code, environment, data, counts, results and energy are the same."
 
@@ -120,6 +120,51 @@ def test_energies_differ_if_their_intervals_do_not_overlap(build_run: Callable[.
     assert compare_runs(a, b).differences[-1].startswith("  corpus.filter: not measured → "), "one run has none"
     path.unlink()
     assert compare_runs(a, b).differences == ["energy", "  only the first run has an account (report/energy.json)"]
+
+
+def test_command_is_compared_without_its_launch_and_the_name_of_the_run(build_run: Callable[..., Any]) -> None:
+    def build(name: str, launch: str, *more: str, operation: str = '{"workers": 1}') -> Path:
+        record = f"results/{name}/provenance/records/x.json"
+        words = ["srun", "python", f"--launch={launch}", "--record", record, "--operation", operation]
+        words += [f"results/{name}/a", f"private/{name}/b", "--settings", "sha256:0", *more]
+        run: Path = build_run(name, command=words, launch=launch, operation=json.loads(operation)).folder
+        return run
+
+    a, b = build("a", "torchrun"), build("b", "mpirun")
+    job = "[model=base, step=10]"
+    assert compare_runs(a, b).differences == ["pretrain.segment", f'  launch: "torchrun" → "mpirun"  {job}']
+    c = build("c", "torchrun", "--more", operation='{"workers":  1}')
+    differences = ["pretrain.segment", f'  command 11: nothing → "--more"  {job}']
+    assert compare_runs(a, c).differences == differences
+    edit(c, "pretrain.segment.*.json", operation={"workers": 2})
+    lines = compare_runs(a, c).differences
+    assert f'  command 6: "<operation>" → "{{\\"workers\\":  1}}"  {job}' in lines
+    assert f"  operation workers: 1 → 2  {job}" in lines
+
+
+def test_order_of_the_files_of_a_job_is_compared(build_run: Callable[..., Any]) -> None:
+    a, b = build_run("a").folder, build_run("b").folder
+    for order, name in ((-1, "pretrain.export.base"), (1, "tokens.shard.main.0")):
+        record = read_record(b, name)
+        edit(b, name, inputs=record["inputs"][::order])
+    assert compare_runs(a, b).differences == ["pretrain.export", "  the order of the inputs  [model=base]"]
+
+
+def test_broken_files_of_a_run_are_refused_and_no_energy_is_noted(build_run: Callable[..., Any]) -> None:
+    a, b = build_run("a").folder, build_run("b").folder
+    for folder in (a, b):
+        (folder / layout.ENERGY_ACCOUNT).unlink()
+    runs = compare_runs(a, b)
+    assert runs.differences == []
+    assert runs.notes[0] == "energy: not compared, for neither run has an account (report/energy.json)"
+    metrics = b / "models/base/metrics.jsonl"
+    metrics.write_text('{"step": 10, "loss"')
+    with pytest.raises(InputError, match=r"models/base/metrics\.jsonl is cut off or broken: make it again"):
+        compare_runs(a, b)
+    metrics.write_text("{}\n")
+    (b / "evaluation/base/10/results.json").write_text("{")
+    with pytest.raises(InputError, match=r"results\.json is not valid JSON: run `polder verify` on its run"):
+        compare_runs(a, b)
 
 
 def test_configuration_snapshots_are_compared_once(build_run: Callable[..., Any]) -> None:

@@ -16,7 +16,10 @@ from rocrate.rocrate import ROCrate
 from pipeline import layout
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
+from pipeline.provenance.crate import run as write_crate
+from pipeline.provenance.crate_graph import detect_media_type
 from pipeline.provenance.inventory import CRATE_VOUCHER, find_file_kind, list_artifacts
+from pipeline.provenance.settings import CrateSettings
 from tests.provenance.conftest import describe
 
 
@@ -170,6 +173,72 @@ def test_file_with_an_unrecorded_length_stops_the_crate(build_run: Callable[...,
     (run.folder / "tokens/main/train/0.arrow").write_bytes(b"short")
     with pytest.raises(InputError, match=r"tokens/main/train/0\.arrow has 5 bytes"):
         run.crate()
+
+
+def test_crate_needs_its_workflow_a_record_and_every_recorded_file(finished: Path, tmp_path: Path) -> None:
+    inputs: dict[str, Any] = {"settings": CrateSettings(run="test"), "files": []}
+    places = {"readme": finished / layout.RUN_README, "kept": finished / layout.WORKFLOW_FILES}
+    with pytest.raises(InputError, match="the crate needs the workflow: give the Snakefile"):
+        write_crate(**inputs, workflow=[tmp_path / "rules.smk"], crate=finished / layout.CRATE, **places)
+    with pytest.raises(InputError, match="provenance/records holds no record of a finished step: run the steps"):
+        describe(finished, [finished / layout.RECORDS / "other.json"])
+    (finished / "tokens/main/train/0.arrow").unlink()
+    with pytest.raises(InputError, match=r"train/0\.arrow is missing: start again, which runs tokens\.shard again"):
+        describe(finished, [])
+
+
+def test_run_without_energy_or_known_packages_has_no_entities_of_them(build_run: Callable[..., Any]) -> None:
+    packages = {"no-such-package": "1.0", "pyarrow": "1 ; sys_platform == 'linux'"}
+    changes = {"environment_file": None, "environment": {"python": "3.11", "packages": packages}}
+    run = build_run("run", **changes).folder
+    (run / layout.ENERGY_ACCOUNT).unlink()
+    (run / layout.RECORDS / "report.page.json").unlink()
+    describe(run, [])
+    graph = entities(run)
+    assert not [identifier for identifier in graph if "energy" in identifier]
+    assert "variableMeasured" not in graph["./"] and "resourceUsage" not in graph["#run"]
+    tool = graph[graph["#job/pretrain.segment.base.10"]["instrument"]["@id"]]
+    assert tool["description"].endswith(": no-such-package 1.0, pyarrow 1 ; sys_platform == 'linux'")
+    assert "softwareRequirements" not in tool
+
+
+def test_source_without_a_manifest_and_license_of_each_document(finished: Path) -> None:
+    (finished / "sources/raw").mkdir()
+    (finished / "sources/raw/notes.txt").write_text("x")
+    manifest = finished / "sources/laws/manifest.json"
+    content = json.loads(manifest.read_text())
+    rights = {"basis": "license", "holder": None, "terms": ["a", {"b": 1}]}
+    content["source"] |= {"license_key": "terms", "rights": rights, "license": None}
+    manifest.write_text(json.dumps(content))
+    record = finished / layout.RECORDS / "sources.manifest.laws.json"
+    recorded = json.loads(record.read_text())
+    recorded["outputs"][0] |= {"bytes": manifest.stat().st_size}
+    record.write_text(json.dumps(recorded))
+    describe(finished, [])
+    graph = entities(finished)
+    assert graph["sources/raw/"] == {
+        "@id": "sources/raw/",
+        "@type": "Dataset",
+        "name": "source raw",
+        "hasPart": {"@id": "sources/raw/notes.txt"},
+    }
+    said = "basis: license; terms: a, b: 1; license of a document: what it says itself, in terms"
+    assert graph["sources/laws/"]["usageInfo"] == said and "license" not in graph["sources/laws/"]
+    manifest.write_text("[]".ljust(manifest.stat().st_size))
+    with pytest.raises(InputError, match=r"sources/laws/manifest\.json holds no description of a source: make it"):
+        describe(finished, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("x.svg", "image/svg+xml"), ("x.csv", "text/csv"), ("x.txt", "text/plain"), ("x.log", "text/plain")),
+        *(("x.yaml", "application/yaml"), ("x.gz", "application/gzip"), ("x.zst", "application/zstd")),
+        ("x.bin", "application/octet-stream"),
+    ],
+)
+def test_media_type_is_that_of_the_name(name: str, kind: str) -> None:
+    assert detect_media_type(Path(name)) == kind
 
 
 def test_arrow_file_and_stream_formats_are_distinguished(build_run: Callable[..., Any]) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipeline import layout
 from pipeline.core.errors import InputError
-from tests.provenance.conftest import ROOT, describe
+from pipeline.provenance.inventory import list_artifacts
+from tests.provenance.conftest import FROZEN, ROOT, RunBuilder, describe, entry
 
 START = "snakemake.20260105T095900.41..test"
 ENDED = {"ended": "2026-01-05T09:59:21.000+00:00"}
@@ -130,3 +133,45 @@ def test_agent_is_the_configured_provider(finished: Path) -> None:
     agent = graph["https://example.org/"]
     assert (agent["name"], graph[agent["contactPoint"]["@id"]]["name"]) == ("Instituut <X>", "info@example.org")
     assert graph["./"]["publisher"] == graph["#run"]["agent"] == {"@id": "https://example.org/"}
+
+
+@pytest.fixture
+def varied(build_run: Callable[..., RunBuilder]) -> Path:
+    """A run with an entity of each kind: settings of each type, a configuration, a base model, a classifier, losses."""
+    run = build_run("run")
+    run.write(FROZEN, "{}")
+    unit = {"corpus": "main", "source": "laws", "unit": "0", "classifier": "hq"}
+    settings = {"list": [*range(30)], "empty": "", "limit": 0.5, "on": True}
+    frozen = {"path": FROZEN, "sha256": "f" * 64}
+    read, scores = ["corpus/main/filtered/laws.0.parquet"], "corpus/main/scores/laws.0.parquet"
+    scored = run.job("corpus.classify", unit, read, {scores: b"1"}, settings=settings, frozen=frozen)
+    adopted = run.job("pretrain.adopt", {"model": "base"}, [], {"models/base/milestones/0/model.safetensors": b"w"})
+    for record, name in ((scored, "classifier"), (adopted, "model")):
+        content = json.loads((run.folder / record).read_text())
+        content["inputs"].append(entry(name, f"data:{name}.bin", b"weights"))
+        (run.folder / record).write_text(json.dumps(content))
+    shard, tokenizer = {"tokens": "main", "shard": "1"}, {"tokenizer": "main"}
+    run.attempt("tokens.shard", shard, "failed", **ENDED, error="the disk is full", snakemake=START)
+    run.attempt("tokenizer.train", tokenizer, "finished", **ENDED)
+    taken = {"folder": "{data}/x", "name": "Large", "license": "Apache-2.0", "url": "https://example.org/large"}
+    provider = {"provider": "Instituut", "provider_url": "https://example.org/", "contact": "info@example.org"}
+    run.crate(**provider, classifiers={"main/hq": taken}, pretrained={"base": taken})
+    return run.folder
+
+
+def test_entity_of_each_kind_is_complete(varied: Path) -> None:
+    text = Path(__file__).with_name("crate_entities.yaml").read_text(encoding="utf-8")
+    expected = yaml.safe_load(text.replace("SNAKEMAKE", version("snakemake")))
+    graph = graph_of(varied)
+    for key in ("sha256", "contentSize"):  # of the workflow, which changes
+        del graph["provenance/workflow/Snakefile"][key]
+    files = {path for path in list_artifacts(varied) if not path.startswith(("sources/", "models/"))}
+    assert ids(graph["./"].pop("hasPart")) == files | {"sources/laws/", "sources/wiki/", "models/base/"}
+    actions = {"#run", "#log-checkpoint", *(i for i in graph if i.startswith(("#job/", "#attempt/")))}
+    assert ids(graph["./"].pop("mentions")) == actions
+    assert {identifier: graph[identifier] for identifier in expected} == {
+        identifier: {"@id": identifier, **entity} for identifier, entity in expected.items()
+    }
+    assert [*graph] == [*[*graph][:2], *sorted([*graph][2:])], "the metadata and the run come first"
+    kinds = ({str(entity["@type"]) for entity in entities.values()} for entities in (graph, expected))
+    assert len({*map(frozenset, kinds)}) == 1, "of each kind"

@@ -342,6 +342,15 @@ def test_run_that_differs_from_its_crate_is_not_packed(finished: Path, tmp_path:
     assert not (tmp_path / "bag").exists()
 
 
+@pytest.mark.parametrize("name", ["report/more.html", "report/more"])
+def test_link_or_an_address_of_another_kind_is_not_packed(finished: Path, tmp_path: Path, name: str) -> None:
+    (finished / name).symlink_to(finished / ("report" if name.endswith("more") else "report/index.html"))
+    with pytest.raises(InputError, match=rf"^{name} is a symbolic link: replace it by what it leads to, or delete it"):
+        pack(finished, tmp_path / "bag")
+    with pytest.raises(InputError, match=r"--url ftp://example\.org is no address: it begins with https://"):
+        pack(finished, tmp_path / "bag", url="ftp://example.org")
+
+
 def test_command_packs_and_refuses_an_existing_target(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pipeline import layout
 from pipeline.cli.application import main
 from pipeline.core.errors import InputError
+from pipeline.core.hashing import hash_file
 from pipeline.provenance.trace import SHOWN_PATHS, RunTracer
 from tests.provenance.conftest import ENVIRONMENT
 
@@ -260,3 +261,97 @@ def test_further_raw_files_of_a_source_are_counted(build_run: Callable[..., Any]
     lines = RunTracer(run.folder).trace("laws")
     listed = [line for line in lines if line.startswith("  raw file ")]
     assert len(listed) == SHOWN_PATHS and f"  and {26 - SHOWN_PATHS} more raw files" in lines, "one more by its filter"
+
+
+def test_job_behind_two_files_is_described_once(build_run: Callable[..., Any]) -> None:
+    run, filtered = build_run("run"), "corpus/main/filtered/laws.0.parquet"
+    run.job("corpus.ngrams", {"corpus": "main"}, [filtered], {"corpus/main/ngrams.json": b"{}"})
+    both = ["corpus/main/ngrams.json", filtered]
+    run.job("tokens.shard", {"tokens": "main", "shard": "1"}, both, {"tokens/main/train/1.arrow": b"1"})
+    lines = RunTracer(run.folder).trace_file("tokens/main/train/1.arrow")
+    of_filter = [line.strip() for line in lines if "made by corpus.filter" in line]
+    assert of_filter == [
+        "made by corpus.filter (corpus=main, source=laws, unit=0)",
+        "made by corpus.filter (corpus=main, source=laws, unit=0), see above",
+    ]
+
+
+def test_many_inputs_are_counted(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    many = {f"laws/{number}.jsonl": b"text" for number in range(8)}
+    run.job(
+        "sources.fingerprint", {"source": "laws", "unit": "1"}, [], {"sources/laws/fingerprints/1.json": b"1"}, many
+    )
+    lines = RunTracer(run.folder).trace_file("sources/laws/fingerprints/1.json")
+    read = [line for line in lines if line.startswith("    read ")]
+    assert len(read) == 7 and read[-1] == "    read 2 more files with them"
+
+
+def test_lineage_of_an_archived_job_names_its_archive_and_what_cannot_be_read(finished: Path) -> None:
+    (finished / "provenance/attempts/broken.json").write_text("{")
+    lines = RunTracer(finished).trace_file("corpus/main/filtered/wiki.0.parquet")
+    archive = "provenance/archives/20260105T105900000000.1.corpus.filter.main.wiki.0.zip"
+    assert f"    record: provenance/records/corpus.filter.main.wiki.0.json, in {archive}" in lines
+    (problem,) = [line for line in lines if line.startswith("not counted: ")]
+    assert problem.startswith("not counted: provenance/attempts/broken.json is not a valid attempt")
+
+
+def test_state_of_each_file_of_a_figure_is_shown(finished: Path) -> None:
+    read = "tasks/list.json"
+    (finished / "tasks").mkdir()
+    (finished / read).write_text("{}")
+    record = finished / layout.RECORDS / "evaluate.suites.base.10.json"
+    content = json.loads(record.read_text())
+    content["inputs"].append({"name": "tasks", "path": read, "sha256": hash_file(finished / read), "bytes": 2})
+    record.write_text(json.dumps(content))
+    (finished / "unknown.json").write_text("[]")
+    places = ["gone.json", read, "unknown.json", "provenance/attempts", "tokens/main/train/0.arrow"]
+    figure = {"figure": "model", "label": "the model", "value": "base", "how": "stated", "from": places}
+    (finished / layout.KEY_FIGURES).write_text(json.dumps([figure]))
+    number = len([*(finished / "provenance/attempts").iterdir()])
+    assert RunTracer(finished).trace_figure("model")[:7] == [
+        "model: the model",
+        "  base, stated",
+        "  from gone.json, missing: nothing can be recomputed from it",
+        f"  from {read}, unaltered by the record of the job that read it",
+        "  from unknown.json, in no record",
+        f"  from provenance/attempts, a folder of {number} files",
+        "  from tokens/main/train/0.arrow, unaltered by its record",
+    ]
+    (finished / read).write_text("{ }")
+    lines = RunTracer(finished).trace_figure("model")
+    assert f"  from {read}, ALTERED: the job that read it says {hashlib.sha256(b'{}').hexdigest()}" in lines
+    assert not any(line.startswith("  recomputed: ") for line in lines), "a name is not computed"
+    with pytest.raises(InputError, match=r"no source of .*: report/figures\.json lists the figures"):
+        RunTracer(finished).trace_figure("xyz")
+    for field, value in (("how", "guessed"), ("from", [1])):
+        (finished / layout.KEY_FIGURES).write_text(json.dumps([{**figure, field: value}]))
+        with pytest.raises(InputError, match=rf"figures\.json is no list of figures: the field 0\.{field}\b.*make the"):
+            RunTracer(finished).trace_figure("model")
+
+
+def test_value_under_many_keys_is_shown_with_three(finished: Path) -> None:
+    (finished / "many.json").write_text(json.dumps({"a": 1.0, "b": [1, True, "1", 1.5, "x"]}))
+    figure = {"figure": "one", "label": "one", "value": 1, "how": "counted", "from": ["many.json", "many.txt"]}
+    (finished / layout.KEY_FIGURES).write_text(json.dumps([figure]))
+    assert RunTracer(finished).trace_figure("one")[-1] == "  recomputed: many.json has it under a, b.0"
+    (finished / "many.json").write_text(json.dumps({"a": 1, "b": [1, 1, 1 + 1e-12]}))
+    lines = RunTracer(finished).trace_figure("one")
+    assert lines[-1] == "  recomputed: many.json has it under a, b.0, b.1 and others"
+
+
+def test_source_shows_documents_kept_and_many_outputs(build_run: Callable[..., Any]) -> None:
+    run = build_run("run")
+    instance = {"corpus": "main", "source": "laws", "unit": "1"}
+    outputs = {f"corpus/main/filtered/{name}.parquet": b"1" for name in "abcdef"}
+    counts = {"documents_in": 9, "documents_out": 0}
+    run.job("corpus.filter", instance, [], outputs, counts=counts)
+    lines = RunTracer(run.folder).trace_source("laws")
+    place = lines.index("corpus.filter (corpus=main, source=laws, unit=1): 0 of 9 documents kept")
+    assert lines[place + 1 : place + 6] == [
+        *(f"  corpus/main/filtered/{name}.parquet" for name in "abcd"),
+        "  and 2 more",
+    ]
+    stages = [line.split(".")[0] for line in lines[6:-2] if not line.startswith(" ")]
+    assert stages == sorted(stages, key=["sources", "corpus", "tokens", "pretrain", "evaluate", "report"].index)
+    assert lines[-2] == "18 files of 9 jobs derive from laws (provenance/records)"
