@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline.core.settings import Pretrained
+from pipeline.report import energy_accounting
 from pipeline.report.papers.facts import format_kilowatt_hours
+from tests.report.account_example import make_accounting
 from tests.report.example import Run
 from tests.report.papers.test_content_summary_rubric import STATED
 from tests.report.papers.test_papers import written
@@ -163,6 +165,38 @@ def test_energy_has_label_interval_and_significant_digits(stated: Run) -> None:
     assert format_kilowatt_hours(0.0123456 * 3.6e6) == "0.012", "two digits"
     assert format_kilowatt_hours(1.26e-7 * 3.6e6) == "0.00000013", "no exponent, which SPDX forbids"
     assert format_kilowatt_hours(1234 * 3.6e6) == "1200"
+
+
+def test_unknown_energy_is_omitted(stated: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_readings(*given: Any) -> dict[str, Any]:
+        accounting = make_accounting(*given)
+        known = {
+            "joules",
+            "low_joules",
+            "high_joules",
+            "measured_joules",
+            "estimated_joules",
+            "stated_joules",
+            "meters",
+        }
+        accounting["jobs"] = {
+            name: {key: value for key, value in job.items() if key not in known}
+            for name, job in accounting["jobs"].items()
+        }
+        accounting["total"] = {"meters": []}
+        return accounting
+
+    monkeypatch.setattr(energy_accounting, "_compute_accounting", without_readings)
+    model = bill(stated)["components"][0]
+    assert "considerations" not in model["modelCard"]
+    assert not [entry for entry in model["properties"] if "nergy" in entry["name"]]
+    papers = stated.root / "report/papers"
+    graph = json.loads((papers / "spdx.json").read_text())["@graph"]
+    (package,) = [element for element in graph if element["type"] == "ai_AIPackage"]
+    assert "ai_energyConsumption" not in package
+    text = (papers / "model-documentation-form.en.md").read_text()
+    assert "base: not measured; the whole run, including lost attempts and idle nodes: not measured\n" in text
+    assert "**: no meter was read\n" in text
 
 
 def test_source_description_omits_unstated_properties(stated: Run) -> None:
