@@ -212,6 +212,15 @@ def test_few_differences_are_listed_below_the_conclusion() -> None:
     )
 
 
+def test_kinds_of_many_differences_are_sorted_by_their_number() -> None:
+    lines = summarize_differences(["a", "  counts x: 1 → 2", *["  settings y: 1 → 2"] * 31])
+    assert [line.split() for line in lines[1:]] == [
+        ["difference", "lines", "in"],
+        ["settings", "31", "a"],
+        ["counts", "1", "a"],
+    ]
+
+
 def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path to each leaf value in a record."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

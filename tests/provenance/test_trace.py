@@ -47,6 +47,10 @@ def test_long_command_lines_are_complete_on_request(finished: Path, capsys: pyte
     assert f"command: {' '.join(words)[:60]} …\n" in capsys.readouterr().out
     assert main(["trace", str(finished), file, "--commands"]) == 0
     assert f"command: {' '.join(words)}\n" in capsys.readouterr().out
+    words[-1] = "c" * (60 - len(" ".join(words[:-1])) - 1)
+    record.write_text(json.dumps({**content, "command": words}))
+    assert main(["trace", str(finished), file]) == 0
+    assert f"command: {' '.join(words)}\n" in capsys.readouterr().out
 
 
 def test_trace_shows_pretrained_weights_with_their_license(finished: Path) -> None:
@@ -79,8 +83,10 @@ def test_trace_shows_a_classifier_with_its_own_license(finished: Path) -> None:
     content = json.loads(crate.read_text())
     named = {f"{instance['corpus']}/hq": {"folder": "{data}/hq.bin", "license": "CC-BY-4.0"}}
     crate.write_text(json.dumps({**content, "settings": {**content["settings"], "classifiers": named}}))
-    (line,) = [line for line in RunTracer(finished).trace_file(file) if "hq.bin (" in line]
+    lines = RunTracer(finished).trace_file(file)
+    (line,) = [line for line in lines if "hq.bin (" in line]
     assert line.endswith("7 bytes), classifier hq.bin, license CC-BY-4.0")
+    assert "classifier hq.bin: CC-BY-4.0" in lines
 
 
 def test_trace_without_the_report_or_readings_shows_energy_as_not_measured(finished: Path) -> None:

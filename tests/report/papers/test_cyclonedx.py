@@ -143,7 +143,10 @@ def test_unknown_properties_are_omitted(stated: Run) -> None:
         record["settings"]["architecture"] = {"preset": "llama3", "layers": 2, "width": 32, "heads": 4}
         stated.write(name, record)
     stated.settings = stated.settings.model_copy(update={"provider": None})
-    model = bill(stated, content_types="laws")["components"][0]
+    content = bill(stated, content_types="laws")
+    assert content["metadata"]["supplier"] == {"name": "the makers of tiny"}
+    model = content["components"][0]
+    assert model["supplier"]["name"] == "the makers of tiny"
     parameters = model["modelCard"]["modelParameters"]
     assert (parameters["architectureFamily"], parameters["modelArchitecture"]) == (
         "llama3",

@@ -21,6 +21,9 @@ from tests.report.test_quality import CLASSIFIER
 EXPECTED = Path(__file__).parent / "expected"
 CRAWLED = {
     "data_categories": {"tales": "crawled"},
+    "systems": "chat programs",
+    "released": "2026-07-01",
+    "license_evidence": {"tales": "letter.pdf", "laws": "law.pdf"},
     "crawlers": [
         {
             "name": "Spin",
@@ -82,10 +85,19 @@ def varied(stated: Run) -> Path:
         }
         record["settings"] |= {"seed": 7, "architecture": shape}
         record["settings"]["training"] |= {"batch_size": 16, "sequence_length": 256, "optimizer": "adamw"}
-        record["counts"] |= {"active_parameters": 3_000_000}
+        gpus = [{"name": "H100"}] * 2
+        machines = {
+            "n1": {"cpu_model": "B"},
+            "n2": {"cpu_model": "A", "processors": 8, "gpus": gpus},
+            "n3": {"cpu_model": "B"},
+        }
+        record["counts"] |= {"active_parameters": 3_000_000, "nodes": machines}
         stated.write(name, record)
+    hashes = {"tales": "a" * 64, "laws": "b" * 64}
     taken = Pretrained(folder="{data}/models/Large", license="Apache-2.0", url="https://example.org/large")
-    stated.settings = stated.settings.model_copy(update={"pretrained": {"base": taken}})
+    stated.settings = stated.settings.model_copy(
+        update={"pretrained": {"base": taken}, "license_evidence_sha256": hashes}
+    )
     return written(stated, **{**STATED, **CARD, **CRAWLED})
 
 
