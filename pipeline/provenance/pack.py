@@ -62,7 +62,7 @@ def _hash_run_files(run_directory: Path, entities: list[dict[str, Any]]) -> list
         below = Path(folder).relative_to(run_directory)
         kept = [name for name in subfolders if not name.startswith(".partial")]
         kept = [name for name in kept if (below / name).as_posix() not in EXCLUDED]
-        subfolders[:] = sorted(kept)
+        subfolders[:] = kept
         paths = [(below / name).as_posix() for name in names if not name.startswith((".partial", ".snakemake"))]
         for path in (*(p for p in paths if p not in EXCLUDED), *((below / name).as_posix() for name in kept)):
             file = run_directory / path

@@ -140,6 +140,11 @@ def test_command_is_compared_without_its_launch_and_the_name_of_the_run(build_ru
     lines = compare_runs(a, c).differences
     assert f'  command 6: "<operation>" → "{{\\"workers\\":  1}}"  {job}' in lines
     assert f"  operation workers: 1 → 2  {job}" in lines
+    command = read_record(build_run("d").folder, "pretrain.segment.base.10")["command"]
+    command[command.index("--settings") + 1] = '{"seed": 43}'
+    e = build_run("e", settings={"seed": 43}, command=command).folder
+    differences = ["pretrain.segment", f"  settings seed: 42 → 43  {job}"]
+    assert compare_runs(a.with_name("d"), e).differences == differences, "and not its digest in the command"
 
 
 def test_order_of_the_files_of_a_job_is_compared(build_run: Callable[..., Any]) -> None:

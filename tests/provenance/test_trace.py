@@ -253,7 +253,7 @@ def test_source_is_traced_to_all_results_that_contain_it(finished: Path, capsys:
     ):
         assert any(sorted(result) == sorted(title) for result in titles), title
     assert not any("wiki" in line for line in lines), "a unit of another source does not contain it"
-    assert lines[1] == "  license CC0-1.0, language nl"
+    assert lines[:2] == ["source laws", "  license CC0-1.0, language nl"]
     assert lines[2:5] == ["  basis: public-domain", "  holder: Staat", "  url: not stated"]
     assert lines[5].startswith("  raw file data:") and "laws" in lines[5]
 
