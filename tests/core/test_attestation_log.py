@@ -78,7 +78,11 @@ def _append_where_little_room_is(folder: Path, room_bytes: int) -> None:
         os._exit(1)
 
 
-def test_line_is_not_started_when_the_disk_is_full(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_full", [True, False])
+def test_line_is_not_started_when_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    monkeypatch.setattr(attestation_log, "is_disk_full", lambda error: is_full)
     append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})
     size = (tmp_path / ATTESTATION_LOG).stat().st_size
     writer = multiprocessing.Process(target=_append_where_little_room_is, args=(tmp_path, size + 1000))

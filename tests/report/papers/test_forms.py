@@ -18,7 +18,7 @@ from pipeline.report.papers.facts import (
     format_share,
     rank_domains,
 )
-from pipeline.report.papers.spdx import describe_training
+from pipeline.report.papers.spdx import describe_training, list_training_corpora
 from pipeline.report.papers.tables import PaperTables
 from pipeline.report.papers.write import SectionForm, read_forms
 from pipeline.report.settings import NOT_IN_PAPERS, Disclosure, ProviderStatements
@@ -152,3 +152,15 @@ def test_training_that_goes_on_from_another_one_names_it() -> None:
     assert describe_training(model) == f"{training}{continued}"
     model.branch_of = None
     assert describe_training(model) == training
+
+
+def test_corpora_of_a_model_are_those_whose_shards_it_read() -> None:
+    def job(path: str, tokens: str = "") -> SimpleNamespace:
+        return SimpleNamespace(instance={"tokens": tokens}, inputs=[SimpleNamespace(path=path)])
+
+    corpora = {"z": "a", "b": "a", "m": "a", "other": "b"}
+    shards = [job(f"corpus/{corpus}/final/x.0.parquet", tokens) for corpus, tokens in corpora.items()]
+    shards.append(job("tokenizer/main/tokenizer.json", "a"))
+    segments = [job("tokens/a/index.json"), job("models/own/milestones/1")]
+    reader: Any = SimpleNamespace(segments=lambda model: segments, records_of=lambda step: shards)
+    assert list_training_corpora(reader, SimpleNamespace(name="own")) == ["b", "m", "z"]  # type: ignore[arg-type]
