@@ -120,7 +120,6 @@ def _add_workflow(graph: CrateGraph, workflow: CrateWorkflow, written: dict[str,
     main |= {
         "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
         "name": "Polder",
-        "encodingFormat": "text/plain",
         "programmingLanguage": reference(LANGUAGE),
         "conformsTo": reference("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
         "license": reference(graph.add_license("Apache-2.0")),

@@ -151,7 +151,9 @@ def test_same_results_give_the_same_bytes(
     (copy / layout.ATTESTATION_LOG).write_bytes(b"".join(lines))  # as the log did
     assert state["sha256"] == hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     describe(copy, records, crate)
-    assert crate.read_bytes() == (template[0] / layout.CRATE).read_bytes()
+    text = (template[0] / layout.CRATE).read_text(encoding="utf-8")
+    assert crate.read_text(encoding="utf-8") == text
+    assert text == json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n", "a line for each value"
     assert f"crate sha256: {template[1]}\n" in capsys.readouterr().out
 
 
