@@ -17,7 +17,7 @@ from pipeline.core import attestation_log
 from pipeline.core.attestation_log import EVIDENCE_ATTESTED, find_checkpoint_before_attempt
 from pipeline.core.errors import InputError
 from pipeline.core.hashing import hash_file
-from pipeline.core.job_records import load_records
+from pipeline.core.job_records import Attempt, load_records
 from pipeline.core.lock_owner import LockOwner
 from pipeline.layout import ATTESTATION_LOG, CRATE, RUN_LOCK
 from pipeline.provenance import run_signing_and_log_checkpoint
@@ -215,6 +215,20 @@ def test_readings_may_grow_between_attestations(finished: Path) -> None:
         )
         attest_evidence(finished)
         assert verify_run(finished).problems == []
+
+
+def test_run_is_named_by_its_invocations_and_by_its_earlier_name(build_run: Callable[..., RunBuilder]) -> None:
+    run = build_run("run")
+    invocations = (None, "snakemake.20260105T0859.2..renamed", "snakemake.20260105T0900.2..again")
+    for names, snakemake in zip((["run"], ["run", "renamed"], ["run", "renamed", "again"]), invocations, strict=True):
+        file = (
+            run.folder / f"provenance/attempts/{run.attempt('corpus.filter', {}, 'failed', snakemake=snakemake)}.json"
+        )
+        attestation_log.attest_attempt_begin(run.folder, file, Attempt.load(file))
+        lines = attestation_log.read_log(run.folder)
+        assert run_signing_and_log_checkpoint.find_logged_run_names(lines) == names
+    sentence = "this is the run again, and before that run, renamed, as its log of attestations says."
+    assert verify_run(run.folder).statements[0] == f"{run.folder}: {sentence}"
 
 
 def test_checkpoint_precedes_the_current_attempt(later: RunBuilder) -> None:

@@ -367,7 +367,10 @@ def test_run_without_models_has_papers(run_folder: Run) -> None:
     from pipeline.report.page import run
 
     arguments = run_folder.arguments(without=("models", "evaluation", "tokenizer", "tokens"))
-    run(run_folder.settings, **arguments)
+    counts = run(run_folder.settings, **arguments)
+    written = [paper(arguments["papers"], name) for name in DOCUMENT_NAMES if name != "self-assessment"]
+    assert counts["points_of_papers"] == sum(one["points"] for one in written)
+    assert counts["points_not_stated"] == sum(len(one["not_stated"]) for one in written) > 0
     text = answer(arguments["papers"], "technical-documentation", "Architecture", "en")["text"]
     assert text == "no model was trained"
 
