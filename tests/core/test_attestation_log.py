@@ -107,6 +107,12 @@ def test_signature_depends_on_line_and_key(tmp_path: Path, monkeypatch: pytest.M
         assert not signing_keys.verify_signature(public, signature, line.signed + b" ")
 
 
+def test_number_that_is_none_is_read_as_it_was_written(tmp_path: Path) -> None:
+    append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {"loss": float("nan")})
+    (line,) = read_log(tmp_path, strict=True)
+    assert line.number == 1
+
+
 def test_log_without_a_key_is_unsigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(attestation_log.SIGNING_KEY_VARIABLE, raising=False)
     append_statement(tmp_path, KIND, [resource_descriptor("a", HASH)], {})

@@ -215,6 +215,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     # the signer
     "another owner": (edit(layout.SIGNER, lambda s: s.update(owner="Stichting Ander")), layout.SIGNER),
     "no owner": (remove(layout.SIGNER), layout.SIGNER),
+    "a signer without name": (edit(layout.SIGNER, lambda s: s.pop("owner")), layout.SIGNER),
+    "a signer that is a list": (write(layout.SIGNER, "[]"), layout.SIGNER),
+    "a signer that is no JSON": (write(layout.SIGNER, "{"), layout.SIGNER),
 }
 
 

@@ -231,6 +231,20 @@ def test_run_is_named_by_its_invocations_and_by_its_earlier_name(build_run: Call
     assert verify_run(run.folder).statements[0] == f"{run.folder}: {sentence}"
 
 
+def test_attempt_that_has_only_begun_keeps_its_beginning(finished: Path) -> None:
+    content = {**attempt_content("report.page"), "host": "node1", "slurm": None, "attempt": "page.2.json", "ended": ""}
+    file = RunBuilder(finished).attempted(content, "running")
+    written = json.loads(file.read_text())
+    assert verify_run(finished).problems == []
+    file.write_text(json.dumps({**written, "last_seen": "2026", "wall_seconds": 9.0}))
+    assert verify_run(finished).problems == [], "it goes on"
+    number = len((finished / ATTESTATION_LOG).read_bytes().splitlines())
+    sentence = f"was changed: it is not the attempt whose beginning line {number} attests."
+    for text in (json.dumps({**written, "host": "node2"}), "", "[]"):
+        file.write_text(text)
+        assert verify_run(finished).problems == [f"provenance/attempts/page.2.json {sentence}"]
+
+
 def test_checkpoint_precedes_the_current_attempt(later: RunBuilder) -> None:
     *_, last = attestation_log.read_log(later.folder)
     assert find_checkpoint_before_attempt(later.folder, "provenance.crate") == (last.number, last.sha256), (
