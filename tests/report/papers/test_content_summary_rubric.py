@@ -263,3 +263,12 @@ def test_each_source_of_a_category_must_be_described(contact: Run, tmp_path: Pat
 def test_term_needs_one_explanation(contact: Run, tmp_path: Path) -> None:
     changes = {"summary_changes": "a hash (a short name of a text) of each text", "removal": "By its hash."}
     assert score(contact, tmp_path, **{**STATED, **changes}).improvements == []
+
+
+def test_all_that_is_unclear_in_a_text_is_advised_at_once(contact: Run, tmp_path: Path) -> None:
+    (entry,) = score(contact, tmp_path, **{**STATED, "removal": "Send list.json with its hash later."}).improvements
+    name, word = (
+        "has the file name list.json: say what it is",
+        "does not explain hash: explain it in brackets behind it",
+    )
+    assert (entry.key, entry.advice) == ("disclosure.removal", f"3.1.3 {name}; 3.1.3 {word}")
