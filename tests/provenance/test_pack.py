@@ -25,7 +25,7 @@ from pipeline.core.display_text import escape_to_one_line
 from pipeline.core.errors import InputError
 from pipeline.provenance.evidence_attestation import attest_evidence
 from pipeline.provenance.pack import pack
-from tests.provenance.conftest import RunBuilder, describe
+from tests.provenance.conftest import FROZEN, RunBuilder, describe
 
 LIMIT = 2_000  # the crate is larger, and always inside
 LARGE = "models/base/milestones/10/model.safetensors"
@@ -323,6 +323,27 @@ def test_evidence_removed_from_a_bag_is_detected(finished: Path, tmp_path: Path,
     code, output = check(tmp_path / "bag", "--log-checkpoint", checkpoint)
     assert code == 1 and f"data/{place} " in output
     assert check(tmp_path / "bag")[0] == 1
+
+
+def test_each_kind_of_evidence_is_missed_in_a_bag(finished: Path, tmp_path: Path) -> None:
+    made = [FROZEN, "provenance/signatures/base.sig", layout.SIGNER, layout.PUBLIC_KEY]
+    for path in made:
+        RunBuilder(finished).write(path, "{}")
+    attest_evidence(finished)
+    pack(finished, tmp_path / "bag")
+    assert check(tmp_path / "bag")[0] == 0
+    folders = ("accounting", "attempts", "batches", "environments", "readings")
+    first = [
+        sorted((finished / "provenance" / folder).iterdir())[0].relative_to(finished).as_posix() for folder in folders
+    ]
+    gone = [*made, *first, "logs/corpus.filter.log"]
+    for path in gone:
+        (tmp_path / "bag/data" / path).unlink()
+    bagit.Bag(str(tmp_path / "bag")).save(manifests=True)
+    code, output = check(tmp_path / "bag")
+    assert code == 1 and [f"data/{path} is missing, the log attests it." for path in sorted(gone)] == [
+        line for line in output.splitlines() if "is missing" in line
+    ]
 
 
 def test_bag_verifier_escapes_terminal_control_characters(finished: Path, tmp_path: Path) -> None:

@@ -344,6 +344,8 @@ def test_value_under_many_keys_is_shown_with_three(finished: Path) -> None:
     (finished / "many.json").write_text(json.dumps({"a": 1, "b": [1, 1, 1 + 1e-12]}))
     lines = RunTracer(finished).trace_figure("one")
     assert lines[-1] == "  recomputed: many.json has it under a, b.0, b.1 and others"
+    (finished / "many.json").write_text(json.dumps({"a": 1 + 0.9e-9, "b": 1 + 1.1e-9}))
+    assert RunTracer(finished).trace_figure("one")[-1] == "  recomputed: many.json has it under a"
 
 
 def test_source_shows_documents_kept_and_many_outputs(build_run: Callable[..., Any]) -> None:
