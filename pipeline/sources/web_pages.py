@@ -34,11 +34,16 @@ _WARCIO_CODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 
 def extract_main_text(page: str) -> tuple[str | None, str | None]:
     """Return the main text and the title of a web page, each None if missing."""
-    tree = load_html(_ENTITY.sub(_remove_control_entity, _SEPARATOR.sub(" ", _WORD_BREAK.sub("", page))))
+    tree = parse_page(page)
     if tree is None:
         return None, None
     title = tree.findtext(".//title")
     return extract(tree, include_comments=False), " ".join(title.split()) if title else None
+
+
+def parse_page(page: str) -> Any:
+    """Return the tree of a web page without characters that are invalid in XML; None if it has none."""
+    return load_html(_ENTITY.sub(_remove_control_entity, _SEPARATOR.sub(" ", _WORD_BREAK.sub("", page))))
 
 
 def _remove_control_entity(entity: re.Match[str]) -> str:
@@ -93,7 +98,7 @@ def read_archive(source: Iterator[Chunk], path: Path, keys: FieldNames, limit: i
 def _finish_record(entry: Any, path: Path) -> None:
     while entry.raw_stream.read(1 << 16):
         pass
-    if entry.raw_stream.limit > 0:
+    if getattr(entry.raw_stream, "limit", 1) > 0:  # missing in a record without Content-Length
         sentence = f"{path} is truncated or damaged (a record has no end): fetch the file again"
         raise DamagedFile(sentence, "truncated")
 
@@ -101,7 +106,7 @@ def _finish_record(entry: Any, path: Path) -> None:
 def _read_entries(reader: ChunkReader, path: Path) -> Iterator[Any]:
     try:
         yield from ArchiveIterator(reader)
-    except ArchiveLoadFailed:  # its message quotes the file
+    except (ArchiveLoadFailed, AttributeError):  # the message of one quotes the file, the other is a missing URL
         sentence = f"{path} is truncated or damaged, or no WARC file: fetch the file again"
         raise DamagedFile(sentence, "damaged") from None
 

@@ -251,6 +251,8 @@ def test_archive_records_have_url_and_date(tmp_path: Path, name: str) -> None:
         ("x.warc.gz", archive()[:-9]),
         ("x.warc", b"geen archief"),
         ("x.warc.gz", b"geen archief"),
+        ("x.warc", archive(compressed=False).replace(b"WARC-Target-URI", b"X-Target-URI", 1)),
+        ("x.warc", archive(compressed=False).replace(b"Content-Length", b"X-Length", 1)),
     ],
 )
 def test_damaged_archive_is_named(tmp_path: Path, name: str, content: bytes) -> None:
