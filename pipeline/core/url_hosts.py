@@ -10,8 +10,9 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from string import punctuation
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import idna
 
@@ -20,6 +21,7 @@ _REMOVED = str.maketrans("", "", "\t\n\r")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SPECIAL = frozenset(("http", "https", "ws", "wss", "ftp"))  # any number of slashes, either way round, may follow
 _PORT = re.compile(r":\d*$")
+_DEFAULT_PORT = re.compile(r":(?:80|443)?$")
 _FORBIDDEN = re.compile(r'[\x00-\x20"#%/:<>?@\[\\\]^`{|}\x7f]')
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
@@ -54,6 +56,18 @@ def split_url(url: str) -> SplitUrl:
     authority, rest = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     authority = authority.rpartition("@")[2]
     return SplitUrl(prefix, authority, rest, normalize_host(_PORT.sub("", authority)))
+
+
+def request_key(url: str) -> str:
+    """Return host, port and path with query as a browser requests them: the same for http and https."""
+    parts = split_url(url)
+    path = quote(parts.rest.partition("#")[0].lstrip("/"), safe=punctuation)
+    return f"{parts.host}:{read_port(parts)}/{path}"
+
+
+def read_port(parts: SplitUrl) -> str:
+    """Return the port of a URL; empty for that of http and https."""
+    return _DEFAULT_PORT.sub("", parts.authority.rpartition("]")[2]).partition(":")[2]
 
 
 def extract_host(url: str | None) -> str:

@@ -13,9 +13,11 @@ from typing import Any
 from urllib.parse import urljoin
 
 from pydantic import Field
-from trafilatura import load_html
 
 from pipeline.core.settings import Settings
+from pipeline.core.url_hosts import request_key
+from pipeline.sources.spdx_license_parser import stringify_license_field
+from pipeline.sources.web_pages import parse_page
 
 PAGE_END = "END_OF_DOCUMENT_TOKEN_TO_BE_REPLACED"
 """The paragraph that OBELICS writes where a page links to the rest of an article."""
@@ -29,8 +31,8 @@ _TRANSPARENT = frozenset(_STYLES.split())
 _PARAGRAPH, _LINE, _BLANK = "\n\n", "\n", " "
 _STRENGTH = {"": 0, _BLANK: 1, _LINE: 2, _PARAGRAPH: 3}
 _TAGS_BY_SEPARATOR = {
-    _PARAGRAPH: "blockquote dl dt h1 h2 h3 h4 h5 h6 ol p ul",
-    _LINE: "address article aside center dd div figcaption hgroup main marquee section summary",
+    _PARAGRAPH: "blockquote dl h1 h2 h3 h4 h5 h6 ol p ul",
+    _LINE: "address article aside center dd div dt figcaption hgroup main marquee section summary",
     "": "blink body br caption h html legend title",
 }
 _SEPARATORS = {tag: separator for separator, tags in _TAGS_BY_SEPARATOR.items() for tag in tags.split()}
@@ -110,7 +112,7 @@ def read_page_nodes(page: str, url: str | None, reservation: str | None = None) 
         url: of the page, to which addresses of images are relative; None leaves out images without a full address.
         reservation: how the page reserves its images.
     """
-    tree = load_html(page)
+    tree = parse_page(page)
     if tree is None:
         return []
     base = next((one.get("href") for one in tree.iter("base") if one.get("href")), "")
@@ -121,6 +123,8 @@ def read_page_nodes(page: str, url: str | None, reservation: str | None = None) 
     figure_licenses: list[str | None] = []
     skipped: Any = None  # the outermost element that is left out and open
     for event, element in _walk(tree):
+        if event == "start" and figures and (license := _read_license_link(element)):
+            figure_licenses[-1] = _join_url(address, license)
         if skipped is not None:
             if event == "start" or element is not skipped:
                 continue
@@ -144,8 +148,6 @@ def read_page_nodes(page: str, url: str | None, reservation: str | None = None) 
                 if tag == "figure":
                     figures.append(len(collector.nodes))
                     figure_licenses.append(None)
-                if tag == "a" and figures and "license" in (element.get("rel") or "").lower().split():
-                    figure_licenses[-1] = _join_url(address, element.get("href"))
                 collector.separate(_SEPARATORS.get(tag, ""))
                 if not _is_date(element):
                     collector.add_text(element.text)
@@ -195,6 +197,11 @@ def _is_left_out(element: Any) -> bool:
     return tag == "div" and any(element.get(name) in _MENUS for name in ("id", "class", "title"))
 
 
+def _read_license_link(element: Any) -> str | None:
+    is_license = element.tag in ("a", "link") and "license" in (element.get("rel") or "").lower().split()
+    return element.get("href") if is_license else None
+
+
 def _is_date(element: Any) -> bool:
     return element.tag == "div" and "date" in (element.get("class") or "")
 
@@ -221,7 +228,7 @@ def _read_image(element: Any, address: str, licenses: dict[str, str], reservatio
         return None  # an image of `#` is that of a script
     alt = " ".join((element.get("alt") or "").split())
     sizes = {name: (element.get(name) or "").strip() or None for name in ("width", "height")}
-    return PageImage(url=url, alt=alt or None, **sizes, license=licenses.get(url), reservation=reservation)
+    return PageImage(url=url, alt=alt or None, **sizes, license=licenses.get(request_key(url)), reservation=reservation)
 
 
 def _set_license(nodes: PageNodes, begin: int, license: str | None) -> None:
@@ -233,10 +240,10 @@ def _set_license(nodes: PageNodes, begin: int, license: str | None) -> None:
 
 
 def _image_licenses_of_structured_data(tree: Any, address: str) -> dict[str, str]:
-    """Return the license of each image that schema.org's ImageObject of the page states, by its URL."""
+    """Return the license of each image that schema.org's ImageObject of the page states, by its `request_key`."""
     licenses: dict[str, str] = {}
     for script in tree.iter("script"):
-        if (script.get("type") or "").strip().lower() != "application/ld+json":
+        if (script.get("type") or "").partition(";")[0].strip().lower() != "application/ld+json":
             continue
         try:
             left = [json.loads(script.text or "")]
@@ -248,10 +255,11 @@ def _image_licenses_of_structured_data(tree: Any, address: str) -> dict[str, str
                 left += value
             elif isinstance(value, dict):
                 left += value.values()
-                license, kinds = value.get("license"), value.get("@type")
-                if not isinstance(license, str) or "ImageObject" not in (kinds if isinstance(kinds, list) else [kinds]):
+                license, kinds = stringify_license_field(value.get("license")), value.get("@type")
+                names = [re.split("[/#:]", str(kind))[-1] for kind in (kinds if isinstance(kinds, list) else [kinds])]
+                if license is None or "ImageObject" not in names:
                     continue
                 for url in (value.get("contentUrl"), value.get("url")):
                     if isinstance(url, str) and (full := _join_url(address, url)):
-                        licenses.setdefault(full, license.encode("utf-8", "replace").decode())
+                        licenses.setdefault(request_key(full), license)
     return licenses

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.core.url_hosts import split_url
+from pipeline.core.url_hosts import read_port, split_url
 from pipeline.opt_out.lists import read_opt_out_list
 from pipeline.sources.decompression import DamagedFile, DecompressedChunks, read_lines
 from pipeline.sources.raw_documents import exact_text, iso_date
@@ -45,7 +45,6 @@ MAXIMUM_BYTES = 500 * 1024  # of a file; RFC 9309 asks parsers to read that much
 _COLUMNS = ("url", "fetched", "status", "body")
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!|\?xml|html|head|body|script|meta)", re.IGNORECASE)
 _STATUS = re.compile(r"[0-9]{1,3}")
-_DEFAULT_PORT = re.compile(r":(?:80|443)?$")
 
 
 class Capture(NamedTuple):
@@ -190,8 +189,7 @@ def _is_answer(status: int) -> bool:
 def _address(url: str) -> tuple[str, str, str]:
     """Return host, port and path of a file: http and https have one address."""
     parts = split_url(url)
-    port = _DEFAULT_PORT.sub("", parts.authority.rpartition("]")[2])
-    return parts.host, port.partition(":")[2], parts.rest.partition("?")[0]
+    return parts.host, read_port(parts), parts.rest.partition("?")[0]
 
 
 def _sortable_date(fetched: str | None) -> str:

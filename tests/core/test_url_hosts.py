@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.url_hosts import domain_suffixes, extract_host, normalize_valid_host, split_url
+from pipeline.core.url_hosts import domain_suffixes, extract_host, normalize_valid_host, request_key, split_url
 
 STRASSE = "xn--strae-oqa.de"  # straße.de, another name than strasse.de
 
@@ -76,6 +76,15 @@ def test_host_rejected_by_browsers(host: str) -> None:
 def test_parts_of_a_url_keep_their_spelling() -> None:
     address = split_url("HTTPS:\\\\jan:pw@Voorbeeld.NL:8080/Pad?q#f")
     assert address == ("https://", "Voorbeeld.NL:8080", "/Pad?q#f", "voorbeeld.nl")
+
+
+def test_request_of_an_image_is_one_however_it_is_written() -> None:
+    written = ("http://voorbeeld.nl/é?a=b", "https://Voorbeeld.nl:443/%C3%A9?a=b#c", "//jan@voorbeeld.nl/é?a=b")
+    assert {request_key(url) for url in written} == {"voorbeeld.nl:/%C3%A9?a=b"}
+    others = ("https://voorbeeld.nl/E?a=b", "https://voorbeeld.nl:8080/é?a=b", "https://[::1]/é?a=b")
+    assert [request_key(url) for url in others] == [
+        *("voorbeeld.nl:/E?a=b", "voorbeeld.nl:8080/%C3%A9?a=b", "[::1]:/%C3%A9?a=b")
+    ]
 
 
 def test_host_has_domain_suffixes_and_an_ip_address_has_none() -> None:

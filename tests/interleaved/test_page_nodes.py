@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pipeline.interleaved.page_nodes import PAGE_END, PageImage, PageNodes, dump_nodes, load_nodes, read_page_nodes
@@ -39,6 +41,8 @@ def test_texts_and_images_keep_their_order() -> None:
         ("Een<br><br>twee", "Een\n\ntwee"),
         ("Een<!-- niet --> twee", "Een twee"),
         ("<figure>Een</figure>twee", "Eentwee"),
+        ("<dl><dt>Een</dt><dd>twee</dd><dt>Drie</dt></dl>", "Een\ntwee\nDrie"),
+        ("Een\x0btwee &#0;&#11;drie", "Een twee drie"),
     ],
 )
 def test_tags_separate_texts_by_a_paragraph_a_line_or_nothing(body: str, text: str) -> None:
@@ -130,7 +134,7 @@ def test_license_is_that_of_the_figure_or_of_structured_data() -> None:
     "data",
     [
         '{"@type": 5, "license": "x", "url": "/a.jpg"}',
-        '{"@type": ["Thing", "ImageObject"], "license": ["x"], "url": "/a.jpg"}',
+        '{"@type": ["Thing", "ImageObject"], "license": [{}], "url": "/a.jpg"}',
         '{"@type": "ImageObject", "license": "x", "url": "http://[a.jpg", "contentUrl": 7}',
         '[null, 1, "x", {"@type": null, "license": {}}]',
         "",
@@ -139,6 +143,21 @@ def test_license_is_that_of_the_figure_or_of_structured_data() -> None:
 def test_odd_structured_data_states_no_license(data: str) -> None:
     (image,) = nodes(f'<script type="application/ld+json">{data}</script><img src="/a.jpg">')
     assert isinstance(image, PageImage) and image.license is None
+
+
+@pytest.mark.parametrize("kind", ["ImageObject", "http://schema.org/ImageObject", "schema:ImageObject"])
+@pytest.mark.parametrize("license", ["https://x.nl/l", {"@id": "https://x.nl/l"}, ["https://x.nl/l"]])
+def test_structured_data_states_a_license_in_several_forms(kind: str, license: object) -> None:
+    data = json.dumps({"@type": kind, "license": license, "contentUrl": "http://voorbeeld.nl/a.jpg"})
+    (image,) = nodes(f'<script type="application/ld+json; charset=utf-8">{data}</script><img src="/a.jpg">')
+    assert isinstance(image, PageImage) and "https://x.nl/l" in str(image.license)
+
+
+@pytest.mark.parametrize("place", ["footer", "table", "details"])
+def test_license_in_a_part_of_a_figure_that_is_left_out_counts(place: str) -> None:
+    link = f'<{place}><a rel="license" href="https://x.nl/l">x</a></{place}><a rel="license">zonder adres</a>'
+    (image, _) = nodes(f'<figure><img src="/a.jpg">{link}</figure>')
+    assert isinstance(image, PageImage) and image.license == "https://x.nl/l"
 
 
 def test_half_of_a_surrogate_pair_and_a_broken_base_do_no_harm() -> None:
