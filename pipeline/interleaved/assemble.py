@@ -21,7 +21,7 @@ import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
-from pipeline.core.url_hosts import extract_host
+from pipeline.core.url_hosts import extract_host, request_key
 from pipeline.corpus.documents import (
     encode_parquet_metadata,
     make_non_nullable_fields,
@@ -29,7 +29,7 @@ from pipeline.corpus.documents import (
     read_row_groups,
     write_table,
 )
-from pipeline.interleaved.extract import INTERLEAVED_SCHEMA
+from pipeline.interleaved.extract import IMAGE_COUNT, INTERLEAVED_SCHEMA
 from pipeline.interleaved.page_nodes import PAGE_END
 from pipeline.interleaved.settings import AssembleSettings
 from pipeline.interleaved.text_rules import count_paragraphs, is_spam
@@ -38,7 +38,6 @@ from pipeline.interleaved.text_rules import count_paragraphs, is_spam
 FREQUENT_IMAGE: Final = "frequent_image"
 SAME_URL: Final = "same_url"
 REPEATED_IN_DOMAIN: Final = "repeated_in_domain"
-NO_IMAGE: Final = "no_image"
 NO_TEXT: Final = "no_text"
 SAME_IMAGES: Final = "same_images"
 TWICE_IN_PAGE: Final = "twice_in_page"
@@ -82,7 +81,7 @@ def _read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[st
 def _read_places(row: dict[str, Any]) -> list[Place]:
     """Return the places of a row. The key of an image is the hash of its file; of its URL if the file is unknown."""
     return [
-        Place(text) if url is None else Place(None, url, metadata, _hash((metadata or {}).get("sha256") or url))
+        Place(text) if url is None else Place(None, url, metadata, _hash(metadata["sha256"] or request_key(url)))
         for text, url, metadata in zip(row["texts"], row["images"], row["image_metadata"], strict=True)
     ]
 
@@ -106,10 +105,14 @@ def _merge_texts(places: list[Place]) -> list[Place]:
     return merged
 
 
-def _is_incomplete(places: list[Place]) -> str | None:
-    """Return why places are no interleaved document: no image, or no text; None if they are one."""
-    if not any(place.url is not None for place in places):
-        return NO_IMAGE
+def _image_keys(places: list[Place]) -> set[int]:
+    return {place.key for place in places if place.url is not None}
+
+
+def _find_missing_part(places: list[Place], minimum_images: int) -> str | None:
+    """Return why places are no interleaved document: too few images, or no text; None if they are one."""
+    if len(_image_keys(places)) < minimum_images:
+        return IMAGE_COUNT
     if not any(place.text and count_paragraphs(place.text) for place in places):
         return NO_TEXT
     return None
@@ -157,8 +160,8 @@ class SetAssembler:
             if row["url_hash"] is not None:
                 self._keep_latest(latest, row["url_hash"], row, number, SAME_URL)
         for number, row in self._rows():
-            if _is_incomplete(self._without_frequent_images(row)) == NO_IMAGE:
-                self.reasons[number] = NO_IMAGE
+            if len(_image_keys(self._without_frequent_images(row))) < self._settings.rules.minimum_images:
+                self.reasons[number] = IMAGE_COUNT
 
     def _keep_latest(
         self, latest: dict[int, tuple[str, str, int]], key: int, row: dict[str, Any], number: int, reason: str
@@ -204,11 +207,10 @@ class SetAssembler:
         latest: dict[int, tuple[str, str, int]] = {}
         for number, row in self._rows():
             places = self._clean(row)
-            if reason := _is_incomplete(places):
+            if reason := _find_missing_part(places, self._settings.rules.minimum_images):
                 self.reasons[number] = reason
-                continue
-            keys = sorted({place.key for place in places if place.url is not None})
-            self._keep_latest(latest, _hash(",".join(map(str, keys))), row, number, SAME_IMAGES)
+            elif keys := sorted(_image_keys(places)):
+                self._keep_latest(latest, _hash(",".join(map(str, keys))), row, number, SAME_IMAGES)
 
     def _finish(self, places: list[Place]) -> list[Place]:
         """Return places without an image that occurs before, paragraphs of invitations, and repeated ends of pages."""
@@ -243,7 +245,7 @@ class SetAssembler:
                 all_places = _read_places(row)
                 reason = self.reasons.get(number)
                 places = [] if reason else self._finish(cleaned := self._clean(row))
-                reason = reason or _is_incomplete(places)
+                reason = reason or _find_missing_part(places, self._settings.rules.minimum_images)
                 if reason:
                     removed.append({"id": row["id"], "source": row["source"], "reason": reason})
                     self._count(all_places, [], [], [])

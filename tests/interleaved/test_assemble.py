@@ -48,8 +48,26 @@ def test_image_that_occurs_too_often_is_removed_everywhere(steps: Steps, tmp_pat
     steps.extract({"x.warc.gz": archive(*pages, web_page(3, own(3), own(9), img("banner")))})
     steps.assemble()
     assert sorted(map(images, steps.documents())) == [["f0.jpg"], ["f1.jpg"], ["f2.jpg"]]
-    assert steps.assembled_removed() == {"urn:uuid:3": "no_image"}
+    assert steps.assembled_removed() == {"urn:uuid:3": "image_count"}
     assert check_sums(tmp_path)["images"]["assemble"]["removed"] == {"frequent_image": 3, "of_removed_documents": 1}
+
+
+@pytest.mark.parametrize(("minimum", "kept"), [(0, [[], [], ["d.jpg"], ["e.jpg", "f.jpg"]]), (2, [["e.jpg", "f.jpg"]])])
+def test_least_number_of_images_holds_for_the_finished_documents(
+    steps: Steps, tmp_path: Path, minimum: int, kept: list[list[str]]
+) -> None:
+    steps.rules = InterleavedRules.model_validate({"minimum_images": minimum})
+    shown = ["", "", img("d", "d"), img("e", "f")]
+    steps.extract(
+        {
+            "x.warc.gz": archive(
+                *(web_page(n, own(n), own(n + 6), each) for n, each in enumerate(shown) if minimum == 0 or each)
+            )
+        }
+    )
+    steps.assemble()
+    assert sorted(map(images, steps.documents())) == kept
+    check_sums(tmp_path)
 
 
 def test_copies_of_an_image_are_one_by_the_hash_of_the_file(steps: Steps) -> None:
