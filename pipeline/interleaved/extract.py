@@ -14,6 +14,8 @@ from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.filters.base_filter import BaseFilter
 
+from pipeline.core.errors import InputError
+from pipeline.core.url_hosts import request_key
 from pipeline.corpus.documents import id_hash, make_non_nullable_fields, write_removed, write_table
 from pipeline.corpus.filter import run_blocks
 from pipeline.corpus.personal_data.metadata_masking import MetadataMasker, MetadataMaskingStep
@@ -27,8 +29,9 @@ from pipeline.corpus.text.text_cleaning import TextCleaner
 from pipeline.interleaved import image_rules
 from pipeline.interleaved.page_files import ImageFile, PageFiles
 from pipeline.interleaved.page_nodes import PAGE_END, PageImage, load_nodes
-from pipeline.interleaved.settings import ExtractSettings, ListedFile
+from pipeline.interleaved.settings import OPT_OUT_LIST, ExtractSettings, ListedFile
 from pipeline.interleaved.text_rules import STOP_WORDS, count_paragraphs, filter_paragraphs, find_broken_rule
+from pipeline.opt_out.lists import read_opt_out_list
 
 IMAGE_COUNT = "image_count"  # reason for removing a document
 OF_REMOVED_DOCUMENTS = "of_removed_documents"  # counts of images and paragraphs that no rule removed
@@ -55,10 +58,16 @@ EXTRACTED_SCHEMA = INTERLEAVED_SCHEMA.append(pa.field("url_hash", pa.uint64())) 
 
 
 class GivenLists(NamedTuple):
-    """The lists of words by language and kind, and the images that are opted out."""
+    """The lists of words by language and kind, and which images are opted out.
+
+    Attributes:
+        images: by `request_key`.
+        hosts: the opt-out list of the source, for hosts; that of a unit lacks hosts that its records do not name.
+    """
 
     words: Mapping[str, Mapping[str, frozenset[str]]]
     images: frozenset[str]
+    hosts: OptOutFilter | None
 
 
 def read_lists(languages: list[str], listed: list[ListedFile], files: list[Path]) -> GivenLists:
@@ -67,13 +76,20 @@ def read_lists(languages: list[str], listed: list[ListedFile], files: list[Path]
         code: {STOP_WORDS: frozenset(FUNCTION_WORDS[code])} if code in FUNCTION_WORDS else {} for code in languages
     }
     images: frozenset[str] = frozenset()
+    hosts = None
     for entry, file in zip(listed, files, strict=True):
-        lines = (line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines())
+        if entry.kind == OPT_OUT_LIST:
+            hosts = OptOutFilter(read_opt_out_list(file).model_copy(update={"ids": [], "holders": []}))
+            continue
+        try:
+            lines = {line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()} - {""}
+        except UnicodeDecodeError:
+            raise InputError(f"{file} is not UTF-8: convert this list of {entry.kind}") from None
         if entry.language:
-            words.setdefault(entry.language, {})[entry.kind] = frozenset(line.lower() for line in lines if line)
+            words.setdefault(entry.language, {})[entry.kind] = frozenset(map(str.lower, lines))
         else:
-            images = frozenset(line for line in lines if line)
-    return GivenLists(words, images)
+            images = frozenset(map(request_key, lines))
+    return GivenLists(words, images, hosts)
 
 
 class NodeReader(PipelineStep):  # type: ignore[misc]
@@ -118,11 +134,10 @@ class InterleavedFilter(BaseFilter):  # type: ignore[misc]
         settings: ExtractSettings,
         lists: GivenLists,
         files: Mapping[str, ImageFile],
-        opt_outs: OptOutFilter | None,
         exclusion_writer: RemovedDocuments | None = None,
     ) -> None:
         super().__init__(exclusion_writer)
-        self._settings, self._lists, self._files, self._opt_outs = settings, lists, files, opt_outs
+        self._settings, self._lists, self._files = settings, lists, files
         self._masker = MetadataMasker(settings.personal_data)
         self.images: Counter[str] = Counter()
         self.paragraphs: Counter[str] = Counter()
@@ -154,7 +169,7 @@ class InterleavedFilter(BaseFilter):  # type: ignore[misc]
 
     def _describe(self, image: PageImage) -> tuple[str | None, dict[str, Any]]:
         """Return the reason for which an image is removed, if any, and its metadata."""
-        file = self._files.get(image.url)
+        file = self._files.get(request_key(image.url))
         reason, license = image_rules.find_right(image, file, self._is_opted_out, self._settings.allowed_licenses)
         if reason is None and self._masker.mask_text(image.url) != image.url:
             reason = image_rules.PERSONAL_DATA
@@ -163,7 +178,7 @@ class InterleavedFilter(BaseFilter):  # type: ignore[misc]
         width, height = (file.width, file.height) if file else (None, None)
         return reason, {
             "alt": alt,
-            "license": license or image.license,
+            "license": license or self._masker.mask_text(image.license),
             "sha256": file and file.sha256,
             "format": file and file.format,
             "width": width,
@@ -173,14 +188,16 @@ class InterleavedFilter(BaseFilter):  # type: ignore[misc]
         }
 
     def _is_opted_out(self, url: str) -> bool:
-        if url in self._lists.images:
-            return True
-        listed = self._opt_outs and next(self._opt_outs.matching_entries(Document("", "", metadata={"url": url})), None)
-        return bool(listed)
+        hosts, page = self._lists.hosts, Document("", "", metadata={"url": url})
+        return request_key(url) in self._lists.images or bool(hosts and any(hosts.matching_entries(page)))
 
 
 class InterleavedCollector(PipelineStep):  # type: ignore[misc]
-    """Collects the rows of the documents that are kept, with their personal data replaced."""
+    """Collects the rows of the documents that are kept, with their personal data replaced.
+
+    Attributes:
+        joined: the number of paragraphs fewer, because a replaced address began in one and ended in the next.
+    """
 
     type = "💽 - WRITER"
     name = "Collect"
@@ -190,7 +207,7 @@ class InterleavedCollector(PipelineStep):  # type: ignore[misc]
         self._kinds = settings.personal_data
         self.rows: list[dict[str, Any]] = []
         self.personal_data: Counter[str] = Counter()
-        self.images = self.paragraphs = 0
+        self.images = self.paragraphs = self.joined = 0
 
     def run(self, data: Iterator[Document], rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         for document in data:
@@ -200,7 +217,8 @@ class InterleavedCollector(PipelineStep):  # type: ignore[misc]
                 if isinstance(node, str):
                     text, numbers = mask_personal_data(node, self._kinds)
                     self.personal_data.update(numbers)
-                    self.paragraphs += count_paragraphs(node)
+                    self.paragraphs += count_paragraphs(text)
+                    self.joined += count_paragraphs(node) - count_paragraphs(text)
                     place: tuple[Any, ...] = (text, None, None)
                 else:
                     self.images += 1
@@ -261,7 +279,7 @@ def run(
                 MetadataMaskingStep(fields),
                 NodeReader(settings),
                 LanguageFilter(dict.fromkeys(settings.languages, 0.0), excluded),  # decides which words are listed
-                InterleavedFilter(settings, given, raw.read_images(), opt_outs, excluded),
+                InterleavedFilter(settings, given, raw.read_images(), excluded),
                 LanguageFilter(dict.fromkeys(settings.languages, score), excluded),
                 InterleavedCollector(settings),
             ]
@@ -279,7 +297,9 @@ def run(
     counts: dict[str, Any] = {
         "documents": {"in": reader.records_in, **dict(sorted(Counter(r["reason"] for r in removed_rows).items()))},
         "images": _add_removed_documents(rules.images, collected.images),
-        "paragraphs": _add_removed_documents(rules.paragraphs, collected.paragraphs),
+        "paragraphs": _add_removed_documents(
+            rules.paragraphs + Counter({image_rules.PERSONAL_DATA: collected.joined}), collected.paragraphs
+        ),
     }
     of_unit = {"source": settings.source, "unit": number, "stage": "extract"}
     write_table(documents, pa.Table.from_pylist(rows, schema=EXTRACTED_SCHEMA), {**of_unit, "counts": counts})

@@ -12,6 +12,7 @@ from pipeline.interleaved.page_files import ImageFile
 from pipeline.interleaved.page_nodes import PageImage
 from pipeline.interleaved.settings import ImageRules
 from pipeline.sources.spdx_license_parser import is_allowed, normalize_license
+from pipeline.sources.web_reservation_rules import is_reserved
 
 # Reasons, in the order in which the rules are applied after those on rights.
 PERSONAL_DATA: Final = "personal_data"  # in the URL
@@ -37,7 +38,7 @@ def find_right(
         license = normalize_license(normalize_nfc(image.license).strip() or "-", {})
     if is_opted_out(image.url):
         return OPT_OUT, license
-    if image.reservation is not None or (file is not None and is_reserved_by_headers(file)):
+    if image.reservation is not None or (file is not None and is_reserved(file.reservation)):
         return RESERVED_BY_PAGE, license
     if image.license is not None and allowed_licenses:
         if license is None:
@@ -45,11 +46,6 @@ def find_right(
         if not is_allowed(license, allowed_licenses):
             return LICENSE_NOT_ALLOWED, license
     return None, license
-
-
-def is_reserved_by_headers(file: ImageFile) -> bool:
-    """Return whether the HTTP headers of an image reserve it; a TDM reservation of 0 grants it."""
-    return file.reservation is not None and not file.reservation.endswith(": 0")
 
 
 def count_shown_pixels(written: str | None, pixels_of_file: int | None) -> int | None:

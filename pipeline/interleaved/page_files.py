@@ -12,6 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from pipeline.core.errors import InputError
+from pipeline.core.url_hosts import request_key
 from pipeline.corpus.raw_file_quarantine import RawFiles
 from pipeline.interleaved.page_nodes import dump_nodes, read_page_nodes
 from pipeline.sources.character_encodings import decode_page
@@ -21,6 +22,7 @@ from pipeline.sources.record_formats import split_format
 from pipeline.sources.web_pages import PAGE_TYPES, WebResource, read_web_resources
 from pipeline.sources.web_reservation_rules import read_image_reservation, read_page_reservation
 
+IMAGE_TYPES = ("image/", "application/octet-stream", "binary/octet-stream")  # browsers show all of them in <img>
 Image.MAX_IMAGE_PIXELS = None  # only headers are read, so a large image needs no memory
 
 
@@ -64,15 +66,18 @@ class PageFiles(RawFiles):
             yield document
 
     def read_images(self) -> dict[str, ImageFile]:
-        """Return the images of the archives, by URL; the last one of a URL counts."""
+        """Return the images of the archives, by `request_key`. The last one counts; a too large one has no format."""
         images: dict[str, ImageFile] = {}
         for name, path in sorted(self.files):
             kind, compression = split_format(path, name)
             if kind == "archive":
                 chunks = iter(DecompressedChunks(path, compression))
                 for resource in read_web_resources(chunks, path, self.document_bytes):
-                    if resource.media_type.startswith("image/") and resource.url:
-                        images[resource.url] = describe_image(resource.read(), resource.headers)
+                    is_image = not resource.media_type or resource.media_type.startswith(IMAGE_TYPES)
+                    if is_image and resource.url:
+                        content = resource.read()
+                        whole = content if len(content) <= self.document_bytes else b""
+                        images[request_key(resource.url)] = describe_image(whole, resource.headers)
         return images
 
 
@@ -127,7 +132,7 @@ def _page_record(number: int, resource: WebResource, content: bytes, keys: Field
 def describe_image(content: bytes, headers: list[tuple[str, str]]) -> ImageFile:
     """Return hash, format and size of the file of an image."""
     digest = hashlib.sha256(content).hexdigest()
-    reservation = read_page_reservation(headers) or read_image_reservation(headers)
+    reservation = read_image_reservation(headers) or read_page_reservation(headers)
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content)) as image:
             return ImageFile(digest, (image.format or "").lower() or None, *image.size, reservation)

@@ -25,7 +25,7 @@ class ImageRules(Settings):
         description="an image with one of them in its URL is removed",
     )
     needs_file: bool = Field(default=False, description="remove images whose file is not in the archives of the unit")
-    maximum_occurrences: int = Field(default=10, ge=1, description="an image that is in more documents is removed")
+    maximum_occurrences: int = Field(default=10, ge=1, description="an image that is in the set more often is removed")
 
 
 class TextRules(Settings):
@@ -95,10 +95,13 @@ class Interleaved(Settings):
     personal_data: PersonalData = PersonalData()
 
 
+OPT_OUT_LIST = "opt_out"  # kind of the list that a source names
+
+
 class ListedFile(Settings):
     """A list that a step reads, by what it is of and by its content."""
 
-    kind: str = Field(description="stop_words, flagged_words, common_words or opt_out_images")
+    kind: str = Field(description="stop_words, flagged_words, common_words, opt_out_images or opt_out")
     language: str = ""
     sha256: str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,12 @@ def test_lists_of_words_and_opted_out_images_apply(steps: Steps, tmp_path: Path)
     assert counts["paragraphs"]["flagged_words"] == 1 and counts["images"]["opt_out"] == 1
 
 
-def test_opt_out_list_covers_pages_and_hosts_of_images(steps: Steps) -> None:
+def test_opt_out_list_covers_pages_and_hosts_of_images(steps: Steps, tmp_path: Path) -> None:
     robots = {"host": "beeld.nl", "file": "robots.txt", "agents": ["gptbot"], "rules": "User-agent: *\nDisallow: /a"}
-    steps.opt_out = OPT_OUTS | {"domains": ["weg.nl"], "reservations": [robots]}
+    listed = {"domains": ["weg.nl"], "reservations": [robots | {"url": "https://beeld.nl/robots.txt", "sha256": ""}]}
+    (tmp_path / "opt-out.json").write_text(json.dumps(listed))
+    steps.lists = {("opt_out", ""): tmp_path / "opt-out.json"}
+    steps.opt_out = OPT_OUTS | {"domains": ["weg.nl"]}  # no record of the unit names beeld.nl
     parts = (
         *PARAGRAPHS[:3],
         '<img src="https://x.weg.nl/1.jpg"><img src="//beeld.nl/a.jpg"><img src="//beeld.nl/b.jpg">',
@@ -123,6 +127,23 @@ def test_opt_out_list_covers_pages_and_hosts_of_images(steps: Steps) -> None:
         "opt_out": 2,
         "of_removed_documents": 0,
     }
+
+
+def test_image_is_opted_out_and_known_however_its_url_is_written(steps: Steps, tmp_path: Path) -> None:
+    (tmp_path / "urls").write_text("http://Voorbeeld.nl:80/a.jpg\nhttps://voorbeeld.nl/caf%C3%A9.jpg\n")
+    steps.lists = {("opt_out_images", ""): tmp_path / "urls"}
+    reserved = Resource(f"{SITE}/d%C3%A9.jpg", picture("red"), "image/jpeg", headers=[("X-Robots-Tag", "noai")])
+    body = '<img src="/a.jpg#x"><img src="/café.jpg"><img src="/dé.jpg#y"><img src="/b.jpg">'
+    counts = steps.extract({"x.warc.gz": archive(web_page(0, *PARAGRAPHS[:3], body), reserved)})
+    assert steps.extracted()[0]["images"] == [None, f"{SITE}/b.jpg"]
+    assert counts["images"]["opt_out"] == 2 and counts["images"]["reserved_by_page"] == 1
+
+
+def test_list_in_another_encoding_is_refused(steps: Steps, tmp_path: Path) -> None:
+    (tmp_path / "urls").write_bytes(b"https://voorbeeld.nl/caf\xe9.jpg\n")
+    steps.lists = {("opt_out_images", ""): tmp_path / "urls"}
+    with pytest.raises(InputError, match=r"urls is not UTF-8: convert this list of opt_out_images"):
+        steps.extract({"x.warc.gz": archive(web_page(0, *PARAGRAPHS[:3]))})
 
 
 def test_own_license_of_an_image_is_kept_or_removes_it(steps: Steps) -> None:
@@ -146,6 +167,25 @@ def test_personal_data_in_texts_and_urls_does_not_get_in(steps: Steps) -> None:
     assert "jan.devries" not in str(row) and "<EMAIL>" in row["texts"][0] and row["url"] == f"{SITE}/"
     assert row["images"][1:] == [f"{SITE}/a.jpg?v=2"], "an address without its query is another image"
     assert counts["images"]["personal_data"] == 1 and counts["personal_data"] == {"email": 1}
+
+
+def test_address_in_two_paragraphs_is_replaced_and_counted(steps: Steps, tmp_path: Path) -> None:
+    halves = (
+        "Je kunt ons altijd een brief sturen, en wij wonen aan de Dorpsstraat 12",
+        "1234 AB Ede is waar je dan moet zijn, als je het ons zelf wilt brengen of vertellen.",
+    )
+    counts = steps.extract({"x.warc.gz": archive(web_page(0, *PARAGRAPHS[:3], *halves, '<img src="/a.jpg">'))})
+    (row,) = steps.extracted()
+    assert "Dorpsstraat" not in str(row) and row["texts"][0].count("\n\n") == 3
+    assert counts["paragraphs"] == {"in": 5, "personal_data": 1, "of_removed_documents": 0}
+    assert steps.assemble()["paragraphs"] == 4
+
+
+def test_license_that_names_a_person_is_masked(steps: Steps) -> None:
+    data = {"@type": "ImageObject", "contentUrl": f"{SITE}/a.jpg", "license": "Vraag jan@xs4all.nl"}
+    script = f'<script type="application/ld+json">{json.dumps(data)}</script><img src="/a.jpg">'
+    steps.extract({"x.warc.gz": archive(web_page(0, *PARAGRAPHS[:3], script))})
+    assert steps.extracted()[0]["image_metadata"][1]["license"] == "Vraag <EMAIL>"
 
 
 def test_images_of_any_archive_of_the_unit_are_known(steps: Steps) -> None:

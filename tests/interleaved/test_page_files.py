@@ -45,7 +45,7 @@ def test_html_file_is_one_page_without_a_url(tmp_path: Path) -> None:
 
 def test_images_of_archives_are_described(tmp_path: Path) -> None:
     content = picture("red", 640, 480, "PNG")
-    reserved = [("X-Robots-Tag", "noimageai")]
+    reserved = [("TDM-Reservation", "0"), ("X-Robots-Tag", "noimageai")]
     raw = files(
         tmp_path,
         x_warc_gz=archive(
@@ -53,11 +53,24 @@ def test_images_of_archives_are_described(tmp_path: Path) -> None:
             Resource("https://voorbeeld.nl/b.jpg", content[:40], "image/jpeg", headers=reserved),
         ),
     )
-    images = raw.read_images()
-    first, second = images["https://voorbeeld.nl/a.png"], images["https://voorbeeld.nl/b.jpg"]
+    first, second = raw.read_images().values()
     assert (first.format, first.width, first.height, first.reservation) == ("png", 640, 480, None)
     assert first.sha256 == hashlib.sha256(content).hexdigest()
     assert second.reservation == "header x-robots-tag: noimageai"
+
+
+@pytest.mark.parametrize("media_type", ["application/octet-stream", ""])
+def test_image_without_its_media_type_is_described(tmp_path: Path, media_type: str) -> None:
+    raw = files(tmp_path, x_warc_gz=archive(Resource("https://voorbeeld.nl/a.jpg", picture("red"), media_type)))
+    assert [image.format for image in raw.read_images().values()] == ["jpeg"]
+
+
+def test_too_large_image_is_unreadable(tmp_path: Path) -> None:
+    content = picture("red")
+    files(tmp_path, x_warc=archive(Resource("https://voorbeeld.nl/a.jpg", content, "image/jpeg")))
+    for limit, form in ((len(content), "jpeg"), (len(content) - 1, None)):
+        raw = PageFiles("web", [("x.warc.gz", tmp_path / "x.warc")], document_bytes=limit)
+        assert [image.format for image in raw.read_images().values()] == [form]
 
 
 @pytest.mark.parametrize("content", [b"", b"geen beeld", b"\x89PNG\r\n\x1a\n" + b"x" * 50])

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 
 from pipeline import layout
 from pipeline.config.configuration import Config
 from pipeline.core.settings import Settings
-from pipeline.interleaved.settings import AssembleSettings, ExtractSettings, InterleavedSource, ListedFile
+from pipeline.interleaved.settings import (
+    OPT_OUT_LIST,
+    AssembleSettings,
+    ExtractSettings,
+    InterleavedRules,
+    InterleavedSource,
+    ListedFile,
+)
 from pipeline.workflow.expected_run_files import RunFiles, Wildcards
 from pipeline.workflow.shared_step_settings import add_names_model_hash, file_sha256, select_matching_fields
 from pipeline.workflow.steps.declaration import (
@@ -38,16 +46,30 @@ def _listed_files(config: Config, name: str) -> list[ListedFile]:
     ]
 
 
+def _opt_out_lists(config: Config, source: str) -> list[Path]:
+    """Return the opt-out list of a source, if it has one: its units lack the hosts of images that no record names."""
+    units = config.source_units(source)
+    return [Path(units.resolve_path(units.source.opt_out))] if units.source.opt_out else []
+
+
 def extract_settings(config: Config, i: Wildcards) -> Settings:
     source, section = config.source(i["source"]), config.interleaved[i["interleaved"]]
+    unused = InterleavedRules()  # in place of rules that interleaved.assemble applies
+    images = section.rules.images.model_copy(update={"maximum_occurrences": unused.images.maximum_occurrences})
     return ExtractSettings(
         source=source.name,
         quarantine=source.damaged_share > 0,
-        lists=_listed_files(config, i["interleaved"]),
+        lists=[
+            *_listed_files(config, i["interleaved"]),
+            *(ListedFile(kind=OPT_OUT_LIST, sha256=file_sha256(path)) for path in _opt_out_lists(config, source.name)),
+        ],
         pillow=version("pillow"),  # the version of a step's environment knows no library that is imported as PIL
         allowed_licenses=config.allowed_licenses or [],
         **select_matching_fields(ExtractSettings, source, section)
-        | {"personal_data": add_names_model_hash(section.personal_data)},
+        | {
+            "personal_data": add_names_model_hash(section.personal_data),
+            "rules": section.rules.model_copy(update={"images": images, "spam_words": unused.spam_words}),
+        },
     )
 
 
@@ -68,7 +90,8 @@ def assemble_settings(config: Config, i: Wildcards) -> Settings:
 
 
 def _list_paths(run: RunFiles, w: Wildcards) -> list[str]:
-    return [str(path) for _, _, path in run.config.interleaved_lists(w["interleaved"])]
+    named = [path for _, _, path in run.config.interleaved_lists(w["interleaved"])]
+    return [str(path) for path in named + _opt_out_lists(run.config, w["source"])]
 
 
 def _batches(run: RunFiles, w: Wildcards) -> list[str]:
