@@ -66,6 +66,7 @@ def test_repeated_job_has_the_bundle_of_its_last_execution(run: RunBuilder, tmp_
         if one["name"].startswith("models/")
     ]
     assert read == metrics
+    assert statement["predicate"]["buildDefinition"]["buildType"] == "urn:polder:step:1"
 
 
 def test_layout_matches_each_input_with_the_job_that_wrote_it(run: RunBuilder, key: Path, tmp_path: Path) -> None:

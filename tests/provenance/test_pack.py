@@ -136,6 +136,8 @@ def test_batch_archives_are_packed_at_any_size_limit(finished: Path, tmp_path: P
 
 
 def test_large_file_without_a_url_is_listed_and_left_out(large: Path, tmp_path: Path) -> None:
+    pack(large, tmp_path / "at the limit", 5000)
+    assert (tmp_path / "at the limit/data/tokens/large.bin").is_file()
     done = pack(large, tmp_path / "bag", LIMIT)
     assert done.left_out >= 1 and not (tmp_path / "bag/fetch.txt").exists()
     assert bagit.Bag(str(tmp_path / "bag")).validate()
