@@ -158,14 +158,14 @@ class NamedFiles(Sections):
         """
         section, key = self.interleaved[name], f"interleaved.{name}"
         named = [
-            (kind, language, path)
+            (f"{key}.word_lists.{language}.{kind}", kind, language, path)
             for language, lists in sorted(section.word_lists.items())
             for kind, path in lists.model_dump().items()
         ]
-        named.append(("opt_out_images", "", section.opt_out_images))
+        named.append((f"{key}.opt_out_images", "opt_out_images", "", section.opt_out_images))
         return [
-            (kind, language, _existing_file(f"{key}.{kind}", Path(self.resolve_data_path(key, path))))
-            for kind, language, path in named
+            (kind, language, _existing_file(name, Path(self.resolve_data_path(name, path))))
+            for name, kind, language, path in named
             if path
         ]
 

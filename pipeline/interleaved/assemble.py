@@ -27,12 +27,12 @@ from pipeline.corpus.documents import (
     make_non_nullable_fields,
     read_file_metadata,
     read_row_groups,
-    write_table,
 )
+from pipeline.corpus.rules.presets import FUNCTION_WORDS
 from pipeline.interleaved.extract import IMAGE_COUNT, INTERLEAVED_SCHEMA
 from pipeline.interleaved.page_nodes import PAGE_END
 from pipeline.interleaved.settings import AssembleSettings
-from pipeline.interleaved.text_rules import count_paragraphs, is_spam
+from pipeline.interleaved.text_rules import COMMON_WORDS, FLAGGED_WORDS, STOP_WORDS, count_paragraphs, is_spam
 
 # Reasons, in the order in which they apply.
 FREQUENT_IMAGE: Final = "frequent_image"
@@ -260,7 +260,10 @@ class SetAssembler:
                     }
                 )
             known = {key: value for key, value in read_file_metadata(path).items() if key in ("source", "unit")}
-            write_table(folder / path.name, pa.Table.from_pylist(kept, schema=INTERLEAVED_SCHEMA), known)
+            schema = INTERLEAVED_SCHEMA.with_metadata(encode_parquet_metadata(known))
+            with pq.ParquetWriter(folder / path.name, schema, compression="zstd") as writer:
+                if kept:  # `datasets` reads no row group without rows
+                    writer.write_table(pa.Table.from_pylist(kept, schema=schema))
         return removed
 
     def _count(self, before: list[Place], left: list[Place], cleaned: list[Place], kept: list[Place]) -> None:
@@ -342,7 +345,7 @@ def _write_card(settings: AssembleSettings, stages: dict[str, Any], names: list[
         "language": settings.languages,
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": names}]}],
     }
-    listed = {(entry.kind, entry.language) for entry in settings.lists}
+    listed = {(entry.kind, entry.language) for entry in settings.lists} | {(STOP_WORDS, one) for one in FUNCTION_WORDS}
     content = {
         "settings": settings,
         "stages": stages,
@@ -350,7 +353,7 @@ def _write_card(settings: AssembleSettings, stages: dict[str, Any], names: list[
         "rules": Markup(yaml.safe_dump(settings.rules.model_dump(mode="json"), sort_keys=False, allow_unicode=True)),
         "missing_lists": [
             f"{kind} for {language}"
-            for kind in ("flagged_words", "common_words")
+            for kind in (STOP_WORDS, FLAGGED_WORDS, COMMON_WORDS)
             for language in settings.languages
             if (kind, language) not in listed
         ],

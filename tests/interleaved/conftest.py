@@ -149,7 +149,7 @@ class Steps:
     def assemble(self) -> dict[str, Any]:
         """Assemble the documents of all sources; return the counts."""
         sources = [{"name": "web", "license": "CC0-1.0", "rights": {"basis": "license", "holder": "someone"}}]
-        settings = {"run": "test", "name": "pages", "languages": ["nl", "en"], "sources": sources}
+        settings = {"run": "test", "name": "pages", "languages": ["nl", "en", "fy"], "sources": sources}
         return assemble.run(
             AssembleSettings.model_validate(settings | {"rules": self.rules, "lists": self.listed()}),
             extracted=sorted((self.folder / "extracted").iterdir(), reverse=True),

@@ -137,14 +137,18 @@ def test_set_is_read_by_datasets_and_its_card_says_what_was_removed(steps: Steps
     pages = [web_page(n, own(n), own(n + 6), img(f"f{n}", "logo")) for n in range(3)]
     steps.extract({"x.warc.gz": archive(*pages, web_page(3, own(3), own(9)))}, "laws")
     steps.extract({"x.warc.gz": archive(web_page(4, own(4), own(10), img("f4")))}, "web")
+    steps.extract({"x.warc.gz": archive(web_page(5, own(5)))}, "empty")
     counts = steps.assemble()
     assert (counts["documents"], counts["images"], counts["paragraphs"]) == (4, 4, 8)
     read = load_dataset(str(tmp_path), split="train", cache_dir=str(tmp_path / "cache"))
     assert len(read) == 4 and read[0]["image_metadata"][0] is None and read[0]["images"][1].endswith(".jpg")
     card = (tmp_path / "README.md").read_text()
     assert "| extract | url\\_words | | 3 | |" in card.replace("|  |", "| |").replace("|  |", "| |"), card
-    assert "4 documents with 4 images and 8 paragraphs; 5 pages were read" in card
-    assert "flagged\\_words for nl (no list)" in card and "minimum_pixels: 150" in card
+    assert "4 documents with 4 images and 8 paragraphs; 6 pages were read" in card
+    assert (
+        "Not applied: stop\\_words for fy (no list), flagged\\_words for nl (no list)" in card
+        and "minimum_pixels: 150" in card
+    )
 
 
 def test_order_of_units_does_not_change_the_set(steps: Steps, tmp_path: Path) -> None:
