@@ -21,6 +21,7 @@ import yaml
 from markupsafe import Markup
 
 from pipeline.core import markup
+from pipeline.core.errors import InputError
 from pipeline.core.url_hosts import extract_host, request_key
 from pipeline.corpus.documents import (
     encode_parquet_metadata,
@@ -28,6 +29,7 @@ from pipeline.corpus.documents import (
     read_file_metadata,
     read_row_groups,
 )
+from pipeline.corpus.raw_file_quarantine import check_damaged_share, sum_unit_reports
 from pipeline.corpus.rules.presets import FUNCTION_WORDS
 from pipeline.interleaved.extract import IMAGE_COUNT, INTERLEAVED_SCHEMA
 from pipeline.interleaved.page_nodes import PAGE_END
@@ -296,6 +298,17 @@ def _sum_counts(files: list[Path]) -> dict[str, Counter[str]]:
     return totals
 
 
+def _sum_read_files(settings: AssembleSettings, files: list[Path]) -> dict[str, dict[str, Any]]:
+    """Return bytes on disk, bytes read and the damaged files of each source, which may not be too many."""
+    units = [read_file_metadata(path) for path in files]
+    read_from = {}
+    for source in settings.sources:
+        totals = sum_unit_reports(unit for unit in units if unit["source"] == source.name)
+        check_damaged_share(source.name, totals, source.damaged_share)
+        read_from[source.name] = totals
+    return read_from
+
+
 def _describe_stage(counts: Counter[str]) -> dict[str, Any]:
     removed = {reason: number for reason, number in sorted(counts.items()) if reason != "in" and number}
     return {"in": counts["in"], "removed": removed, "out": counts["in"] - sum(removed.values())}
@@ -310,14 +323,25 @@ def run(
     statistics: Path,
     card: Path,
 ) -> dict[str, Any]:
-    """Write the documents of the set, the removed ones, the counts of every rule, and the card."""
+    """Write the documents of the set, the removed ones, the counts of every rule, and the card.
+
+    Raises:
+        InputError: the sources have no page, or one has more than `damaged_share` in damaged files.
+    """
     files = sorted(extracted, key=lambda path: path.name)
+    before = _sum_counts(files)
+    if not before["documents"]["in"]:
+        names = ", ".join(source.name for source in settings.sources)
+        raise InputError(
+            f"interleaved.{settings.name}.sources: {names} have no web page: name HTML files, or archives with responses"
+            " of HTML (WET archives have none)"
+        )
+    read_from = _sum_read_files(settings, files)
     assembler = SetAssembler(settings, files)
     documents.mkdir()
     removed_rows = assembler.write(documents)
     table = pa.Table.from_pylist(sorted(removed_rows, key=lambda row: str(row["id"])), schema=REMOVED_SCHEMA)
     pq.write_table(table.replace_schema_metadata(encode_parquet_metadata({"stage": "assemble"})), removed)
-    before = _sum_counts(files)
     number_in = before["documents"]["in"] - sum(v for k, v in before["documents"].items() if k != "in")
     after = {
         "documents": Counter({"in": number_in, **Counter(row["reason"] for row in removed_rows)}),
@@ -330,16 +354,17 @@ def run(
     for kind, stage in stages.items():
         if stage["extract"]["out"] != stage["assemble"]["in"]:
             raise RuntimeError(f"{settings.name}: {kind} were lost between the steps: the counts do not add up")
-    content = {"run": settings.run, "set": settings.name, "stages": stages}
+    content = {"run": settings.run, "set": settings.name, "stages": stages, "read": read_from}
     statistics.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    names = [f"documents/{path.name}" for path in files]
-    _write_card(settings, stages, names, card)
+    _write_card(settings, stages, read_from, [f"documents/{path.name}" for path in files], card)
     counts = {kind: stage["assemble"]["out"] for kind, stage in stages.items()}
     print(f"{settings.name}: {counts['documents']} documents with {counts['images']} images", flush=True)
     return {**counts, "removed": stages["documents"]["assemble"]["removed"]}
 
 
-def _write_card(settings: AssembleSettings, stages: dict[str, Any], names: list[str], card: Path) -> None:
+def _write_card(
+    settings: AssembleSettings, stages: dict[str, Any], read_from: dict[str, Any], names: list[str], card: Path
+) -> None:
     front_matter = {
         "pretty_name": f"{settings.run}: interleaved documents {settings.name}",
         "language": settings.languages,
@@ -349,6 +374,7 @@ def _write_card(settings: AssembleSettings, stages: dict[str, Any], names: list[
     content = {
         "settings": settings,
         "stages": stages,
+        "read": read_from,
         "front_matter": Markup(yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True)),
         "rules": Markup(yaml.safe_dump(settings.rules.model_dump(mode="json"), sort_keys=False, allow_unicode=True)),
         "missing_lists": [

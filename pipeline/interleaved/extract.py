@@ -302,8 +302,9 @@ def run(
         ),
     }
     of_unit = {"source": settings.source, "unit": number, "stage": "extract"}
-    write_table(documents, pa.Table.from_pylist(rows, schema=EXTRACTED_SCHEMA), {**of_unit, "counts": counts})
     read_from = raw.summarize_files(quarantined)
+    metadata = {**of_unit, **read_from, "counts": counts}
+    write_table(documents, pa.Table.from_pylist(rows, schema=EXTRACTED_SCHEMA), metadata)
     write_removed(removed, removed_rows, {**of_unit, **read_from})
     for one in quarantined:
         print(f"{settings.source}.{number}: nothing of {one.file} is used: {one.damage}", flush=True)

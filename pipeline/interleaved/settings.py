@@ -125,6 +125,7 @@ class InterleavedSource(Settings):
     name: str
     license: str
     rights: Rights
+    damaged_share: float = 0.0
 
 
 class AssembleSettings(Settings):

@@ -100,6 +100,7 @@ class Steps:
     lists: dict[tuple[str, str], Path] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     opt_out: dict[str, Any] | None = None
+    damaged_share: float = 0.0
 
     def listed(self) -> list[ListedFile]:
         return [
@@ -148,7 +149,8 @@ class Steps:
 
     def assemble(self) -> dict[str, Any]:
         """Assemble the documents of all sources; return the counts."""
-        sources = [{"name": "web", "license": "CC0-1.0", "rights": {"basis": "license", "holder": "someone"}}]
+        rights = {"basis": "license", "holder": "someone"}
+        sources = [{"name": "web", "license": "CC0-1.0", "rights": rights, "damaged_share": self.damaged_share}]
         settings = {"run": "test", "name": "pages", "languages": ["nl", "en", "fy"], "sources": sources}
         return assemble.run(
             AssembleSettings.model_validate(settings | {"rules": self.rules, "lists": self.listed()}),

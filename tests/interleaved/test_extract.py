@@ -204,6 +204,18 @@ def test_damaged_archive_is_refused_or_skipped_whole(steps: Steps, tmp_path: Pat
     counts = again.extract({"x.warc.gz": whole, "y.warc.gz": damaged})
     assert len(again.extracted()) == 1 and [one["file"] for one in counts["quarantined"]] == ["y.warc.gz"]
     check_sums(counts)
+    with pytest.raises(InputError, match=r"source web: .* are in damaged files, y\.warc\.gz \(truncated\)"):
+        again.assemble()
+    again.damaged_share = 0.9
+    again.assemble()
+    assert "| 1 |" in (again.folder / "README.md").read_text()
+
+
+def test_archive_without_a_page_makes_no_set(steps: Steps) -> None:
+    steps.extract({"x.warc.gz": archive(image("a"))})
+    with pytest.raises(InputError, match=r"interleaved\.pages\.sources: web have no web page: name HTML files, or"):
+        steps.assemble()
+    assert [path.name for path in steps.folder.iterdir() if path.name in ("documents", "README.md")] == []
 
 
 def test_order_of_files_does_not_change_the_documents(steps: Steps, tmp_path: Path) -> None:

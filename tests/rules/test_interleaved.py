@@ -58,6 +58,12 @@ def test_set_is_made_and_an_opted_out_image_leaves_it(project: Project) -> None:
     config["interleaved"]["pages"]["rules"] = {"spam_words": 0.5, "images": {"maximum_occurrences": 3}}
     project.path("config/micro.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     assert dict(project.planned(CARD)) == {"interleaved_assemble": 1}, "pages are not read again for rules on the set"
+    config["interleaved"]["pages"]["word_lists"] = {"nl": {"flagged_words": "none.txt"}}
+    project.path("config/micro.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    printed = project.run(CARD, check=False)
+    assert "interleaved.pages.word_lists.nl.flagged_words: there is no file none.txt" in printed
+    del config["interleaved"]["pages"]["word_lists"]
+    project.path("config/micro.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     project.path("opted-out.txt").unlink()
     printed = project.run(CARD, check=False)
     assert project.returncode == 2 and "interleaved.pages.opt_out_images: there is no file opted-out.txt" in printed

@@ -83,7 +83,7 @@ def assemble_settings(config: Config, i: Wildcards) -> Settings:
         rules=section.rules,
         languages=section.languages,
         lists=_listed_files(config, name),
-        sources=[InterleavedSource(name=one.name, license=one.license, rights=one.rights) for one in sources],
+        sources=[InterleavedSource(**select_matching_fields(InterleavedSource, one)) for one in sources],
         provider=config.run.provider,
         contact=config.run.contact,
     )
