@@ -39,7 +39,7 @@ def papers(run_folder: Run, **changes: object) -> str:
 
 def count_missing_answers(text: str) -> list[tuple[int, int]]:
     """Return the number of answers in each paper, and how many of them are missing."""
-    result = re.findall(r"Of (\d+) answers that the provider alone can give, (\d+) are not stated", text)
+    result = re.findall(r"Of (\d+) answers that the provider alone can give, (\d+) (?:is|are) not stated", text)
     return [(int(count), int(missing)) for count, missing in result]
 
 

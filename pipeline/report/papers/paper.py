@@ -75,11 +75,11 @@ class ComplianceDocument:
         """Return how many points are answered, of this paper or of those that it is about."""
         number, missing = self.counted or (len(self.points), len(self.missing))
         if self.counted:
-            text = "The papers have {all} points: {answered} are answered, {missing} are not stated."
+            text = "The papers have {all} points: {answered} answered, {missing} not stated."
         else:
             text = (
-                "{answered} of {all} points are answered. {missing} are not stated: the name after each is the setting "
-                "with which the provider answers it."
+                "{answered} of {all} points are answered. Not stated: {missing}. The name after each of these is the "
+                "setting with which the provider answers it."
             )
         return words(text, answered=number - missing, all=number, missing=missing)
 
