@@ -333,8 +333,8 @@ def run(
     if not before["documents"]["in"]:
         names = ", ".join(source.name for source in settings.sources)
         raise InputError(
-            f"interleaved.{settings.name}.sources: {names} have no web page: name HTML files, or archives with responses"
-            " of HTML (WET archives have none)"
+            f"interleaved.{settings.name}.sources: {names} have no web page: name HTML files, or archives with "
+            "responses of HTML (WET archives have none)"
         )
     read_from = _sum_read_files(settings, files)
     assembler = SetAssembler(settings, files)
