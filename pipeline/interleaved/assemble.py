@@ -52,12 +52,15 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class Place(NamedTuple):
-    """One place of a document: a text, or an image with its URL, metadata and key."""
+    """One place of a document: a text, or an image with its URL, metadata, and the hashes of its file and its URL.
+
+    The hash of an unknown file is that of the URL.
+    """
 
     text: str | None
     url: str | None = None
     metadata: dict[str, Any] | None = None
-    key: int = 0
+    keys: tuple[int, ...] = ()
 
 
 def _hash(text: str) -> int:
@@ -81,11 +84,14 @@ def _read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[st
 
 
 def _read_places(row: dict[str, Any]) -> list[Place]:
-    """Return the places of a row. The key of an image is the hash of its file; of its URL if the file is unknown."""
-    return [
-        Place(text) if url is None else Place(None, url, metadata, _hash(metadata["sha256"] or request_key(url)))
-        for text, url, metadata in zip(row["texts"], row["images"], row["image_metadata"], strict=True)
-    ]
+    places = []
+    for text, url, metadata in zip(row["texts"], row["images"], row["image_metadata"], strict=True):
+        if url is None:
+            places.append(Place(text))
+        else:
+            key = request_key(url)
+            places.append(Place(None, url, metadata, (_hash(metadata["sha256"] or key), _hash(key))))
+    return places
 
 
 def _paragraph_key(domain: str, paragraph: str) -> int:
@@ -107,8 +113,8 @@ def _merge_texts(places: list[Place]) -> list[Place]:
     return merged
 
 
-def _image_keys(places: list[Place]) -> set[int]:
-    return {place.key for place in places if place.url is not None}
+def _image_keys(places: list[Place], kind: int = 0) -> set[int]:
+    return {place.keys[kind] for place in places if place.keys}
 
 
 def _find_missing_part(places: list[Place], minimum_images: int) -> str | None:
@@ -123,7 +129,7 @@ def _find_missing_part(places: list[Place], minimum_images: int) -> str | None:
 class SetAssembler:
     """Removes duplicates from the D documents of a set, which are read once for each kind of duplicate.
 
-    Memory is 8 bytes for each image and paragraph, and about 450 for each document.
+    Memory is 8 bytes for each paragraph, 16 for each image, and about 450 for each document.
 
     Attributes:
         reasons: by the number of a document, why it is removed; missing if it stays.
@@ -148,13 +154,14 @@ class SetAssembler:
 
     def _find_frequent_images(self) -> Hashes:
         keys = [
-            np.array([place.key for place in _read_places(row) if place.url is not None], np.uint64)
+            np.array([key for place in _read_places(row) for key in {*place.keys}], np.uint64)
             for _, row in self._rows(["texts", "images", "image_metadata"])
         ]
         return _repeated(keys, self._settings.rules.images.maximum_occurrences)
 
     def _without_frequent_images(self, row: dict[str, Any]) -> list[Place]:
-        return [place for place in _read_places(row) if place.url is None or not _contains(self._frequent, place.key)]
+        places = _read_places(row)
+        return [place for place in places if not any(_contains(self._frequent, key) for key in place.keys)]
 
     def _remove_pages_of_one_url(self) -> None:
         latest: dict[int, tuple[str, str, int]] = {}
@@ -211,7 +218,8 @@ class SetAssembler:
             places = self._clean(row)
             if reason := _find_missing_part(places, self._settings.rules.minimum_images):
                 self.reasons[number] = reason
-            elif keys := sorted(_image_keys(places)):
+                continue
+            for keys in {tuple(sorted(_image_keys(places, kind))) for kind in (0, 1)} - {()}:
                 self._keep_latest(latest, _hash(",".join(map(str, keys))), row, number, SAME_IMAGES)
 
     def _finish(self, places: list[Place]) -> list[Place]:
@@ -220,9 +228,9 @@ class SetAssembler:
         finished: list[Place] = []
         for place in places:
             if place.text is None:
-                if place.key not in seen:
+                if place.keys[0] not in seen:
                     finished.append(place)
-                seen.add(place.key)
+                seen.add(place.keys[0])
                 continue
             kept: list[str] = []
             for paragraph in place.text.split("\n\n"):

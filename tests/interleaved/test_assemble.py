@@ -52,6 +52,21 @@ def test_image_that_occurs_too_often_is_removed_everywhere(steps: Steps, tmp_pat
     assert check_sums(tmp_path)["images"]["assemble"]["removed"] == {"frequent_image": 3, "of_removed_documents": 1}
 
 
+def test_image_of_which_one_unit_has_the_file_is_one_image(steps: Steps) -> None:
+    steps.rules = InterleavedRules.model_validate({"images": {"maximum_occurrences": 2}})
+    shared = [web_page(n, own(n), own(n + 6), img("banner", f"f{n}")) for n in range(3)]
+    pair = [web_page(n, own(n), own(n + 6), img("d", "e"), date=f"2024-01-0{n}T00:00:00Z") for n in (3, 4)]
+    files = [
+        Resource(f"{SITE}/{name}.jpg", picture(color), "image/jpeg")
+        for name, color in (("banner", "red"), ("d", "blue"))
+    ]
+    steps.extract({"x.warc.gz": archive(*shared[:2], pair[0], *files)}, "a")
+    steps.extract({"x.warc.gz": archive(shared[2], pair[1])}, "b")
+    steps.assemble()
+    assert sorted(map(images, steps.documents())) == [["d.jpg", "e.jpg"], ["f0.jpg"], ["f1.jpg"], ["f2.jpg"]]
+    assert [*steps.assembled_removed().values()] == ["same_images"]
+
+
 @pytest.mark.parametrize(("minimum", "kept"), [(0, [[], [], ["d.jpg"], ["e.jpg", "f.jpg"]]), (2, [["e.jpg", "f.jpg"]])])
 def test_least_number_of_images_holds_for_the_finished_documents(
     steps: Steps, tmp_path: Path, minimum: int, kept: list[list[str]]
