@@ -7,6 +7,7 @@ the same images, then images twice in a page and paragraphs of invitations. Of p
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,7 @@ OF_REMOVED_DOCUMENTS: Final = "of_removed_documents"
 
 CARD = "interleaved_card.md.jinja"
 REMOVED_SCHEMA = pa.schema(make_non_nullable_fields(id=pa.string(), source=pa.string(), reason=pa.string()))
+_REPEATED_END = re.compile(rf"{PAGE_END}(\n\n{PAGE_END})+")
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -232,14 +234,13 @@ class SetAssembler:
                     finished.append(place)
                 seen.add(place.keys[0])
                 continue
-            kept: list[str] = []
-            for paragraph in place.text.split("\n\n"):
-                if paragraph == PAGE_END and kept[-1:] == [PAGE_END]:
-                    continue
-                if paragraph == PAGE_END or not is_spam(paragraph, self._settings.rules.spam_words):
-                    kept.append(paragraph)
+            paragraphs = place.text.split("\n\n")
+            kept = [one for one in paragraphs if one == PAGE_END or not is_spam(one, self._settings.rules.spam_words)]
             finished.append(Place("\n\n".join(kept)))
-        merged = _merge_texts(finished)
+        merged = [
+            place if place.text is None else Place(_REPEATED_END.sub(PAGE_END, place.text))
+            for place in _merge_texts(finished)
+        ]
         if merged and merged[-1].text is not None:
             merged[-1] = Place(merged[-1].text.removesuffix(PAGE_END).removesuffix("\n\n"))
         return _merge_texts(merged)
