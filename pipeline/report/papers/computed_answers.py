@@ -14,7 +14,7 @@ import jinja2
 
 from pipeline import layout
 from pipeline.core.markup import format_bytes
-from pipeline.corpus.documents import NO_YEAR, RIGHTS_REASONS
+from pipeline.corpus.documents import HARMFUL, NO_YEAR, RIGHTS_REASONS
 from pipeline.energy.run_energy_report_reader import EnergyFigure
 from pipeline.report.footprint import group_nodes_by_power_model, list_meters
 from pipeline.report.papers.facts import (
@@ -85,6 +85,7 @@ class Answers(PaperTables):
         self.stated = stated
         known = {"w": words, "run": page["settings"].run, "size": format_bytes, "band": format_parameter_band}
         known |= {"curation_steps": CURATION_STEPS, "kinds": PERSONAL_DATA, "rights_reasons": RIGHTS_REASONS}
+        known |= {"harmful": HARMFUL}
         known |= {"share": format_share, "documentation": stated.text("model_documentation")}
         known |= {"weights": lambda model: hash_weights(page["reader"], model).values()}
         self._sentences: Any = _load_template().make_module(known)

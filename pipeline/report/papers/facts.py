@@ -35,7 +35,7 @@ LARGE_SHARE = 0.03
 TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS_SHARE, SMALL_TOP_DOMAINS = 0.10, 0.05, 1000
 """The template's share of the domains, by the size of their texts; that of small providers, and at most so many."""
 CURATION_STEPS = {
-    "filter": "{number} removed by rules on language, quality and harmful text, {rights} because rights are reserved or unclear",
+    "filter": "{number} removed by rules of language and quality, {rights} because rights are reserved or unclear",
     "deduplicate": "{number} removed because they repeat another document",
     "decontaminate": "{number} removed because they contain questions that the model is tested with",
 }

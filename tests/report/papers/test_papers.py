@@ -265,7 +265,7 @@ def test_summary_tells_unused_sources_unsearched_harm_and_reserved_rights(run_fo
     )
     assert table(folder, name, reserved)[0][2] == "7"
     curation = answer(folder, name, "Curation: what was removed")["text"]
-    assert "368 removed by rules on language, quality and harmful text, 7 because rights are reserved or unclear" in curation
+    assert "368 removed by rules of language and quality, 7 because rights are reserved or unclear" in curation
     del statistics["totals"]["stages"][0]["removed"]["opt_out"]
     run_folder.write("corpus/main/statistics.json", statistics)
     (row,) = table(written(run_folder), name, reserved)
