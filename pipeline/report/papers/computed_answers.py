@@ -115,7 +115,10 @@ class Answers(PaperTables):
     def compute_method(self) -> Answer:
         """How operations are counted: by formula, from exact counts."""
         w = self.words
-        text = w("parameters × tokens read, both counted; repeated steps are not included")
+        text = w(
+            "parameters × tokens read, both counted; a text read twice counts twice, steps done again after a failure "
+            "count once"
+        )
         return Answer(text, tuple(model.records_pattern for model in self.models))
 
     def energy(self) -> Answer:
@@ -178,8 +181,8 @@ class Answers(PaperTables):
         text = self.words(
             "Bytes are those of the text itself, not compressed; only the tables of sources have those of their files. "
             "The table of languages counts a document under the language that it is written in. The tables of sources "
-            "count it under that of its source. Tokens are counted after this run's own tokenizer (the program that "
-            "splits text into tokens) has split all texts."
+            "count it under the language of its source. Tokens are counted after this run's own tokenizer (the program "
+            "that splits text into tokens) has split all texts."
         )
         return Answer(text, (layout.TOKEN_INDEX.glob_pattern(), *self._statistics_files()))
 
@@ -217,7 +220,9 @@ class Answers(PaperTables):
             if source.get("genre") and source.get("documents")
         }
         text = "; ".join(self.words(GENRES[genre]) for genre in GENRES if genre in named)
-        return Answer(text or self.words("no source names its kind of text"), (MANIFESTS, *self._dataset_files()))
+        return Answer(
+            text or self.words("the kind of text is stated for no source"), (MANIFESTS, *self._dataset_files())
+        )
 
     def characteristics(self) -> Answer:
         """How long the texts of each corpus are, and from which years."""
@@ -236,7 +241,11 @@ class Answers(PaperTables):
             if middle := find_middle_length(content.get("lengths") or {}):
                 low, high = map(w.number, middle)
                 sentences.append(
-                    w("the text that is the middle one in length has {low} to {high} characters", low=low, high=high)
+                    w(
+                        "half of the texts are shorter than a length between {low} and {high} characters",
+                        low=low,
+                        high=high,
+                    )
                 )
             years = {year: part["documents"] for year, part in (content.get("years") or {}).items() if year != NO_YEAR}
             if years:

@@ -69,7 +69,7 @@ PERSONAL_DATA = {
     "credit_card": "credit card numbers",
     "email": "e-mail addresses",
     "iban": "bank account numbers (IBAN)",
-    "ip": "internet addresses (IP)",
+    "ip": "IP addresses",
     "kvk": "numbers of the trade register (KvK)",
     "name": "names of persons",
     "number_plate": "number plates",

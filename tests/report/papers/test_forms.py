@@ -61,7 +61,7 @@ def test_corpus_without_personal_data_is_omitted_from_the_sentence() -> None:
     page["corpora"] = [{"name": "a", "personal_data": [(kind, 1) for kind in sorted(PERSONAL_DATA)]}]
     assert answers.answer("personal_data").text == (
         "corpus a: 1 postal addresses; corpus a: 1 citizen service numbers (BSN); corpus a: 1 credit card numbers; "
-        "corpus a: 1 e-mail addresses; corpus a: 1 bank account numbers (IBAN); corpus a: 1 internet addresses (IP); "
+        "corpus a: 1 e-mail addresses; corpus a: 1 bank account numbers (IBAN); corpus a: 1 IP addresses; "
         "corpus a: 1 numbers of the trade register (KvK); corpus a: 1 names of persons; corpus a: 1 number plates; "
         "corpus a: 1 passport numbers; corpus a: 1 telephone numbers; found by patterns; what no pattern finds remains"
     )

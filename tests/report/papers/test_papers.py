@@ -107,7 +107,7 @@ def test_figures_equal_the_records(run_folder: Run) -> None:
     folder, name = written(run_folder), "model-documentation-form"
     # 500 steps of 4096 tokens; 6 × 3,412,224 × 2,048,000 operations, of 10^23; two segments of 1230 s.
     compute = answer(folder, name, "Amount of computation")["text"]
-    assert "4.19e+13 floating-point operations: 6 for each parameter and each of 2,048,000 tokens" in compute
+    assert "4.19e+13 floating-point operations: 6 × parameters × 2,048,000 tokens" in compute
     assert "(5.59e+13 if 8 are counted" in compute and "this is 1 / 2,400,000,000 of that" in compute
     dutch = answer(folder, name, "Hoeveelheid rekenwerk", "nl")["text"]
     assert "4,19e+13" in dutch and "2.048.000 gelezen tokens" in dutch and "1 / 2.400.000.000" in dutch
@@ -453,7 +453,7 @@ def test_texts_have_their_length_and_years(run_folder: Run) -> None:
     content["years"] |= {"2019": {"documents": 1000}, "1848": {"documents": 34}}
     content["lengths"] = {"en": [[18, 6], [19, 50]], "nl": [[18, 8], [19, 66]]}
     run_folder.write("corpus/main/dataset.json", content)
-    middle = "the text that is the middle one in length has 724 to 1,024 characters"  # 2^9.5 to 2^10
+    middle = "half of the texts are shorter than a length between 724 and 1,024 characters"  # 2^9.5 to 2^10
     years = "1,034 texts state a year, from 1848 to 2019"
     assert answer(written(run_folder), SUMMARY, title)["text"] == f"{mean}; {middle}; {years}"
     statistics = run_folder.read("corpus/main/statistics.json")
@@ -470,7 +470,7 @@ def test_middle_length_is_that_of_all_languages() -> None:
 
 def test_kinds_of_text_are_those_of_used_sources(run_folder: Run) -> None:
     title = "Kinds of text that the sources name"
-    assert answer(written(run_folder), SUMMARY, title)["text"] == "no source names its kind of text"
+    assert answer(written(run_folder), SUMMARY, title)["text"] == "the kind of text is stated for no source"
     sources = {
         "a": {"genre": "drama", "documents": 3},
         "b": {"genre": "laws", "documents": 1},
