@@ -108,7 +108,7 @@ def test_figures_equal_the_records(run_folder: Run) -> None:
     # 500 steps of 4096 tokens; 6 × 3,412,224 × 2,048,000 operations, of 10^23; two segments of 1230 s.
     compute = answer(folder, name, "Amount of computation")["text"]
     assert "4.19e+13 floating-point operations: 6 × parameters × 2,048,000 tokens" in compute
-    assert "(5.59e+13 if 8 are counted" in compute and "this is 1 / 2,400,000,000 of that" in compute
+    assert "(5.59e+13 with 8 in place of 6" in compute and "this is 1 / 2,400,000,000 of that" in compute
     dutch = answer(folder, name, "Hoeveelheid rekenwerk", "nl")["text"]
     assert "4,19e+13" in dutch and "2.048.000 gelezen tokens" in dutch and "1 / 2.400.000.000" in dutch
     time = answer(folder, name, "Training time")
