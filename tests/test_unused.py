@@ -31,6 +31,7 @@ NOT_IMPORTED = {
 NOT_LISTED = {
     "torch": "lock.sh adds it, by accelerator",
     "torchao": "lock.sh adds it for CUDA",
+    "vllm": "asked where a user has installed it",
     "amdsmi": "an AMD machine brings it",
     "mlflow": "asked for by --mlflow alone, and installed by whoever uses it",
 }

@@ -18,6 +18,7 @@ from pipeline.evaluate.export_check import load_checked_generator
 from pipeline.evaluate.memorization import count_letters, measure_memorization
 from pipeline.evaluate.settings import SamplesSettings
 from pipeline.evaluate.text_generator import enable_offline_deterministic_mode
+from pipeline.evaluate.vllm_check import compare_continuation, request_continuation
 from pipeline.pretrain import failed_training_milestone
 from pipeline.tokens.text_search import TextSearch, count_covered_characters
 from pipeline.tokens.token_reader import TokenReader
@@ -50,8 +51,9 @@ def run(
     """Write the most likely text of a model after each prompt, and its parts that occur in training documents.
 
     Greedy decoding on a CPU in fp32 gives the same text in every run. First the logits of Transformers are compared
-    with those of Polder's network. If the settings ask for it, the file also counts memorized texts, harmful texts and
-    personal data.
+    with those of Polder's network, and the tokens of vLLM, where it is installed, with those of Transformers. A problem
+    of vLLM is recorded and does not fail the step. If the settings ask for it, the file also counts memorized texts,
+    harmful texts and personal data.
 
     Args:
         index: of the tokens that the model was trained on.
@@ -62,8 +64,8 @@ def run(
         samples: the file to write.
 
     Returns:
-        The number of samples, of their characters and of the copied ones, the same of held-out text, and the result of
-        `load_checked_generator`.
+        The number of samples, of their characters and of the copied ones, the same of held-out text, and the results of
+        `load_checked_generator` and `compare_continuation`.
 
     Raises:
         InputError: the model does not load, or tokens, suffix arrays and tokenizer do not belong together, or no
@@ -75,8 +77,11 @@ def run(
         samples.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return {"written": content["written"], "held_out": content["held_out"]}
     enable_offline_deterministic_mode()
+    answer = request_continuation(final, PROMPTS[0][1])  # first: one model is in memory at a time
     search = TextSearch(index, tokenizer, suffixes)
     generator, checked = load_checked_generator(final, search)
+    if answer is not None:
+        checked["vllm"] = compare_continuation(answer, PROMPTS[0][1], generator)
     rows = []
     for language, prompt in PROMPTS:
         (written,) = generator.generate([generator.request_tokenizer.encode_prompt(prompt)], settings.tokens)

@@ -1,4 +1,4 @@
-"""The part of vLLM that EuroEval calls, with plain Transformers: the likeliest tokens, or the likeliest valid JSON."""
+"""The part of vLLM that EuroEval and Polder call, with plain Transformers: the likeliest tokens or valid JSON."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class SamplingParams(types.SimpleNamespace):
 
     def __init__(self, **settings: Any) -> None:
         default = {"max_tokens": 16, "stop": [], "logprobs": None, "prompt_logprobs": None, "structured_outputs": None}
+        default |= {"ignore_eos": False}
         super().__init__(**default | settings)
 
 
@@ -31,10 +32,10 @@ class LLM:
         is_constrained: whether it follows the schema of structured outputs.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, model: str, **_: Any) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        self.model, self.tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        self.model, self.tokenizer = AutoModelForCausalLM.from_pretrained(model), AutoTokenizer.from_pretrained(model)
         special = {*self.tokenizer.all_special_ids}
         self.pieces = [
             "" if token in special else self.tokenizer.decode([token]) for token in range(len(self.tokenizer))
@@ -46,7 +47,12 @@ class LLM:
         """Return an output in vLLM's form for each prompt."""
         self.prompts += prompts
         return [
-            types.SimpleNamespace(prompt=prompt, outputs=[self._write(prompt, sampling_params)]) for prompt in prompts
+            types.SimpleNamespace(
+                prompt=prompt,
+                prompt_token_ids=self.tokenizer(prompt).input_ids,
+                outputs=[self._write(prompt, sampling_params)],
+            )
+            for prompt in prompts
         ]
 
     def _write(self, prompt: str, settings: SamplingParams) -> Any:
@@ -71,7 +77,7 @@ class LLM:
                 }
             )
             tokens.append(token)
-            if token == end:
+            if token == end and not settings.ignore_eos:
                 break
             given, text = [token], text + self.pieces[token]
         return types.SimpleNamespace(token_ids=tokens, logprobs=alternatives if settings.logprobs else None)

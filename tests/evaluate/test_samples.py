@@ -12,19 +12,20 @@ import pytest
 import torch
 import transformers
 
-from pipeline.evaluate import samples
+from pipeline.evaluate import samples, vllm_check
 from pipeline.evaluate.settings import SamplesSettings
 from pipeline.model import decoder
 from pipeline.tokens.token_reader import TokenReader
 from tests.conftest import Project
+from tests.evaluate.test_vllm_check import EQUAL, install
 
 SHORT = 6  # a briefly trained model writes few words that occur elsewhere
 
 
-def sampled(results: Path, out: Path, final: Path | None = None) -> dict[str, Any]:
+def write_samples(results: Path, out: Path, final: Path | None = None) -> dict[str, Any]:
     settings = SamplesSettings(model="base", tokens=40, minimum_characters=SHORT, held_out=5)
     tokens = results / "tokens/main"
-    counts = samples.run(
+    return samples.run(
         settings,
         index=tokens / "index.json",
         tokenizer=results / "tokenizer/main/tokenizer.json",
@@ -33,8 +34,13 @@ def sampled(results: Path, out: Path, final: Path | None = None) -> dict[str, An
         harmful=[],
         samples=out,
     )
+
+
+def sampled(results: Path, out: Path, final: Path | None = None) -> dict[str, Any]:
+    counts = write_samples(results, out, final)
     content: dict[str, Any] = json.loads(out.read_text())
     checked = counts.pop("export")
+    checked.pop("vllm", None)
     assert counts == {"written": content["written"], "held_out": content["held_out"]}
     assert checked.pop("largest_logit_difference") < 1e-5 < checked.pop("logit_deviation")
     assert checked == {"transformers": transformers.__version__, "torch": torch.__version__, "tokens": 64}
@@ -95,3 +101,21 @@ def test_different_tokens_in_transformers_are_an_error(finished: Project, tmp_pa
     (final / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     with pytest.raises(RuntimeError, match="encodes the first training document with other tokens"):
         sampled(finished.results, tmp_path / "samples.json", final)
+
+
+@pytest.mark.slow
+def test_step_records_vllm_and_does_not_fail_with_it(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "samples.json"
+    with monkeypatch.context() as patched:
+        patched.setattr(vllm_check, "find_spec", lambda _: None)
+        assert "vllm" not in write_samples(finished.results, out)["export"]
+    content = out.read_bytes()
+    install(tmp_path, monkeypatch)
+    assert write_samples(finished.results, out)["export"]["vllm"] == EQUAL
+    assert out.read_bytes() == content
+    (tmp_path / "vllm/__init__.py").write_text("raise ImportError('libcudart is missing')")
+    checked = write_samples(finished.results, out)["export"]["vllm"]
+    assert checked == {"problem": "exit code 1: ImportError: libcudart is missing"}
+    assert out.read_bytes() == content

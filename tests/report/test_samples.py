@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.report.example import Run
 from tests.report.test_page import made, outline
 
@@ -92,7 +94,10 @@ def test_copied_document_has_its_own_or_its_source_license(run_folder: Run) -> N
 
 
 def test_card_lists_the_checks_of_an_exported_model(run_folder: Run) -> None:
-    assert "- base: not checked in Transformers. Not checked in llama.cpp" in made(run_folder)["model_card"].read_text()
+    assert (
+        "- base: not checked in Transformers. Not checked in vLLM. Not checked in llama.cpp.\n"
+        in made(run_folder)["model_card"].read_text()
+    )
     checked = {"transformers": "5.23.0", "torch": "2.13.0", "tokens": 256}
     checked |= {"largest_logit_difference": 3.2e-6, "logit_deviation": 1.25}
     run_folder.record("evaluate.samples", {"model": "base"}, 9, counts={"export": checked})
@@ -101,3 +106,28 @@ def test_card_lists_the_checks_of_an_exported_model(run_folder: Run) -> None:
         "- base: loaded in Transformers 5.23.0 with torch 2.13.0, where it wrote text. The logits of 256 tokens" in card
     )
     assert "differ by at most 3.20e-06 from those of the network that was trained (standard deviation 1.25)." in card
+    assert "(standard deviation 1.25). Not checked in vLLM. Not checked in llama.cpp.\n" in card
+
+
+@pytest.mark.parametrize(
+    ("vllm", "sentence"),
+    [
+        (
+            {"is_prompt_equal": True, "tokens": 16, "equal_tokens": 16, "device": "cpu", "dtype": "float32"},
+            "vLLM 0.32.0 (cpu, float32) encoded a prompt like Transformers; of the 16 tokens that it wrote after it, "
+            "16 are those that Transformers finds most likely.",
+        ),
+        (
+            {"is_prompt_equal": False, "tokens": 16, "equal_tokens": 3, "device": "cuda", "dtype": "float32"},
+            "vLLM 0.32.0 (cuda, float32) encoded a prompt with other tokens than Transformers; of the 16 tokens that "
+            "it wrote after it, 3 are those that Transformers finds most likely.",
+        ),
+        ({"problem": "exit code -6"}, "vLLM 0.32.0 did not continue a prompt: exit code -6."),
+    ],
+    ids=["equal", "other", "problem"],
+)
+def test_card_has_the_answer_of_vllm(vllm: dict[str, Any], sentence: str, run_folder: Run) -> None:
+    checked = {"transformers": "5.23.0", "torch": "2.13.0", "tokens": 256, "vllm": {"version": "0.32.0"} | vllm}
+    checked |= {"largest_logit_difference": 3.2e-6, "logit_deviation": 1.25}
+    run_folder.record("evaluate.samples", {"model": "base"}, 9, counts={"export": checked})
+    assert f" {sentence} Not checked in llama.cpp.\n" in made(run_folder)["model_card"].read_text()
