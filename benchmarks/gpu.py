@@ -257,10 +257,11 @@ COMMANDS: dict[str, Callable[[Session], dict[str, Any]]] = {
 }
 
 
-def read_rows(results: Path) -> list[dict[str, Any]]:
-    """Return the lines of rows of the table, without those of single trainings."""
+def read_rows(results: Path, *, rehearsal: bool) -> list[dict[str, Any]]:
+    """Return the lines of rows of the table, of rehearsals or of real ones, without those of single trainings."""
     lines = map(json.loads, results.read_text("utf-8").splitlines()) if results.exists() else ()
-    return [line for line in lines if line.get("row") and "training" not in line]
+    rows = (line for line in lines if line.get("row") and "training" not in line)
+    return [line for line in rows if line["options"]["rehearsal"] == rehearsal]
 
 
 def is_measured(line: Mapping[str, Any], slice_seconds: float) -> bool:
@@ -283,7 +284,7 @@ def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     shared = ["--results", str(options.results), *(["--commit", commit] if commit else [])]
     shared += shlex.split(REHEARSAL) if options.rehearsal else []
     rows = {row: parser.parse_args([*shlex.split(row.command), *shared]) for row in TABLE}
-    lines = [line for line in read_rows(options.results) if line["commit"] == commit]
+    lines = [line for line in read_rows(options.results, rehearsal=options.rehearsal) if line["commit"] == commit]
     done = {line["row"] for line in lines if is_measured(line, options.budget_seconds)}
     crashed = {line["row"] for line in lines if CRASHED in json.dumps(line["outcome"])} - done
     for row, asked in sorted(rows.items(), key=lambda one: one[0].name in crashed):  # those come last
@@ -292,35 +293,46 @@ def measure_table(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             continue
         session = Session(asked, row.name)
         session.keep(COMMANDS[asked.command](session))
-    lines = read_rows(options.results)
+    lines = read_rows(options.results, rehearsal=options.rehearsal)
     print("| | tokens/s | of all layers | MFU | planned | GiB | planned | W | mJ/token | more |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|---|")
     chosen = choose_rows(lines, commit)
     for row, asked in rows.items():
         if row.name in chosen or options.planned:
-            planned = plan_row(Session(asked)) if options.planned and asked.command != "longest" else {}
+            session, planned = Session(asked), {}
+            if options.planned and asked.command != "longest":
+                planned = {"planned_utilization": plan_utilization(session), "planned_bytes": plan_memory(session)}
             print(format_row(row.name, chosen.get(row.name), planned, commit))
     done = {line["row"] for line in lines if line["commit"] == commit and is_measured(line, options.budget_seconds)}
     if left := [row.name for row in rows if row.name not in done]:
         print(f"{len(left)} left: run the same command again for {'; '.join(left)}")
 
 
-def plan_row(session: Session) -> dict[str, float | None]:
-    """Return the MFU and the bytes of one H100 that `polder plan` expects; None where it has none."""
+def plan_utilization(session: Session) -> float | None:
+    """Return the MFU that `polder plan` expects of one H100; None where it has none."""
     from pipeline.config.platforms import load_platform_settings  # a machine that only measures needs none of them
     from pipeline.plan.settings import ModelPlan, PlatformPlan
     from pipeline.plan.training_time import estimate_training_time
 
-    training = session.settings({}).training
-    model = {"training": training, "architecture": session.architecture, "vocabulary_size": session.vocabulary_size}
     platform = PlatformPlan.model_validate(load_platform_settings(PLATFORM).model_dump())
-    time = estimate_training_time(ModelPlan.model_validate(model), platform, 1)
-    planned: dict[str, float | None] = {"planned_utilization": time["utilization_share"]}
+    share: float | None = estimate_training_time(ModelPlan.model_validate(_plan_request(session)), platform, 1)[
+        "utilization_share"
+    ]
+    return share
+
+
+def plan_memory(session: Session) -> int | None:
+    """Return the bytes of a device that `polder plan` expects; None where its trace fails."""
     try:
-        return planned | {"planned_bytes": trace_memory(TraceRequest(**model, processes=1, per_node=1)).peak_bytes}
+        return trace_memory(TraceRequest(**_plan_request(session), processes=1, per_node=1)).peak_bytes
     except InputError as error:
         print(error, file=sys.stderr)
-        return planned
+        return None
+
+
+def _plan_request(session: Session) -> dict[str, Any]:
+    training = session.settings({}).training
+    return {"training": training, "architecture": session.architecture, "vocabulary_size": session.vocabulary_size}
 
 
 def format_row(
@@ -355,9 +367,9 @@ def format_row(
         for key, one in outcome.items()
         if isinstance(one, dict) and one.get("joules_per_token")
     ]
-    words += [] if line else ["not measured"]
+    words += [str(line.get("device", ""))] if line else ["not measured"]
     words += [f"at {str(line['commit'])[:8]}"] if line and line["commit"] != commit else []
-    return f"| {name} | {' | '.join(cells)} | {', '.join(words)} |"
+    return f"| {name} | {' | '.join(cells)} | {', '.join(filter(None, words))} |"
 
 
 def make_parser() -> argparse.ArgumentParser:

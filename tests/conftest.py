@@ -72,6 +72,7 @@ LONG |= {"training_memory", "corpus_estimate", "test_suites", "torch", "datatrov
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes seconds: see LONG")
+    parser.addoption("--write-expected", action="store_true", help="write the expected files of tests")
     parser.addoption("--changed", action="store_true", help="only the files of tests that the last edits concern")
 
 

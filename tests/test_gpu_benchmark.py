@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.model.settings import Architecture
+
 ROOT = Path(__file__).parents[1]
 SMALL = ["--preset", "demo", "--layers", "1", "--sequence", "16", "--batch", "2", "--steps", "2", "--warm-up", "1"]
 
@@ -116,6 +118,12 @@ def test_table_continues_after_a_time_limit(
     later = slice_of("e", 0)
     assert later.count(", at d |") + later.count("| at d |") == len(gpu.TABLE), "rows of an earlier commit are shown"
     assert f"{len(gpu.TABLE)} left" in later
+    lines = [{**json.loads(line), "device": "H100"} for line in results.read_text().splitlines()]
+    rehearsed = [{**line, "commit": "f", "options": {**line["options"], "rehearsal": True}} for line in lines]
+    results.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *rehearsed]))
+    shown = slice_of("f", 0)
+    assert shown.count("H100, at d |") == len(gpu.TABLE), "a rehearsal is no measurement, and counts as none"
+    assert f"{len(gpu.TABLE)} left" in shown
 
 
 def test_every_table_row_has_valid_training_settings(gpu: ModuleType) -> None:
@@ -125,6 +133,22 @@ def test_every_table_row_has_valid_training_settings(gpu: ModuleType) -> None:
         settings = session.settings({})
         assert settings.architecture.layers and row.seconds < 460, row
         assert (settings.training.sampling.mask_documents is True) == ("--documents" in row.command)
+
+
+def test_page_has_the_planned_share_of_each_aim(gpu: ModuleType) -> None:
+    lines = (ROOT / "docs/howto/benchmark-a-gpu.md").read_text(encoding="utf-8").partition("## Aims")[2].splitlines()
+    aims = {"1B and a plain loop": "llama3-1b", "3B": "llama3-3b"}
+    aims |= {"8B layers": "8B layers", "8B layers, float8": "8B layers, float8, H200"}
+    for row in gpu.TABLE:
+        if row.name in aims:
+            session = gpu.Session(gpu.make_parser().parse_args(row.command.split()))
+            share = gpu.plan_utilization(session)
+            whole = gpu.flops_per_token(Architecture(preset=session.options.preset), 128_256, session.options.sequence)
+            planned = f"{100 * share:.1f} %"
+            if "layers" in row.name:  # 989.4 Tflop/s, an H100's peak
+                planned += f" MFU, {round(share * 989.4e12 / whole, -1):,.0f} tokens/s"
+            (cells,) = (line.split(" | ") for line in lines if line.startswith(f"| {aims[row.name]} |"))
+            assert cells[2].removesuffix(", on H100") == planned
 
 
 @pytest.mark.thorough

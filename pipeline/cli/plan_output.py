@@ -133,10 +133,7 @@ def _format_model_summary(
     rows = [*([label, *cells] for label, cells in known.items()), *shares, *list_times_on_nodes(estimated, models)]
     lines = align_columns([["model (estimated)", *models], *rows])
     if cells or max(map(len, lines)) > SCREEN_COLUMNS:
-        lines = align_columns(
-            list_model_rows(models, peaks, {n: _planned(estimated, c) for n, c in experiments.items()})
-        )
-        lines += ["proposals and shares of each: the page"]
+        lines = align_columns(list_model_rows(models, peaks, _label_experiments(estimated["models"], experiments)))
     else:
         lines += format_proposals(estimated)
         lines.append(format_evaluation_forecast(estimated["evaluation"]).partition("; `polder")[0])
@@ -151,9 +148,16 @@ def _format_model_summary(
     return lines
 
 
-def _planned(estimated: Mapping[str, Any], names: Collection[str]) -> list[dict[str, Any]]:
-    """Return the figures of the cells that run."""
-    return [estimated["models"][name] for name in names if name in estimated["models"]]
+def _label_experiments(
+    planned: Mapping[str, Any], experiments: Mapping[str, Collection[str]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the figures of the cells that run, by the name of their experiment with the number of its cells."""
+    labels: dict[str, list[dict[str, Any]]] = {}
+    for name, cells in experiments.items():
+        running = [planned[cell] for cell in cells if cell in planned]
+        number = f"{len(cells)}" if len(running) == len(cells) else f"{len(running)} of {len(cells)}"
+        labels[f"{name}, {number} cells"] = running
+    return labels
 
 
 def _list_shares(models: list[dict[str, Any]]) -> tuple[list[list[str]], list[str]]:

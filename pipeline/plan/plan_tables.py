@@ -161,7 +161,7 @@ def list_model_rows(
 
     Args:
         peak_bytes: the traced memory of a device, of the models where it is known.
-        experiments: the models that are the cells of each.
+        experiments: the models that are the cells of each, by the label of its row.
     """
 
     def sums(name: str, planned: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -173,7 +173,7 @@ def list_model_rows(
     for name, model in models.items():
         figures = [format_quantity(key, model[key]) for key in ("parameters", *MODEL_COLUMNS)]
         rows.append([name, *figures, format_quantity("bytes", peak_bytes.get(name))])
-    rows += [sums(f"{name}, {len(cells)} cells", cells) for name, cells in experiments.items()]
+    rows += [sums(label, cells) for label, cells in experiments.items()]
     rows.append(sums("together", [*models.values(), *(cell for cells in experiments.values() for cell in cells)]))
     known = [number for number, column in enumerate(zip(*rows[1:], strict=True)) if {*column} - {"", "unknown"}]
     return [[row[number] for number in known] for row in rows]

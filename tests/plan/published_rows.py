@@ -54,8 +54,9 @@ def list_rows() -> dict[str, list[Row]]:
             )
             for row in rows
         ]
-    for name, speeds in {"A100": A100_ROWS, "H100": H100_ROWS, "float8, H100 and H200": FLOAT8_ROWS}.items():
-        publications[f"torchtitan on {name}, tokens per second and device"] = [
+    torchtitan = {"on A100": A100_ROWS, "on H100": H100_ROWS, "in float8 on H100 and H200": FLOAT8_ROWS}
+    for name, speeds in torchtitan.items():
+        publications[f"torchtitan {name}, tokens per second and device"] = [
             Row(row.name, row.tokens_per_second, tokens_per_second(row)) for row in speeds
         ]
     return publications

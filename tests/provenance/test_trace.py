@@ -258,12 +258,18 @@ def test_source_is_traced_to_all_results_that_contain_it(finished: Path, capsys:
     assert lines[5].startswith("  raw file data:") and "laws" in lines[5]
 
 
+FINGERPRINT = "sources/laws/fingerprints/1.json"
+
+
+def fingerprint(run: Any, files: int) -> None:
+    """Add a job that reads so many raw files."""
+    raw = {f"laws/{number:02}.jsonl": b"text" for number in range(files)}
+    run.job("sources.fingerprint", {"source": "laws", "unit": "1"}, [], {FINGERPRINT: b"{}"}, raw)
+
+
 def test_further_raw_files_of_a_source_are_counted(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
-    many = {f"laws/{number:02}.jsonl": b"text" for number in range(25)}
-    run.job(
-        "sources.fingerprint", {"source": "laws", "unit": "1"}, [], {"sources/laws/fingerprints/1.json": b"{}"}, many
-    )
+    fingerprint(run, files=25)
     lines = RunTracer(run.folder).trace("laws")
     listed = [line for line in lines if line.startswith("  raw file ")]
     assert len(listed) == SHOWN_PATHS and f"  and {26 - SHOWN_PATHS} more raw files" in lines, "one more by its filter"
@@ -284,11 +290,8 @@ def test_job_behind_two_files_is_described_once(build_run: Callable[..., Any]) -
 
 def test_many_inputs_are_counted(build_run: Callable[..., Any]) -> None:
     run = build_run("run")
-    many = {f"laws/{number}.jsonl": b"text" for number in range(8)}
-    run.job(
-        "sources.fingerprint", {"source": "laws", "unit": "1"}, [], {"sources/laws/fingerprints/1.json": b"1"}, many
-    )
-    lines = RunTracer(run.folder).trace_file("sources/laws/fingerprints/1.json")
+    fingerprint(run, files=8)
+    lines = RunTracer(run.folder).trace_file(FINGERPRINT)
     read = [line for line in lines if line.startswith("    read ")]
     assert len(read) == 7 and read[-1] == "    read 2 more files with them"
 

@@ -1,8 +1,13 @@
-"""The papers and bills of materials of an example with every kind of fact are those of `expected`, to the letter."""
+"""The papers and bills of materials of an example with every kind of fact are those of `expected`, to the letter.
+
+After a change of words, `pytest tests/report/papers/test_expected_documents.py --write-expected` writes them, to be
+read in the difference.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,18 +106,38 @@ def varied(stated: Run) -> Path:
     return written(stated, **{**STATED, **CARD, **CRAWLED})
 
 
-def test_documents_have_the_expected_text(varied: Path) -> None:
-    for name in DOCUMENT_NAMES:
-        text = (varied / f"{name}.en.md").read_text(encoding="utf-8")
-        assert text == (EXPECTED / f"{name}.en.md").read_text(encoding="utf-8"), name
+@pytest.fixture
+def read_expected(request: pytest.FixtureRequest) -> Callable[[str, str], str]:
+    """Return the function that reads an expected file, and that writes the text first with --write-expected."""
+
+    def read(name: str, text: str) -> str:
+        if request.config.getoption("--write-expected"):
+            (EXPECTED / name).write_text(text, encoding="utf-8")
+        return (EXPECTED / name).read_text(encoding="utf-8")
+
+    return read
+
+
+@pytest.mark.parametrize("name", DOCUMENT_NAMES)
+def test_document_has_the_expected_text(varied: Path, name: str, read_expected: Callable[[str, str], str]) -> None:
+    text = (varied / f"{name}.en.md").read_text(encoding="utf-8")
+    assert text == read_expected(f"{name}.en.md", text)
 
 
 @pytest.mark.parametrize("name", ["spdx", "cyclonedx"])
-def test_bills_of_materials_have_the_expected_content(varied: Path, name: str) -> None:
+def test_bill_of_materials_has_the_expected_content(
+    varied: Path, name: str, read_expected: Callable[[str, str], str]
+) -> None:
     content = json.loads((varied / f"{name}.json").read_text(encoding="utf-8"))
-    assert content == yaml.safe_load((EXPECTED / f"{name}.yaml").read_text(encoding="utf-8"))
+    text = yaml.safe_dump(content, allow_unicode=True, default_flow_style=None, sort_keys=False, width=120)
+    assert content == yaml.safe_load(read_expected(f"{name}.yaml", text))
 
 
-def test_score_of_a_summary_without_statements_has_the_expected_lines(contact: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_score_of_a_summary_without_statements_has_the_expected_lines(
+    contact: Run,  # noqa: F811
+    tmp_path: Path,
+    read_expected: Callable[[str, str], str],
+) -> None:
     lines = format_score(score(contact, tmp_path, data_categories={"tales": "crawled", "laws": "third-party"}))
-    assert "\n".join(lines) + "\n" == (EXPECTED / "score.txt").read_text(encoding="utf-8")
+    text = "\n".join(lines) + "\n"
+    assert text == read_expected("score.txt", text)
